@@ -99,18 +99,18 @@ class Control:
 
     def _stamp(self) -> tuple[int, int] | None:
         try:
-            found = self.path.lstat()
+            status = self.path.lstat()
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_size
+        return status.st_mtime_ns, status.st_size
 
 
 def _changes(path: Path) -> Mapping[str, Any]:
-    found = loaded(content(path.parent, path.name, _MOST_CONTROL_BYTES))
+    control = loaded(content(path.parent, path.name, _MOST_CONTROL_BYTES))
     known = [item.name for item in fields(Budget)]
-    if not isinstance(found, dict) or not set(found) <= set(known):
-        raise ConfigError(f"wanted an object with any of {', '.join(known)}; found {str(found)[:80]}")
-    return found
+    if not isinstance(control, dict) or not set(control) <= set(known):
+        raise ConfigError(f"wanted an object with any of {', '.join(known)}; found {str(control)[:80]}")
+    return control
 
 
 def _changed_words(budget: Budget, given: Budget) -> str:

@@ -25,15 +25,15 @@ def loaded(text: str | bytes, *, each_name_once: bool = False) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"it has two values of {next(name for name in found if names.count(name) > 1)[:40]!r}")
-    return found
+        raise ValueError(f"it has two values of {next(name for name in members if names.count(name) > 1)[:40]!r}")
+    return members
 
 
-def _demand_flat(found: Any) -> None:
-    level = [found]
+def _demand_flat(value: Any) -> None:
+    level = [value]
     for _ in range(MOST_NESTED):
         level = [part for whole in level for part in _parts(whole) if isinstance(part, (dict, list))]
         if not level:

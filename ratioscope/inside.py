@@ -158,18 +158,18 @@ def _entered(outer: int, name: str) -> int:
         return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=outer)
     except OSError as error:
         if error.errno in _IN_THE_WAY:
-            found = os.stat(name, dir_fd=outer, follow_symlinks=False).st_mode
-            raise Astray(f"{name} is {kind(found)}; wanted a folder: put the folder itself there") from error
+            mode = os.stat(name, dir_fd=outer, follow_symlinks=False).st_mode
+            raise Astray(f"{name} is {kind(mode)}; wanted a folder: put the folder itself there") from error
         raise
 
 
-def _demand_whole(found: os.stat_result) -> None:
+def _demand_whole(status: os.stat_result) -> None:
     """Astray for what is no file, or nearly all holes: some KB on disk that read as terabytes of zeros."""
-    _demand_file(found.st_mode)
-    held = getattr(found, "st_blocks", 0) * 512  # 0 where the file system does not say
-    if 0 < held * _LEAST_HELD < found.st_size - _SMALL:
+    _demand_file(status.st_mode)
+    held = getattr(status, "st_blocks", 0) * 512  # 0 where the file system does not say
+    if 0 < held * _LEAST_HELD < status.st_size - _SMALL:
         raise Astray(
-            f"it is said to have {found.st_size} bytes, and {held} are there: the rest are holes; copy it again"
+            f"it is said to have {status.st_size} bytes, and {held} are there: the rest are holes; copy it again"
         )
 
 

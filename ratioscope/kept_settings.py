@@ -53,13 +53,13 @@ def kept(config: Any, text: Callable[[str], str] = str) -> Kept:
     >>> kept({"lr": 1e-6, "wandb": {"api_key": "0123"}})
     Kept(settings={'lr': 1e-06, 'wandb': {'api_key': '[redacted]'}}, secrets=['wandb.api_key'], more=0)
     """
-    found = Kept()
+    kept = Kept()
     try:
-        plain = _Walk(found, text).plain(config, NameSecrecy.PLAIN, ())
+        plain = _Walk(kept, text).plain(config, NameSecrecy.PLAIN, ())
     except Exception as error:
         plain = _because(error)
-    found.settings = plain if isinstance(plain, dict) else {} if config is None else {"config": plain}
-    return found
+    kept.settings = plain if isinstance(plain, dict) else {} if config is None else {"config": plain}
+    return kept
 
 
 SettingPath = tuple[str, ...]
@@ -68,8 +68,8 @@ SettingPath = tuple[str, ...]
 class _Walk:
     """One walk through a configuration, with what it may still keep."""
 
-    def __init__(self, found: Kept, text: Callable[[str], str]) -> None:
-        self._found, self._text = found, text
+    def __init__(self, kept: Kept, text: Callable[[str], str]) -> None:
+        self._found, self._text = kept, text
         self._members, self._characters = MEMBERS, CHARACTERS
 
     def plain(self, value: Any, name: NameSecrecy, path: SettingPath) -> Any:
@@ -117,28 +117,28 @@ class _Walk:
         secrecy = next(
             (_implied_secrecy(read) for key, read in pairs if key.lower() in ("name", "key")), NameSecrecy.PLAIN
         )
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for key, read in pairs:
             if self._is_spent:
-                return found | {"...": "..."}
-            key = f"{key} ({len(found)})" if key in found else key
+                return values | {"...": "..."}
+            key = f"{key} ({len(values)})" if key in values else key
             kind = max(name_of(key), secrecy if key.lower() == "value" else NameSecrecy.PLAIN)
             kind = NameSecrecy.PLAIN if secrecy and key.lower() in ("name", "key") else kind
             self._characters -= len(key)
             try:
-                found[key] = self.plain(read(), max(under, kind), (*path, key))
+                values[key] = self.plain(read(), max(under, kind), (*path, key))
             except Exception as error:
-                found[key] = self._because(error)
-        return found
+                values[key] = self._because(error)
+        return values
 
     @property
     def _is_spent(self) -> bool:
         return self._members < 0 or self._characters < 0
 
     def _because(self, error: Exception) -> str:
-        found = _because(error)
-        self._characters -= len(found)
-        return found
+        reason = _because(error)
+        self._characters -= len(reason)
+        return reason
 
     def _some(self, members: Iterable[T]) -> list[T]:
         """As many as may still be kept, and one more to tell that there are."""

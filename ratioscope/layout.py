@@ -221,8 +221,8 @@ def chained_line(entry: Mapping[str, Any], number: int, before: str) -> tuple[by
 
 def chain_of(line: bytes) -> str | None:
     """The digest that a line states; None where it states none, as in logs of before there were any."""
-    found = _CHAIN.search(line)
-    return None if found is None else found[1].decode()
+    match = _CHAIN.search(line)
+    return None if match is None else match[1].decode()
 
 
 def follows(line: bytes, before: str) -> str | None:
@@ -241,8 +241,8 @@ def _digest(body: bytes) -> str:
 def is_unaltered(line: bytes) -> bool:
     """True if the line is byte for byte as encode_line made it. Ten times as fast as the checksum of the entry."""
     line = line.rstrip(b"\n")
-    found = _ENDING.fullmatch(line, max(0, len(line) - _ENDING_LENGTH))
-    return found is not None and zlib.crc32(b"}", zlib.crc32(line[: found.start()])) == int(found[1], 16)
+    match = _ENDING.fullmatch(line, max(0, len(line) - _ENDING_LENGTH))
+    return match is not None and zlib.crc32(b"}", zlib.crc32(line[: match.start()])) == int(match[1], 16)
 
 
 def _canonical(entry: Mapping[str, Any]) -> str:

@@ -209,17 +209,17 @@ def _is_login(encoded: str) -> bool:
         return False
 
 
-def _without_query(found: re.Match[str]) -> str:
-    is_one = found[1].lower() in _QUERY_NAMES or is_secret(name_of(found[1]), found[2])
-    return f"{found[1]}={REDACTED}" if is_one else found[0]
+def _without_query(match: re.Match[str]) -> str:
+    is_one = match[1].lower() in _QUERY_NAMES or is_secret(name_of(match[1]), match[2])
+    return f"{match[1]}={REDACTED}" if is_one else match[0]
 
 
 def _without_assigned(text: str) -> str:
     """The text without values assigned to a secret's name. Other values are searched too: they may contain assignments."""
     parts, at = [], 0
-    while found := _ASSIGNED.search(text, at):
-        name, separator, value = (part or "" for part in (found.group(1, 2, 3) if found[1] else found.group(4, 5, 6)))
-        begin, end, kind = found.end() - len(value), found.end(), name_of(name)
+    while match := _ASSIGNED.search(text, at):
+        name, separator, value = (part or "" for part in (match.group(1, 2, 3) if match[1] else match.group(4, 5, 6)))
+        begin, end, kind = match.end() - len(value), match.end(), name_of(name)
         if ":" in separator and value[0] not in "\"'[{\\":  # a header, YAML, or prose
             kind = NameSecrecy.WEAK if kind == NameSecrecy.SECRET and name.isalpha() and name.islower() else kind
             end = max(end, begin + len(_REST.match(text, begin)[0])) if kind == NameSecrecy.STRONG else end  # type: ignore[index]

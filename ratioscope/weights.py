@@ -165,14 +165,14 @@ def _keys_on(device: Any) -> Tensor:
 
 def _fetched(sums: Mapping[str, Any]) -> dict[str, bytes]:
     """name -> its sums as bytes. Each device is waited for once, and its sums are copied at once."""
-    found = {name: part.astype("<i8").tobytes() for name, part in sums.items() if isinstance(part, np.ndarray)}
+    digests = {name: part.astype("<i8").tobytes() for name, part in sums.items() if isinstance(part, np.ndarray)}
     by_device: dict[Any, list[str]] = {}
     for name, part in sums.items():
-        if name not in found:
+        if name not in digests:
             by_device.setdefault(part.device, []).append(name)
     for names in by_device.values():
-        found |= dict(_split(names, [sums[name] for name in names]))
-    return found
+        digests |= dict(_split(names, [sums[name] for name in names]))
+    return digests
 
 
 def _split(names: list[str], parts: list[Tensor]) -> Iterator[tuple[str, bytes]]:

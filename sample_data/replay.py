@@ -133,8 +133,8 @@ class Replayed:
             hidden = model.model(torch.tensor([[*prompt, *response]]), use_cache=False)[0][0, len(prompt) - 1 : -1]
             logprobs = torch.log_softmax(model.lm_head(hidden), -1)
         assert logprobs.dtype == torch.float32
-        found: list[float] = logprobs.gather(1, torch.tensor(response)[:, None])[:, 0].tolist()
-        return found
+        chosen: list[float] = logprobs.gather(1, torch.tensor(response)[:, None])[:, 0].tolist()
+        return chosen
 
     def shuffled(self, batch: Any) -> Any:
         """The batch in the recorded order of training. TRL's own order depends on random numbers that vLLM drew."""

@@ -35,12 +35,12 @@ def check(trainer: str | None, folder: Path | None, as_json: bool) -> None:
         _tell_script(trainer, script, as_json)
         return
     source = SourceTree(folder)
-    found = {title: drift(adapter, source) for title, adapter in _adapters(trainer)}
+    drifts = {title: drift(adapter, source) for title, adapter in _adapters(trainer)}
     if as_json:
-        print_json({title: _facts(one) for title, one in found.items()})
+        print_json({title: _facts(one) for title, one in drifts.items()})
     else:
-        _tell(found, folder)
-    if any(one.fatal or one.changed or (trainer and not one.would_record) for one in found.values()):
+        _tell(drifts, folder)
+    if any(one.fatal or one.changed or (trainer and not one.would_record) for one in drifts.values()):
         raise typer.Exit(1)
 
 
@@ -111,8 +111,8 @@ def _own(file: Path) -> AdapterModule:
     return adapter
 
 
-def _tell(found: dict[str, Drift], folder: Path | None) -> None:
-    there = {title: one for title, one in found.items() if one.found}
+def _tell(drifts: dict[str, Drift], folder: Path | None) -> None:
+    there = {title: one for title, one in drifts.items() if one.found}
     for title, one in there.items():
         say(_sentence(title, one), "bold")
         for reason in _reasons(one):
@@ -123,7 +123,7 @@ def _tell(found: dict[str, Drift], folder: Path | None) -> None:
             say(f"  it records {records}")
         say()
         print_table(("function", "found at", "kind"), [(_name(hit), _place(hit), _kind(hit)) for hit in only.found])
-    absent = [f"the trainer of {title}" if title.endswith(".py") else title for title in found if title not in there]
+    absent = [f"the trainer of {title}" if title.endswith(".py") else title for title in drifts if title not in there]
     if absent:
         say(f"not {'in ' + str(folder) if folder else 'installed here'}: {', '.join(absent)}", "dim")
 

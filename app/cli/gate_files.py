@@ -41,13 +41,13 @@ def junit(name: str, outcomes: Sequence[DemandOutcome]) -> bytes:
         case = ElementTree.SubElement(
             suite, "testcase", {"classname": visible(name, 200), "name": visible(named, 200), "time": "0"}
         )
-        found = visible(outcome.found, _LONGEST)
+        words = visible(outcome.found, _LONGEST)
         if outcome.state == "failed":
-            ElementTree.SubElement(case, "failure", {"message": found}).text = f"found {found}; wanted {outcome.wanted}"
+            ElementTree.SubElement(case, "failure", {"message": words}).text = f"found {words}; wanted {outcome.wanted}"
         elif outcome.state == "undecided":
-            ElementTree.SubElement(case, "skipped", {"message": found})
+            ElementTree.SubElement(case, "skipped", {"message": words})
         else:
-            ElementTree.SubElement(case, "system-out").text = found
+            ElementTree.SubElement(case, "system-out").text = words
     ElementTree.indent(root)
     text: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return text + b"\n"

@@ -50,17 +50,19 @@ class Script:
         """Why nothing, or nothing useful, would be recorded."""
         if not self.calls:
             return ["no collector.log(...) is called, so nothing would be recorded"]
-        found = []
+        problems = []
         if not self.is_open:
             if "step" not in self.given:
-                found.append("log gets no step; wanted step=, the step that the trainer logs")
+                problems.append("log gets no step; wanted step=, the step that the trainer logs")
             if len(self.given.intersection(POLICIES)) < 2:
                 told = ", ".join(sorted(self.given.intersection(POLICIES))) or "no log-probs"
-                found.append(
+                problems.append(
                     f"log gets {told}; wanted at least two of {', '.join(POLICIES)}, because a gap has two sides"
                 )
-        found += [f"log has no argument {name}; `help(ratioscope.Collector.log)` lists them" for name in self.unknown]
-        return found
+        problems += [
+            f"log has no argument {name}; `help(ratioscope.Collector.log)` lists them" for name in self.unknown
+        ]
+        return problems
 
     @property
     def unknown(self) -> list[str]:
@@ -70,11 +72,11 @@ class Script:
     @property
     def advice(self) -> list[str]:
         """Sentences on calls that slow the trainer, or on values that may be lost."""
-        found = [f"{what}: it waits for the device; pass the tensor as it is" for what in self.waits]
+        problems = [f"{what}: it waits for the device; pass the tensor as it is" for what in self.waits]
         return (
-            found
+            problems
             if self.is_closed or not self.calls
-            else [*found, "close() is never called; the last rows may come late"]
+            else [*problems, "close() is never called; the last rows may come late"]
         )
 
     @property

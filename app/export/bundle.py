@@ -57,14 +57,14 @@ def bundle(run: Run, sequences: int = SEQUENCES) -> bytes:
     gap = diagnosed_gap(run)
     sampled = evidence_of(run, gap)
     evidence = _without_names(sampled.evidence)
-    found = RunDiagnosis(diagnose(evidence), gap, sampled.steps, sampled.left_out, evidence.without_number)
+    result = RunDiagnosis(diagnose(evidence), gap, sampled.steps, sampled.left_out, evidence.without_number)
     tokens = _tokens(evidence, sequences)
     settings = {part: run.info.get(part) for part in PARTS}
     counts = {"version": __version__, "sequences": tokens["sequence"].n_unique(), "tokens": len(tokens)}
     members = {
         "README.txt": README.format(**counts).encode(),
         "settings.json": _json(scrubbed(settings)),
-        "diagnosis.json": _json(plain_diagnosis(found)),
+        "diagnosis.json": _json(plain_diagnosis(result)),
         "metrics.csv": _csv(run.metrics(by=("step",)).sort("step")),
         "tokens.parquet": _parquet(tokens),
     }

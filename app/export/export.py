@@ -82,9 +82,9 @@ def batches(frames: Iterable[pl.DataFrame]) -> Iterator[pa.Table]:
 
 
 def _reported(
-    found: Iterable[tuple[int, pl.DataFrame]], total: int, progress: OnProgress | None
+    tables: Iterable[tuple[int, pl.DataFrame]], total: int, progress: OnProgress | None
 ) -> Iterator[pl.DataFrame]:
-    for done, frame in found:
+    for done, frame in tables:
         yield frame
         if progress is not None:
             progress(done, total)

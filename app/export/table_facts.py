@@ -29,12 +29,12 @@ def table_facts(run: "Run", part: ExportedPart, columns: dict[str, ColumnSource]
 
 
 def _column(level: str, name: str, source: ColumnSource) -> dict[str, Any]:
-    found: dict[str, Any] = {"type": str(source.type)}
+    facts: dict[str, Any] = {"type": str(source.type)}
     if source.of_probe is not None:
-        found["digest"] = digest(level, source.of_probe)
+        facts["digest"] = digest(level, source.of_probe)
     if "/" in name and (metric := of_column(name)) is not None:
         error = name.rpartition("/")[2] != metric.name
-        found |= {"unit": metric.unit, "formula": f"standard error of {metric.formula}" if error else metric.formula}
+        facts |= {"unit": metric.unit, "formula": f"standard error of {metric.formula}" if error else metric.formula}
     elif name in FIELDS:
-        found |= {"unit": FIELDS[name].unit, "meaning": FIELDS[name].meaning}
-    return found
+        facts |= {"unit": FIELDS[name].unit, "meaning": FIELDS[name].meaning}
+    return facts

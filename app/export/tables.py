@@ -84,21 +84,21 @@ def frames(run: "Run", part: ExportedPart, steps: Sequence[int]) -> Iterator[tup
     at_once = STEPS_AT_ONCE if part.level == "step" else 1
     for first in range(0, len(steps), at_once):
         block = steps[first : first + at_once]
-        found = read(run, part, block, list(wanted))
+        frame = read(run, part, block, list(wanted))
         yield (
             first + len(block),
-            found.select(
-                (pl.col(name) if name in found.columns else pl.lit(None)).cast(source.type).alias(name)
+            frame.select(
+                (pl.col(name) if name in frame.columns else pl.lit(None)).cast(source.type).alias(name)
                 for name, source in wanted.items()
             ),
         )
 
 
 def _metrics(run: "Run", part: ExportedPart, steps: Sequence[int], wanted: Sequence[str]) -> pl.DataFrame:
-    found = run.metrics(
+    metrics = run.metrics(
         steps=range(steps[0], steps[-1] + 1), names=list(part.metrics) if part.metrics else None, gap=part.gap
     )
-    return found.filter(pl.col("step").is_in(steps)) if "step" in found.columns else found
+    return metrics.filter(pl.col("step").is_in(steps)) if "step" in metrics.columns else metrics
 
 
 def _sequences(run: "Run", part: ExportedPart, steps: Sequence[int], wanted: Sequence[str]) -> pl.DataFrame:
@@ -110,12 +110,12 @@ def _tokens(run: "Run", part: ExportedPart, steps: Sequence[int], wanted: Sequen
 
 
 def _metric_columns(run: "Run", part: ExportedPart) -> dict[str, ColumnSource]:
-    found = {"step": ColumnSource(pl.Int64(), None)}
+    sources = {"step": ColumnSource(pl.Int64(), None)}
     for gap in run.gaps if part.gap is None else (part.gap,):
         for metric in (m for m in METRICS if m.is_of(gap) and (not part.metrics or m.name in part.metrics)):
             names = [metric.name, f"{metric.name}_se"] if metric.error else [metric.name]
-            found |= {f"{gap}/{name}": ColumnSource(pl.Float64(), f"{kin(gap)}/{name}") for name in names}
-    return found
+            sources |= {f"{gap}/{name}": ColumnSource(pl.Float64(), f"{kin(gap)}/{name}") for name in names}
+    return sources
 
 
 def _sequence_columns(run: "Run", part: ExportedPart) -> dict[str, ColumnSource]:
@@ -123,14 +123,14 @@ def _sequence_columns(run: "Run", part: ExportedPart) -> dict[str, ColumnSource]
     table = probe_table("sequence")
     facts = {name: kind for name, kind in table.schema.items() if "/" not in name}
     computed = ("length", "lag", "advantage")
-    found = {name: ColumnSource(kind, name if name in computed else None) for name, kind in facts.items()}
+    sources = {name: ColumnSource(kind, name if name in computed else None) for name, kind in facts.items()}
     present = [gap for gap in GAPS if set(sides(gap)) <= set(run.policies)]
     for gap in present if part.gap is None else (part.gap,):
         like = f"{kin(gap)}/"
         for name, kind in ((name, kind) for name, kind in table.schema.items() if name.startswith(like)):
             if not part.metrics or ((metric := of_column(name)) is not None and metric.name in part.metrics):
-                found[name.replace(like, f"{gap}/", 1)] = ColumnSource(kind, name)
-    return found
+                sources[name.replace(like, f"{gap}/", 1)] = ColumnSource(kind, name)
+    return sources
 
 
 def _token_columns(run: "Run", part: ExportedPart) -> dict[str, ColumnSource]:

@@ -37,15 +37,17 @@ def against(
     lost = int((~shown).sum())
     kept = np.flatnonzero(shown)
     drawn = kept[np.linspace(0, len(kept) - 1, MOST).round().astype(int)] if len(kept) > MOST else kept
-    found = rank_correlation(x, y)
+    correlation = rank_correlation(x, y)
     notes = (
-        correlation_words(found, of),
+        correlation_words(correlation, of),
         f"{count(lost, of)} not drawn" if lost else "",
         f"a point is a {of}, colour: step",
     )
     made = (
-        "Spearman's rank correlation" if found is not None else "",
-        f"its interval takes {of}s for independent" if found is not None and not math.isnan(found.low) else "",
+        "Spearman's rank correlation" if correlation is not None else "",
+        f"its interval takes {of}s for independent"
+        if correlation is not None and not math.isnan(correlation.low)
+        else "",
         f"not drawn: {of}s without a value, or without a place on a logarithmic axis" if lost else "",
         f"N = {count(len(kept), of)}",
         f"showing {MOST:,} of them" if len(kept) > MOST else "",
@@ -70,14 +72,14 @@ def against(
     return figure
 
 
-def correlation_words(found: RankCorrelation | None, of: str) -> str:
+def correlation_words(correlation: RankCorrelation | None, of: str) -> str:
     """The correlation with its uncertainty, or why it has none."""
-    if found is None:
+    if correlation is None:
         return "rank correlation: not available, because one side does not vary"
-    if math.isnan(found.low):
-        return f"rank correlation {digits(found.value, 2)}, too few {of}s for an interval"
-    between = f"{digits(found.low, 2)} to {digits(found.high, 2)}"
-    return f"rank correlation {digits(found.value, 2)} (95% interval {between})"
+    if math.isnan(correlation.low):
+        return f"rank correlation {digits(correlation.value, 2)}, too few {of}s for an interval"
+    between = f"{digits(correlation.low, 2)} to {digits(correlation.high, 2)}"
+    return f"rank correlation {digits(correlation.value, 2)} (95% interval {between})"
 
 
 def _axis(scale: Scale, places: Floats, name: str) -> dict[str, object]:

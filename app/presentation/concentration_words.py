@@ -13,12 +13,12 @@ NAMED = 3
 """The most buckets that are named."""
 
 
-def concentration_words(found: Sequence[tuple[SliceWords, Concentration | None]], title: str) -> list[str]:
+def concentration_words(concentrations: Sequence[tuple[SliceWords, Concentration | None]], title: str) -> list[str]:
     """The sentences, the most concentrated slice first. title: of the metric that the gap is measured by."""
-    known = [(words, part) for words, part in found if part is not None]
+    known = [(words, part) for words, part in concentrations if part is not None]
     known.sort(key=lambda pair: pair[1].times, reverse=True)
     if not known:
-        names = " or ".join(words.title for words, _ in found)
+        names = " or ".join(words.title for words, _ in concentrations)
         return [f"The {title} is spread: no part by {names} has half of it in far fewer tokens."] if names else []
     return [
         f"{words.title[:1].upper()}{words.title[1:]} {_named(words, part)} has {_rounded(part.share_of_gap)} of the {title}"

@@ -100,36 +100,37 @@ def difference(a: Run, b: Run, gap: str, pair_by: str | None = None) -> Differen
     )
 
 
-def headline(found: Difference) -> str:
+def headline(compared: Difference) -> str:
     """The effect of the change from A to B, in one sentence."""
-    by_whole = found.of_whole == found.direction
-    return f"{WORDS[found.direction]}: {sentence(found.metrics, found.gap) if by_whole else pairs_in_words(found)}"
+    by_whole = compared.of_whole == compared.direction
+    return f"{WORDS[compared.direction]}: {sentence(compared.metrics, compared.gap) if by_whole else pairs_in_words(compared)}"
 
 
-def pairs_in_words(found: Difference) -> str:
-    if found.pairs is None:
+def pairs_in_words(compared: Difference) -> str:
+    pairs = compared.pairs
+    if pairs is None:
         return "Not paired: no two prompts of A and B are on record as the same; log prompt_texts or group_ids."
-    return f"{paired_sentence(found.pairs.pairs, found.pairs.metric, found.pairs.key)} Partners have {found.pairs.caution}."
+    return f"{paired_sentence(pairs.pairs, pairs.metric, pairs.key)} Partners have {pairs.caution}."
 
 
-def parting_in_words(found: Difference) -> str:
-    if found.parting is None:
+def parting_in_words(compared: Difference) -> str:
+    if compared.parting is None:
         return "On no two adjacent steps do A and B differ beyond chance."
-    sizes = f"{digits(found.parting.a)} in A, {digits(found.parting.b)} in B"
-    return f"Apart since step {found.parting.step}, of {count(found.parting.compared, 'common step')}: {sizes}."
+    sizes = f"{digits(compared.parting.a)} in A, {digits(compared.parting.b)} in B"
+    return f"Apart since step {compared.parting.step}, of {count(compared.parting.compared, 'common step')}: {sizes}."
 
 
-def plain_difference(found: Difference) -> dict[str, Any]:
+def plain_difference(compared: Difference) -> dict[str, Any]:
     """The comparison as values that JSON can hold, without the names of the runs."""
-    pairs = found.pairs
+    pairs = compared.pairs
     return {
-        "sentence": headline(found),
-        "direction": {-1: "better", 0: "unclear", 1: "worse"}[found.direction],
-        "gap": found.gap,
+        "sentence": headline(compared),
+        "direction": {-1: "better", 0: "unclear", 1: "worse"}[compared.direction],
+        "gap": compared.gap,
         "paired": None
         if pairs is None
         else {"key": pairs.key, "metric": pairs.metric, **asdict(pairs.pairs), "z": pairs.pairs.z},
-        "first_apart": None if found.parting is None else asdict(found.parting),
-        "settings": found.settings.to_dicts(),
-        "metrics": numbers_of(found.metrics).to_dicts(),
+        "first_apart": None if compared.parting is None else asdict(compared.parting),
+        "settings": compared.settings.to_dicts(),
+        "metrics": numbers_of(compared.metrics).to_dicts(),
     }

@@ -51,9 +51,9 @@ def sides_in(columns: Iterable[str]) -> tuple[str, ...]:
     >>> sides_in(["old_logprob", "referee_logprob", "rollout_logprob", "old:referee"])
     ('rollout', 'old', 'referee')
     """
-    found = [name.removesuffix(LOGPROB) for name in columns if name.endswith(LOGPROB) and BETWEEN not in name]
-    first = [name for name in (*POLICIES, "reference") if name in found]
-    return (*first, *(name for name in found if name not in first))
+    policies = [name.removesuffix(LOGPROB) for name in columns if name.endswith(LOGPROB) and BETWEEN not in name]
+    first = [name for name in (*POLICIES, "reference") if name in policies]
+    return (*first, *(name for name in policies if name not in first))
 
 
 def gaps_in(columns: Iterable[str]) -> tuple[str, ...]:

@@ -72,18 +72,18 @@ def _parts(change: "LastingChange") -> list[str]:
     if not change.splits or change.splits[0].slice != "probability":
         return ["Its parts are not available, because no finite K3 by probability is on record on both sides."]
     first, *others = change.splits
-    found = first.split
-    if math.isnan(found.share):
+    split = first.split
+    if math.isnan(split.share):
         return [
             "Its parts are not available, because the means over all tokens "
-            f"({digits(found.before, 2)} before, {digits(found.after, 2)} after) differ by less than two errors: few tokens "
+            f"({digits(split.before, 2)} before, {digits(split.after, 2)} after) differ by less than two errors: few tokens "
             "outweigh the rest."
         ]
-    factor = f"{digits(found.size_factor)} times as much as before"
+    factor = f"{digits(split.size_factor)} times as much as before"
     return [
         f"{_percent(first)} of the change comes from the mix of tokens: {_moved(first)}.",
-        f"{_minus(f'{1 - found.share:.0%}')} is size: tokens of equal probability differ {factor}."
-        + (" The two parts are opposed." if found.composition * found.size < 0 and _is_opposed(found.share) else ""),
+        f"{_minus(f'{1 - split.share:.0%}')} is size: tokens of equal probability differ {factor}."
+        + (" The two parts are opposed." if split.composition * split.size < 0 and _is_opposed(split.share) else ""),
         *(
             f"Split by {MIX_OF[each.slice]} instead, {_percent(each)} is their mix: {_moved(each)}."
             for each in others
@@ -107,17 +107,17 @@ def _minus(shown: str) -> str:
 
 
 def _is_told(own: "SliceSplit") -> bool:
-    found = own.split
-    return bool(abs(found.share) > max(TOLD, 2 * found.share_error)) and own.slice in MIX_OF
+    split = own.split
+    return bool(abs(split.share) > max(TOLD, 2 * split.share_error)) and own.slice in MIX_OF
 
 
 def _moved(own: "SliceSplit") -> str:
     """The growing part of the mix that moved the mean most, with its share before and after."""
-    found = own.split
-    if not abs(found.share) > 2 * found.share_error and abs(found.share) < TOLD:
+    split = own.split
+    if not abs(split.share) > 2 * split.share_error and abs(split.share) < TOLD:
         return "the mix of probabilities is as before"
-    toward = found.compositions * np.sign(found.composition)
-    before, after = found.shares
+    toward = split.compositions * np.sign(split.composition)
+    before, after = split.shares
     at = int(np.argmax(np.where(after > before, toward, -np.inf)))
     return f"more tokens of {own.slice} {own.labels[at]} ({after[at]:.1%} of all, {before[at]:.1%} before)"
 

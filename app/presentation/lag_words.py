@@ -46,17 +46,17 @@ def single_lag(lag: str, *, is_sampled: bool) -> tuple[str, str]:
     return every, "There is no lag 0 to compare with, so the part of the gap that comes from old weights is not known."
 
 
-def lag_answer(found: Staleness) -> str:
+def lag_answer(staleness: Staleness) -> str:
     """The part of the gap that old weights explain, in one sentence; empty where it is not known."""
-    if found.reason or found.excess == 0:
+    if staleness.reason or staleness.excess == 0:
         return ""
-    if found.explained <= 2 * found.explained_error:
+    if staleness.explained <= 2 * staleness.explained_error:
         return "Old weights explain no part of the gap beyond its error."
-    sizes = f"K3 is {digits(found.value)} nats/token, and {digits(found.fresh)} at lag 0"
-    return f"Old weights explain {percent(found.explained)} of the gap: {sizes}."
+    sizes = f"K3 is {digits(staleness.value)} nats/token, and {digits(staleness.fresh)} at lag 0"
+    return f"Old weights explain {percent(staleness.explained)} of the gap: {sizes}."
 
 
-def lag_facts(found: Staleness, error: float | None = None) -> tuple[tuple[str, str, str], ...]:
+def lag_facts(staleness: Staleness, error: float | None = None) -> tuple[tuple[str, str, str], ...]:
     """Name, value and meaning of the gap at lag 0, the excess over it and the share that lag explains.
 
     error: of all tokens together; None takes that of the tokens with a known lag.
@@ -64,31 +64,31 @@ def lag_facts(found: Staleness, error: float | None = None) -> tuple[tuple[str, 
     return (
         (
             "K3 of all tokens",
-            _spelled(found.value, found.value_error if error is None else error),
+            _spelled(staleness.value, staleness.value_error if error is None else error),
             "size of the gap: mean K3 over all tokens with a known lag, in nats/token",
         ),
         (
             "at lag 0",
-            _spelled(found.fresh, found.fresh_error),
+            _spelled(staleness.fresh, staleness.fresh_error),
             "the gap that remains when engine and trainer hold the same weights: numerics",
         ),
         (
             "excess over lag 0",
-            _spelled(found.excess, found.excess_error),
+            _spelled(staleness.excess, staleness.excess_error),
             "K3 of all tokens minus K3 at lag 0; a negative value means no excess",
         ),
         (
             "explained by lag",
-            _share(found.explained, found.explained_error),
+            _share(staleness.explained, staleness.explained_error),
             "share of the gap that old weights explain: excess / K3 of all tokens. This assumes the same numerics at every lag."
             " Other changes between these steps are counted too.",
         ),
     )
 
 
-def lag_note(found: Staleness) -> str:
+def lag_note(staleness: Staleness) -> str:
     """The unit, the errors and the number of tokens behind lag_facts, and why a diagnosis has other numbers."""
-    size = count(found.tokens, "token")
+    size = count(staleness.tokens, "token")
     return (
         f"K3 in nats/token ± one standard error · N = {size} with a known lag · errors assume fixed token counts per lag and"
         f" independent lags. The diagnosis has other numbers: it reads at most {MOST_STEPS} steps, the worst ones among them,"

@@ -12,13 +12,13 @@ def stretches(chosen: Collection[int], recorded: Sequence[int]) -> list[tuple[in
     >>> stretches({10, 20, 40}, [10, 20, 30, 40])
     [(10, 20), (40, 40)]
     """
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     open_ = False
     for step in recorded:
         if step in chosen:
-            found.append((found.pop()[0], step) if open_ else (step, step))
+            spans.append((spans.pop()[0], step) if open_ else (step, step))
         open_ = step in chosen
-    return found
+    return spans
 
 
 def steps_words(chosen: Collection[int], recorded: Sequence[int]) -> str:

@@ -54,8 +54,8 @@ collector.log(step=step, rollout_logprobs=rollout, old_logprobs=old, current_log
 def title_of(trainer: object) -> str:
     """The title of the trainer that run.json names, such as `trl 1.16.0`; empty where there is no adapter for it."""
     name = trainer.split()[0] if isinstance(trainer, str) and trainer.strip() else ""
-    found = adapter_named(name) if name else None
-    return "" if found is None else found.title
+    adapter = adapter_named(name) if name else None
+    return "" if adapter is None else adapter.title
 
 
 def chosen_lines(title: str, run_dir: str) -> list[tuple[str, str]]:

@@ -52,12 +52,12 @@ def answer(run: "Run", reading: str, steps: list[int]) -> RefereeAnswer:
     of_policy = {policy: sums[gap] for policy, gap in gaps.items() if sums[gap]}
     by_step = {policy: {step: each.distance for step, each in own.items()} for policy, own in of_policy.items()}
     fitting = nearest_steps(by_step)
-    found = {policy: whole for policy, own in of_policy.items() if (whole := _over(own, fitting)) is not None}
-    sides = [policy for policy in POLICIES if policy in found][:2]
+    distances = {policy: whole for policy, own in of_policy.items() if (whole := _over(own, fitting)) is not None}
+    sides = [policy for policy in POLICIES if policy in distances][:2]
     between = _over(sums[apart], fitting) if apart and len(sides) == 2 else None
-    off, words = _judged({policy: found[policy] for policy in sides}, between)
+    off, words = _judged({policy: distances[policy] for policy in sides}, between)
     where = _where(fitting, by_step)
-    return RefereeAnswer(off, f"{words}{where}", found, between, tuple(fitting), by_step)
+    return RefereeAnswer(off, f"{words}{where}", distances, between, tuple(fitting), by_step)
 
 
 def trainer_noise(run: "Run") -> Distance | None:
@@ -85,14 +85,14 @@ def nearest_steps(by_step: Mapping[str, Mapping[int, Distance]]) -> list[int]:
     return sorted(step for step, value in nearest.items() if value <= max(CURRENT_STEPS * least, ROUNDING))
 
 
-def _judged(found: Mapping[str, Distance], between: Distance | None) -> tuple[Side, str]:
-    said = " and ".join(f"the {WHO[policy]} at {words(d)}" for policy, d in found.items())
-    if not found:
+def _judged(distances: Mapping[str, Distance], between: Distance | None) -> tuple[Side, str]:
+    said = " and ".join(f"the {WHO[policy]} at {words(d)}" for policy, d in distances.items())
+    if not distances:
         return "unknown", "no token of a recorded policy was read: nothing can be said"
     if between is None:
         return "unknown", f"{said} from the referee; with one recorded policy there is no second side to compare"
-    (near, nearest), (far, farthest) = sorted(found.items(), key=lambda item: item[1].k3)
-    if max(each.mean for each in found.values()) <= ROUNDING:
+    (near, nearest), (far, farthest) = sorted(distances.items(), key=lambda item: item[1].k3)
+    if max(each.mean for each in distances.values()) <= ROUNDING:
         return "neither", f"all agree to rounding: {said} from the referee"
     if nearest.k3 > NEARER * max(between.k3, 0.0):
         apart = f"{between.k3:.2g} from each other"
@@ -104,21 +104,21 @@ def _judged(found: Mapping[str, Distance], between: Distance | None) -> tuple[Si
     if farthest.k3 >= NEARER * nearest.k3 and certain:
         first = f"the {WHO[near]} stands at {words(nearest)} from the referee, the {WHO[far]} at {words(farthest)}"
         return far, f"{first}: the difference is the {WHO[far]}'s"  # type: ignore[return-value]
-    by = " and ".join(f"the {WHO[policy]} by {words(d)}" for policy, d in found.items())
+    by = " and ".join(f"the {WHO[policy]} by {words(d)}" for policy, d in distances.items())
     differ = f"both sides differ from the referee: {by}"
     if certain and farthest.k3 >= FARTHER * nearest.k3:
         return "both", f"{differ}. The {WHO[far]} is {farthest.k3 / nearest.k3:.2g} times as far: look there first"
     return "both", f"{differ}. So neither side alone explains the gap between them"
 
 
-def words(found: Distance) -> str:
+def words(distance: Distance) -> str:
     """K3 with its error, and mean |x|.
 
     >>> words(Distance(9, 0, 0.1234, 0.01, 0.0361, 0.0021, 1.0))
     '0.036 ± 0.0021 nats/token (K3; mean |x| 0.12)'
     """
-    error = "" if found.k3_error != found.k3_error else f" ± {found.k3_error:.2g}"
-    return f"{found.k3:.2g}{error} nats/token (K3; mean |x| {found.mean:.2g})"
+    error = "" if distance.k3_error != distance.k3_error else f" ± {distance.k3_error:.2g}"
+    return f"{distance.k3:.2g}{error} nats/token (K3; mean |x| {distance.mean:.2g})"
 
 
 def _error(one: Distance, other: Distance) -> float:

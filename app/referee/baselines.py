@@ -33,10 +33,10 @@ def baselines_folder() -> Path:
 def baseline_names() -> list[str]:
     """The names of the saved baselines, in order; none where the folder cannot be read."""
     try:
-        found = [path.stem for path in baselines_folder().iterdir() if path.suffix == ".json"]
+        names = [path.stem for path in baselines_folder().iterdir() if path.suffix == ".json"]
     except (OSError, ConfigError):
         return []
-    return sorted(name for name in found if NAME.fullmatch(name))
+    return sorted(name for name in names if NAME.fullmatch(name))
 
 
 def demand_name(name: str) -> None:

@@ -87,14 +87,14 @@ def sequence_sums(x: Floats, sequence: Integers, weight: Floats | None = None) -
 def sums_of(run: "Run", gaps: Iterable[str], steps: Iterable[int]) -> dict[str, SumsByStep]:
     """gap -> step -> the sums of its log-ratio. Steps without the gap are left out. The rows of a step are read once for all."""
     wanted = tuple(gaps)
-    found: dict[str, dict[int, SequenceSums]] = {gap: {} for gap in wanted}
+    sums: dict[str, dict[int, SequenceSums]] = {gap: {} for gap in wanted}
     for step in steps:
         frame = run.tokens([step], [*KEYS, *wanted]).collect()
         sampled = frame.filter(pl.col("mask").fill_null(True))
         for gap in wanted:
             if (own := _sums_of_step(sampled, gap)) is not None:
-                found[gap][step] = own
-    return dict(found)
+                sums[gap][step] = own
+    return dict(sums)
 
 
 def together(parts: Iterable[SequenceSums]) -> SequenceSums:

@@ -84,10 +84,10 @@ def _of_readings(run: "Run", name: str, gap: str) -> NoiseFloor:
             f"{run.name} has no token that both sides of {gap} read; wanted the same sequences read twice"
         )
     whole = together(by_step.values())
-    found = whole.distance
-    values = (FloorValue(found.k3, found.k3_error), FloorValue(found.mean, found.mean_error))
+    distance = whole.distance
+    values = (FloorValue(distance.k3, distance.k3_error), FloorValue(distance.mean, distance.mean_error))
     how = f"{direction(gap)}: the same policy computed twice"
-    return _floor(run, name, gap, how, values, (found.tokens, len(whole.counts)), tuple(by_step))
+    return _floor(run, name, gap, how, values, (distance.tokens, len(whole.counts)), tuple(by_step))
 
 
 def _of_healthy(run: "Run", name: str) -> NoiseFloor:
@@ -128,7 +128,7 @@ def _floor(
 
 def _facts(run: "Run") -> tuple[tuple[str, str], ...]:
     known, versions = run_facts(run.info), run.info.get("versions")
-    found = {
+    facts = {
         "model": known.model,
         "engine's precision": known.engine,
         "trainer's precision": known.trainer,
@@ -137,4 +137,4 @@ def _facts(run: "Run") -> tuple[tuple[str, str], ...]:
         if isinstance(versions, dict)
         else "",
     }
-    return tuple((name, str(value)[:200]) for name, value in found.items() if value)
+    return tuple((name, str(value)[:200]) for name, value in facts.items() if value)

@@ -92,25 +92,25 @@ def inputs_of(
     choice: Mapping[int, Mapping[str, float]],
     room: ModelBounds,
     tokenizer: Any = None,
-    found: Inputs | None = None,
+    inputs: Inputs | None = None,
 ) -> Inputs:
-    """The chosen sequences that can be read, in `found` if given. SourceError for a wrong model or tokenizer."""
-    found = found or Inputs()
+    """The chosen sequences that can be read, added to `inputs` if given. SourceError for a wrong model or tokenizer."""
+    inputs = inputs or Inputs()
     for step, chosen in choice.items():
         for row in _rows(run, step, chosen):
-            sequence = _sequence(row, chosen[row["sequence_id"]], found, tokenizer)
-            if sequence is not None and _fits(sequence, room, found):
-                found.sequences.append(sequence)
-    if found.rebuilt:
-        found.sure = _certainty(run, choice, tokenizer)
-        same, tested = found.sure
+            sequence = _sequence(row, chosen[row["sequence_id"]], inputs, tokenizer)
+            if sequence is not None and _fits(sequence, room, inputs):
+                inputs.sequences.append(sequence)
+    if inputs.rebuilt:
+        inputs.sure = _certainty(run, choice, tokenizer)
+        same, tested = inputs.sure
         if same < SURE * tested:
             raise SourceError(
                 f"{run.name}: prompts are on record as text only, and encoding with this tokenizer gives the recorded ids of only"
                 f" {same} of {tested} responses: it is another tokenizer, or the texts are not what was encoded. Record"
                 " prompt_ids, or give the tokenizer of the run: --tokenizer PATH"
             )
-    return found
+    return inputs
 
 
 def demand_some(run: "Run", sequences: int, left_out: Mapping[str, int]) -> None:
@@ -131,15 +131,15 @@ def _rows(run: "Run", step: int, chosen: Mapping[str, float]) -> Iterator[dict[s
             yield row
 
 
-def _sequence(row: Mapping[str, Any], probability: float, found: Inputs, tokenizer: Any) -> Sequence_ | None:
+def _sequence(row: Mapping[str, Any], probability: float, inputs: Inputs, tokenizer: Any) -> Sequence_ | None:
     recorded = {policy: row[f"{policy}_logprobs"] for policy in POLICIES if row[f"{policy}_logprobs"] is not None}
     tokens = max(map(len, recorded.values()), default=0)
     prompt = row["prompt_ids"]
     if prompt is None and row["prompt_text"] is not None and tokenizer is not None:
         prompt = _encoded(tokenizer, row["prompt_text"])
-        found.rebuilt += 1
+        inputs.rebuilt += 1
     if reason := _unreadable(row["token_ids"], tokens, prompt, has_text=row["prompt_text"] is not None):
-        found.leave_out(reason)
+        inputs.leave_out(reason)
         return None
     assert prompt is not None  # or it could not be read
     mask = row["mask"] if row["mask"] is not None and len(row["mask"]) == tokens else None
@@ -161,7 +161,7 @@ def _unreadable(ids: list[int] | None, tokens: int, prompt: list[int] | None, *,
     return "" if prompt else "their prompt is empty: the first token has nothing before it"
 
 
-def _fits(sequence: Sequence_, room: ModelBounds, found: Inputs) -> bool:
+def _fits(sequence: Sequence_, room: ModelBounds, inputs: Inputs) -> bool:
     every = (*sequence.prompt, *sequence.response)
     if max(every) >= room.vocabulary or min(every) < 0:
         raise SourceError(
@@ -169,7 +169,7 @@ def _fits(sequence: Sequence_, room: ModelBounds, found: Inputs) -> bool:
             f" {room.vocabulary}: it is another model than the run's; give the checkpoint that was trained: --model PATH"
         )
     if room.positions is not None and sequence.length > room.positions:
-        found.leave_out(f"they are longer than the {room.positions} positions of {room.name}")
+        inputs.leave_out(f"they are longer than the {room.positions} positions of {room.name}")
         return False
     return True
 

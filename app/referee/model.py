@@ -100,5 +100,5 @@ def weights_digest(path: Path) -> str:
 
 
 def _positions(config: Any) -> int | None:
-    found = getattr(config, "max_position_embeddings", None)
-    return found if isinstance(found, int) and found > 0 else None
+    most = getattr(config, "max_position_embeddings", None)
+    return most if isinstance(most, int) and most > 0 else None

@@ -12,9 +12,9 @@ from .hypotheses import PLAIN
 from .reproduction import Best
 
 
-def write_proofs(path: str | os.PathLike[str], found: Sequence[Best]) -> None:
+def write_proofs(path: str | os.PathLike[str], results: Sequence[Best]) -> None:
     """Writes an event for each column that is reproduced by an alternative. The plain reading proves no fault."""
-    proofs = [best for best in found if best.verdict == "reproduced" and best.hypothesis != PLAIN.name]
+    proofs = [best for best in results if best.verdict == "reproduced" and best.hypothesis != PLAIN.name]
     if not proofs:
         return
     events = (

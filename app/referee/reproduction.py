@@ -88,13 +88,13 @@ def tried(
     table.add(every)
     pairs = [pair for policy in table.distances for pair in _pairs(table.best(policy), table.known)]
     table.add(list({pair.name: pair for pair in pairs}.values()))
-    found = TestedAlternatives(sequences=len(sequences), skipped=table.skipped)
+    results = TestedAlternatives(sequences=len(sequences), skipped=table.skipped)
     for policy, by_name in table.distances.items():
-        found.means[policy] = {
+        results.means[policy] = {
             name: _mean([x for own in steps.values() for x in own]) for name, steps in by_name.items()
         }
-        found.best += table.best(policy)
-    return found
+        results.best += table.best(policy)
+    return results
 
 
 def _pairs(best: Sequence[Best], known: Mapping[str, Hypothesis]) -> list[Hypothesis]:
@@ -146,8 +146,8 @@ def _scored(judge: Referee, hypothesis: Hypothesis, sequences: Sequence[Sequence
     if hypothesis.weights is not None:
         model = hypothesis.weights(model)
     how = replace(Scoring(), **hypothesis.scoring)
-    found = dict(scores(model, read_under(hypothesis, sequences), how))
-    return [found[index] for index in range(len(sequences))]
+    logprobs = dict(scores(model, read_under(hypothesis, sequences), how))
+    return [logprobs[index] for index in range(len(sequences))]
 
 
 def _apart(sequence: Sequence_, policy: str, ours: Logprobs, shift: int) -> "np.ndarray[Any, Any]":
@@ -173,15 +173,15 @@ def _best(
         (step, _winner({name: _mean(own[step]) for name, own in by_name.items() if step in own}, pairs))
         for step in steps
     ]
-    found = []
+    results = []
     for name, group in groupby(winners, key=lambda item: item[1]):
         own = tuple(step for step, _ in group)
         apart = np.concatenate([x for step in own for x in by_name[name][step]])
         plain = _mean([x for step in own for x in by_name[PLAIN.name][step]])
         largest = max(_mean(by_name[name][step]) for step in own)
         share = float((apart <= ROUNDING).mean()) if len(apart) else float("nan")
-        found.append(Best(policy, name, known[name].meaning, own, largest, plain, share))
-    return found
+        results.append(Best(policy, name, known[name].meaning, own, largest, plain, share))
+    return results
 
 
 def _winner(means: Mapping[str, float], pairs: set[str]) -> str:
@@ -211,9 +211,9 @@ def checkpoints_in(folder: Path) -> list[Path]:
 
     wanted = ("config.json", ADAPTER)
     every = list(folder.iterdir()) if folder.is_dir() else []
-    found = [path for path in every if any((path / name).is_file() for name in wanted)]
-    if not found:
+    folders = [path for path in every if any((path / name).is_file() for name in wanted)]
+    if not folders:
         raise SourceError(
             f"{folder} holds no checkpoint: wanted folders with config.json or {ADAPTER}, such as {folder}/step-20"
         )
-    return sorted(found, key=lambda path: (int("".join(filter(str.isdigit, path.name)) or 0), path.name))
+    return sorted(folders, key=lambda path: (int("".join(filter(str.isdigit, path.name)) or 0), path.name))

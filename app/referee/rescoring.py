@@ -90,13 +90,13 @@ def _inputs(
     run: "Run", choice: Mapping[int, Mapping[str, float]], judge: Referee, tokenizer: Any, done: Rescored
 ) -> Inputs | None:
     """The sequences of a step; None where none can be read. The reasons are counted in `done`."""
-    found = inputs_of(run, choice, judge.room, tokenizer)
+    inputs = inputs_of(run, choice, judge.room, tokenizer)
     reasons = dict(done.left_out)
-    for reason, number in found.left_out.items():
+    for reason, number in inputs.left_out.items():
         reasons[reason] = reasons.get(reason, 0) + number
     done.left_out = reasons
-    done.certainty = done.certainty or found.certainty
-    return found if found.sequences else None
+    done.certainty = done.certainty or inputs.certainty
+    return inputs if inputs.sequences else None
 
 
 def _scored(judge: Referee, sequences: Sequence[Sequence_], how: Scoring) -> list[tuple[Sequence_, Logprobs]]:

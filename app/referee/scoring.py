@@ -89,8 +89,8 @@ def _batch(model: Any, sequences: Sequence[Sequence_], how: Scoring, device: Any
     with torch.inference_mode(), _autocast(how, device):
         hidden = model.base_model(input_ids=ids.to(device), use_cache=False, **positions)[0]
         flat = _of_targets(model, hidden[rows.to(device), places.to(device)], targets.to(device), how)
-    found: Logprobs = flat.cpu().numpy().astype(np.float32)
-    return np.split(found, np.cumsum([len(each.response) for each in sequences])[:-1])
+    logprobs: Logprobs = flat.cpu().numpy().astype(np.float32)
+    return np.split(logprobs, np.cumsum([len(each.response) for each in sequences])[:-1])
 
 
 def _of_targets(model: Any, hidden: Tensor, targets: Tensor, how: Scoring) -> Tensor:

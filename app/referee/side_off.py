@@ -46,8 +46,8 @@ def side_off(run: "Run") -> SideOff | None:
     if name is None:
         return None
     steps = compared_steps(run, name)
-    found = answer(run, name, steps)
-    return SideOff(name, found, sentence(capital(found.sentence)), _facts(run, readings[name], found, steps))
+    result = answer(run, name, steps)
+    return SideOff(name, result, sentence(capital(result.sentence)), _facts(run, readings[name], result, steps))
 
 
 def referee_of(readings: "Mapping[str, Reading]") -> str | None:
@@ -60,9 +60,9 @@ def referee_of(readings: "Mapping[str, Reading]") -> str | None:
     return REFEREE if REFEREE in readings else next(models, None)
 
 
-def plain_side_off(found: SideOff) -> dict[str, Any]:
+def plain_side_off(side: SideOff) -> dict[str, Any]:
     """The answer as values that JSON can hold."""
-    return {"off": found.answer.off, "sentence": found.sentence, "reading": found.reading, "facts": dict(found.facts)}
+    return {"off": side.answer.off, "sentence": side.sentence, "reading": side.reading, "facts": dict(side.facts)}
 
 
 def compared_steps(run: "Run", reading: str) -> list[int]:
@@ -72,11 +72,11 @@ def compared_steps(run: "Run", reading: str) -> list[int]:
     return at_even_distances(read, max(1, min(MOST_STEPS, int(MOST_TOKENS / max(size, 1.0)))))
 
 
-def _facts(run: "Run", reading: "Reading", found: RefereeAnswer, steps: list[int]) -> Pairs:
-    rows = [(direction(gap_between(policy, reading.name)), words(own)) for policy, own in found.distances.items()]
-    if found.between is not None:
-        sides = [policy for policy in run.policies if policy in found.distances][:2]
-        rows.append((direction(gap_between(sides[0], sides[1])), f"{words(found.between)}, at the same steps"))
+def _facts(run: "Run", reading: "Reading", result: RefereeAnswer, steps: list[int]) -> Pairs:
+    rows = [(direction(gap_between(policy, reading.name)), words(own)) for policy, own in result.distances.items()]
+    if result.between is not None:
+        sides = [policy for policy in run.policies if policy in result.distances][:2]
+        rows.append((direction(gap_between(sides[0], sides[1])), f"{words(result.between)}, at the same steps"))
     return (*rows, ("what was read", _read(run, reading, steps)))
 
 

@@ -58,18 +58,18 @@ class Baseline:
 def baseline_of(run: Run, good: Run) -> Baseline:
     """good: the known-good run. SourceError if the two have no gap in common."""
     gap = common_gap(good, run, asked=False)
-    found = difference(good, run, gap)
+    compared = difference(good, run, gap)
     name = scrubbed_text(good.name)
-    settings = tuple(_scrubbed(*row) for row in found.settings.rows())
+    settings = tuple(_scrubbed(*row) for row in compared.settings.rows())
     cards = set(names_at("card", gap))
-    table = titled(table_of([one for one in found.metrics if one.metric in cards]))
+    table = titled(table_of([one for one in compared.metrics if one.metric in cards]))
     facts = (
         ("compared", f"the known-good run {name} is A, the run of this report is B"),
-        ("pair by pair", pairs_in_words(found).removeprefix("Pair by pair, ")),
-        ("apart since", parting_in_words(found)),
+        ("pair by pair", pairs_in_words(compared).removeprefix("Pair by pair, ")),
+        ("apart since", parting_in_words(compared)),
         ("input digest (sha256)", good.digest),
     )
-    plain = plain_difference(found) | {
+    plain = plain_difference(compared) | {
         "known_good": name,
         "digest": good.digest,
         "settings": [dict(zip(("setting", "known_good", "own"), row, strict=True)) for row in settings],
@@ -78,7 +78,7 @@ def baseline_of(run: Run, good: Run) -> Baseline:
         name,
         good.digest,
         gap,
-        _head(found, name, settings),
+        _head(compared, name, settings),
         facts,
         settings,
         (gap, *(SIDES.get(side, side) for side in table.columns[1:])),
@@ -88,11 +88,11 @@ def baseline_of(run: Run, good: Run) -> Baseline:
     )
 
 
-def _head(found: Difference, name: str, settings: tuple[tuple[str, str, str], ...]) -> Pairs:
-    apart = found.parting
+def _head(compared: Difference, name: str, settings: tuple[tuple[str, str, str], ...]) -> Pairs:
+    apart = compared.parting
     since = "" if apart is None else f"; apart since step {apart.step}"
     rows = (
-        ("known-good run", f"{words_of(found.size, shortened(name, NAME_ROOM))}{since}."),
+        ("known-good run", f"{words_of(compared.size, shortened(name, NAME_ROOM))}{since}."),
         ("settings", few_settings(settings)),
     )
     return tuple((label, text) for label, text in rows if text)

@@ -95,10 +95,10 @@ def pictures(data: ReportData) -> tuple[Picture, ...]:
 
 def evidence_picture(data: ReportData) -> str:
     """The picture of the first half page: the undoing of the likeliest cause, else the size of the gap; empty without a gap."""
-    found = data.diagnosis.head.evidence
-    if found is not None:
-        label = f"the gap of each of {count(len(found.frame), 'step')} before and after the undoing: {found.words}"
-        return svg_chart(undoing(found.frame, found.gap, found.words, theme=NAMED), label, width=PAIR)
+    numbers = data.diagnosis.head.evidence
+    if numbers is not None:
+        label = f"the gap of each of {count(len(numbers.frame), 'step')} before and after the undoing: {numbers.words}"
+        return svg_chart(undoing(numbers.frame, numbers.gap, numbers.words, theme=NAMED), label, width=PAIR)
     every = {entry[0]: entry for entry in figures_of(data)}
     size = every.get(f"{data.gap}-{size_metric(data.gap)}")
     return "" if size is None else _picture(*size).svg

@@ -41,16 +41,16 @@ def _head(data: ReportData) -> Iterator[str]:
 
 
 def _comparison(data: ReportData) -> Iterator[str]:
-    found = data.baseline
-    if found is None:
+    baseline = data.baseline
+    if baseline is None:
         return
-    yield from (f"## Compared with {escaped(found.name)}", "")
-    yield from (f"- **{label}**: {escaped(value)}" for label, value in found.facts)
+    yield from (f"## Compared with {escaped(baseline.name)}", "")
+    yield from (f"- **{label}**: {escaped(value)}" for label, value in baseline.facts)
     yield ""
-    yield from _table(found.header, found.rows)
+    yield from _table(baseline.header, baseline.rows)
     yield ""
-    if found.settings:
-        yield from _table(("setting that differs", "known-good", "this run"), found.settings)
+    if baseline.settings:
+        yield from _table(("setting that differs", "known-good", "this run"), baseline.settings)
     else:
         yield "No setting on record differs."
     yield ""

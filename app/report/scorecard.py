@@ -101,8 +101,8 @@ class _ScoreSources:
     def grade_at(self, signal: str, gap: str, step: int | None) -> str:
         """The grade of a signal of a gap at a step; empty if it has none."""
         own = self.step_grades.get((signal, gap))
-        found = [] if own is None or step is None else own.filter(step=step)["severity"].to_list()
-        return str(found[0]) if found else ""
+        grades = [] if own is None or step is None else own.filter(step=step)["severity"].to_list()
+        return str(grades[0]) if grades else ""
 
 
 def _of_gap(gap: str) -> Iterator[Metric]:
@@ -163,8 +163,8 @@ def _error_at(step: int | None, steps: pl.DataFrame, name: str) -> float | None:
     """The standard error of the metric at a step."""
     if step is None or f"{name}_se" not in steps.columns:
         return None
-    found = steps.filter(step=step)[f"{name}_se"][0]
-    return None if found is None else float(found)
+    error = steps.filter(step=step)[f"{name}_se"][0]
+    return None if error is None else float(error)
 
 
 def words_of(limit: Limit) -> str:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 def side(run: "Run") -> SideOff | None:
     """None if no referee read the run."""
-    found = side_off(run)
-    if found is None:
+    side = side_off(run)
+    if side is None:
         return None
-    facts = tuple((scrubbed_text(label), scrubbed_text(text)) for label, text in found.facts)
-    return replace(found, sentence=scrubbed_text(found.sentence), facts=facts)
+    facts = tuple((scrubbed_text(label), scrubbed_text(text)) for label, text in side.facts)
+    return replace(side, sentence=scrubbed_text(side.sentence), facts=facts)

@@ -46,8 +46,8 @@ def title_of(name: str) -> str:
 
 def headlines(scores: Sequence[Score]) -> list[Score]:
     """The scores with a chart of their own, in the order of the charts."""
-    found = (score for score in scores if score.headline)
-    return sorted(found, key=lambda score: names_at("chart", score.gap).index(score.name))
+    first_scores = (score for score in scores if score.headline)
+    return sorted(first_scores, key=lambda score: names_at("chart", score.gap).index(score.name))
 
 
 def size_of(score: Score) -> str:

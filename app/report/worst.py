@@ -59,11 +59,11 @@ def worst_sequences(
 
 def _tokens(run: Run, rows: Sequence[dict[str, Any]], gap: str) -> list[pl.DataFrame]:
     """The shown tokens of each of these sequences. The rows of a step are read once, and not all tokens of a long sequence."""
-    found: dict[int, pl.DataFrame] = {}
+    frames: dict[int, pl.DataFrame] = {}
     for step in dict.fromkeys(row["step"] for row in rows):
         own = [at for at, row in enumerate(rows) if row["step"] == step]
-        found |= dict(zip(own, run.spans(step, [_shown(rows[at], gap) for at in own]), strict=True))
-    return [found[at] for at in range(len(rows))]
+        frames |= dict(zip(own, run.spans(step, [_shown(rows[at], gap) for at in own]), strict=True))
+    return [frames[at] for at in range(len(rows))]
 
 
 def _shown(row: dict[str, Any], gap: str) -> Span:

@@ -46,8 +46,8 @@ def without_words(detail: str) -> str:
     >>> without_words("ValueError: cannot read 'What is 2 + 2?'")
     'ValueError'
     """
-    found = _QUOTES.fullmatch(detail)
-    return detail if found is None else found[1]
+    match = _QUOTES.fullmatch(detail)
+    return detail if match is None else match[1]
 
 
 def name_or_digest(text: str) -> str:

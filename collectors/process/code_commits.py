@@ -28,24 +28,24 @@ _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
 def code_files(modules: Iterable[str]) -> dict[str, str]:
     """Name -> its file, for the program and those of these modules that are in memory. No file is touched."""
-    found: dict[str, str] = {}
+    commits: dict[str, str] = {}
     for name in (PROGRAM, *modules):
         with suppress(Exception):  # another library's object, in a trainer: whatever it raises stays here
-            found[name] = os.path.abspath(str(sys.modules[name].__file__ or ""))
-    if found.get(PROGRAM, "").endswith(_OURS):
-        del found[PROGRAM]
-    return found
+            commits[name] = os.path.abspath(str(sys.modules[name].__file__ or ""))
+    if commits.get(PROGRAM, "").endswith(_OURS):
+        del commits[PROGRAM]
+    return commits
 
 
 def code_commits(files: Mapping[str, str]) -> dict[str, str]:
     """Name -> the first digits of its commit, for those files that have one. The writer's work, because a disk may hang."""
-    found: dict[str, str] = {}
+    commits: dict[str, str] = {}
     for name, file in files.items():
         with suppress(Exception):  # another library's files: whatever they raise stays here
             commit = _commit(name, Path(file))
             if _COMMIT.fullmatch(commit):
-                found["program" if name == PROGRAM else name] = commit[:SHORT]
-    return found
+                commits["program" if name == PROGRAM else name] = commit[:SHORT]
+    return commits
 
 
 def _commit(name: str, file: Path) -> str:

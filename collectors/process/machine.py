@@ -15,13 +15,13 @@ def machine() -> dict[str, Any]:
     device, devices: name and number of the accelerators that this process sees, if CUDA has begun. cuda, torch_build: versions
     that torch was built with. world_size, backend: of torch.distributed, else $WORLD_SIZE.
     """
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for name, fact in _FACTS.items():
         with suppress(Exception):  # another library's object, in a trainer: whatever it raises stays here
             value = fact(sys.modules)
             if isinstance(value, (str, int)):
-                found[name] = value[:_MOST] if isinstance(value, str) else value
-    return found
+                facts[name] = value[:_MOST] if isinstance(value, str) else value
+    return facts
 
 
 def _cuda(modules: Mapping[str, Any]) -> Any:

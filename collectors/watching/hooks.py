@@ -252,13 +252,13 @@ def is_watched(hook: Hook, owner: Any = None, adapter: str | None = None) -> boo
     if owner is None and _lacks(hook):
         return False
     target, name = resolve(hook) if owner is None else (owner, hook.name.rpartition(".")[2])
-    found = getattr(target, name, None)
+    function = getattr(target, name, None)
     if adapter is None:
-        return hasattr(found, MARK)
-    while hasattr(found, MARK):  # adapters of several trainers may watch a function that these inherit
-        if getattr(found, ADAPTER, None) == adapter:
+        return hasattr(function, MARK)
+    while hasattr(function, MARK):  # adapters of several trainers may watch a function that these inherit
+        if getattr(function, ADAPTER, None) == adapter:
             return True
-        found = getattr(getattr(found, MARK), "function", None)
+        function = getattr(getattr(function, MARK), "function", None)
     return False
 
 

@@ -124,8 +124,8 @@ def with_bootstrap(entrypoint: str) -> str:
 
 def submitted_environment() -> dict[str, Any]:
     """The runtime environment of the submitted job that this process drives; {} if it drives none."""
-    found: dict[str, Any] = json.loads(os.environ.get(_JOB_CONFIG) or "{}").get("runtime_env") or {}
-    return found
+    environment: dict[str, Any] = json.loads(os.environ.get(_JOB_CONFIG) or "{}").get("runtime_env") or {}
+    return environment
 
 
 def _starts_a_cluster(address: str | None, folder: str | None) -> bool:

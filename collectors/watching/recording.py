@@ -152,7 +152,7 @@ class Recording:
             return None
         outer = sys.exception()
         try:
-            found = look()
+            result = look()
         except BaseException as error:
             if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
                 raise
@@ -164,7 +164,7 @@ class Recording:
                 self._give_up(name)
             return None
         self._streaks.end(name)
-        return found
+        return result
 
     def attached(self, undo: Callable[[], None]) -> None:
         """Keeps `undo`, which takes the hooks off the trainer, and calls it if the recording was refused meanwhile."""

@@ -51,10 +51,10 @@ class SourceTree:
 
     def names(self, module: str, owner: str = "") -> list[str]:
         """The names that a module defines, or a class of it with its base classes."""
-        if (found := self._module(module)) is None:
+        if (path := self._module(module)) is None:
             return []
         if not owner:
-            return list(found.names)
+            return list(path.names)
         return [
             item.name
             for _, base in self._classes(module, owner, _FOLLOWED)

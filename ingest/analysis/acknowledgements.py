@@ -59,11 +59,11 @@ def acknowledgements(run: "Run") -> Acknowledgements:
     rows = run.events.filter(pl.col("event").is_in([ACKNOWLEDGED, WITHDRAWN]) & pl.col("step").is_not_null())
     last: dict[tuple[str, int], Acknowledgement] = {}
     for row in rows.iter_rows(named=True):
-        found = _NOTE.fullmatch(row["note"] or "")
-        if found is None:
+        match = _NOTE.fullmatch(row["note"] or "")
+        if match is None:
             continue
         holds = row["event"] == ACKNOWLEDGED
-        read = Acknowledgement(found["signal"], row["step"], found["grade"], int(found["number"]), holds)
+        read = Acknowledgement(match["signal"], row["step"], match["grade"], int(match["number"]), holds)
         before = last.get((read.signal, read.step))
         if before is None or before.number < read.number:
             last[read.signal, read.step] = read

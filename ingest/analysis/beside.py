@@ -132,30 +132,30 @@ def labels_that_changed(
 
     tokens: of each label at each step, shape (steps, labels).
     """
-    found: list[NearbyChange] = []
+    changes: list[NearbyChange] = []
     for key, own in zip(keys, (tokens > 0).T, strict=True):
         seen = np.flatnonzero(own)
         if len(seen) and seen[0] > 0 and window.first < steps[seen[0]] <= window.last:
-            found.append(
+            changes.append(
                 NearbyChange("fact", int(steps[seen[0]]), f"{labels} {_short(key)} is on record for the first time")
             )
         if len(seen) and seen[-1] < len(steps) - 1 and window.first <= steps[seen[-1]] < window.last:
-            found.append(
+            changes.append(
                 NearbyChange("fact", int(steps[seen[-1]]), f"{labels} {_short(key)} is on record for the last time")
             )
-    return found
+    return changes
 
 
 def falls_near(run: Run, falls: Sequence[int]) -> tuple[NearbyChange, ...]:
     """Events that most falls of a sawtooth have within one recorded step, more often than other steps do."""
     steps = run.steps
     place = {step: at for at, step in enumerate(steps)}
-    found = []
+    changes = []
     for (event,), rows in _named_events(run).group_by(["event"], maintain_order=True):
         own = np.array([place[step] for step in rows["step"].unique() if step in place], np.int64)
         hits = [fall for fall in falls if len(own) and int(np.abs(own - place.get(fall, -9)).min()) <= 1]
         every = np.unique((own[:, None] + np.array([-1, 0, 1])).clip(0, len(steps) - 1)).size / max(len(steps), 1)
         if len(hits) * 2 > len(falls):
             words = f"{len(hits)} of {len(falls)} falls lie within a step of the event {_short(str(event))}"
-            found.append(NearbyChange("event", hits[0], f"{words}; by chance {every:.0%} of them would", every))
-    return tuple(sorted(found, key=lambda each: each.usual))
+            changes.append(NearbyChange("event", hits[0], f"{words}; by chance {every:.0%} of them would", every))
+    return tuple(sorted(changes, key=lambda each: each.usual))

@@ -73,11 +73,11 @@ def bridge_of(run: Run, result: RunDiagnosis, verdict: Finding, trainer: str | N
         return Bridge(code, helps=True)
     texts = {each.name: _written(each, trainer) for each in CORRECTIONS if each.steps}
     fair = [replace(each, gap=gap) for each in CORRECTIONS if texts.get(each.name) is not None]
-    found = _advice(run, result.steps, fair, replace(NONE, gap=gap), verdict)
-    best = None if found is None else found.best
+    recommendation = _advice(run, result.steps, fair, replace(NONE, gap=gap), verdict)
+    best = None if recommendation is None else recommendation.best
     if best is None:
-        return Bridge(code, helps=True, advice=found)
-    return Bridge(code, True, found, texts[best] or "", _rule(best), len(result.steps))
+        return Bridge(code, helps=True, advice=recommendation)
+    return Bridge(code, True, recommendation, texts[best] or "", _rule(best), len(result.steps))
 
 
 def _advice(
@@ -116,13 +116,13 @@ def _written(correction: Correction, trainer: str | None) -> str | None:
     return None if dialect != trainer and any(name in text for name in FOREIGN) else text
 
 
-def plain_bridge(found: Bridge | None) -> Mapping[str, Any] | None:
+def plain_bridge(bridge: Bridge | None) -> Mapping[str, Any] | None:
     """A bridge as values that JSON can hold."""
-    if found is None:
+    if bridge is None:
         return None
-    own = found.advice
+    own = bridge.advice
     return {
-        "cause": found.cause, "helps": found.helps, "correction": None if own is None else own.best, "words": found.words,
+        "cause": bridge.cause, "helps": bridge.helps, "correction": None if own is None else own.best, "words": bridge.words,
         "confidence": None if own is None else own.confidence, "why": "" if own is None else own.why,
-        "settings": found.settings,
+        "settings": bridge.settings,
     }  # fmt: skip

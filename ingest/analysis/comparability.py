@@ -134,8 +134,8 @@ def _sampled(values: Sequence[_Leaf], keys: Sequence[str]) -> tuple[str, Any] | 
     own = [(path, value) for path, value in values if path and path[-1] in keys and not set(path) & set(_ELSEWHERE)]
     below = [leaf for leaf in own if set(leaf[0][:-1]) & set(_SAMPLING)]
     others = [leaf for leaf in own if len(leaf[0]) == 1 or leaf[0][0] == "args"]
-    found = (below or others)[:1]
-    return (printable(".".join(found[0][0])), found[0][1]) if found else None
+    chosen = (below or others)[:1]
+    return (printable(".".join(chosen[0][0])), chosen[0][1]) if chosen else None
 
 
 def _number(value: Any) -> float | None:
@@ -143,8 +143,8 @@ def _number(value: Any) -> float | None:
 
 
 def _temperature(values: Sequence[_Leaf], trainer: _LogitTreatment) -> ComparedSetting:
-    found = _sampled(values, ("temperature", "rollout_temperature"))
-    if found is None or (number := _number(found[1])) is None:
+    temperatures = _sampled(values, ("temperature", "rollout_temperature"))
+    if temperatures is None or (number := _number(temperatures[1])) is None:
         return ComparedSetting("temperature", _NOT_ON_RECORD, _NOT_ON_RECORD, "unknown", _TEMPERATURE)
     shown = f"{number:g}"
     handled: dict[Handling | None, tuple[str, SettingState]] = {
@@ -154,35 +154,35 @@ def _temperature(values: Sequence[_Leaf], trainer: _LogitTreatment) -> ComparedS
     scored = handled[trainer.temperature]
     if number == 1:
         scored = ("1: nothing to apply", "ok")
-    return ComparedSetting("temperature", shown, scored[0], scored[1], _TEMPERATURE, found[0])
+    return ComparedSetting("temperature", shown, scored[0], scored[1], _TEMPERATURE, temperatures[0])
 
 
 def _cut(cut: _Cut, values: Sequence[_Leaf], trainer: _LogitTreatment) -> ComparedSetting:
-    found = _sampled(values, cut.keys)
-    number = None if found is None else _number(found[1])
-    if found is None or (found[1] is not None and number is None):
+    sampled = _sampled(values, cut.keys)
+    number = None if sampled is None else _number(sampled[1])
+    if sampled is None or (sampled[1] is not None and number is None):
         return ComparedSetting(cut.name, _NOT_ON_RECORD, _NOT_ON_RECORD, "unknown", cut.why)
     if number is None or number in cut.neutral:
         return ComparedSetting(
-            cut.name, _OFF if number is None else f"{number:g}, {_OFF}", _OFF, "ok", cut.why, found[0]
+            cut.name, _OFF if number is None else f"{number:g}, {_OFF}", _OFF, "ok", cut.why, sampled[0]
         )
     handled: dict[Handling | None, tuple[str, SettingState]] = {
         "applies": ("it applies the same", "ok"), "ignores": ("it scores without it", "differs"),
         None: ("not known of this trainer", "unknown"),
     }  # fmt: skip
     scored = handled[trainer.truncation]
-    return ComparedSetting(cut.name, f"{number:g}", scored[0], scored[1], cut.why, found[0])
+    return ComparedSetting(cut.name, f"{number:g}", scored[0], scored[1], cut.why, sampled[0])
 
 
 def _mode(values: Sequence[_Leaf], sampling: Sequence[ComparedSetting]) -> ComparedSetting:
-    found = next(((path, value) for path, value in values if path and path[-1] == "logprobs_mode"), None)
-    mode = _NOT_ON_RECORD if found is None else printable(str(found[1]))
-    source = "" if found is None else printable(".".join(found[0]))
+    setting = next(((path, value) for path, value in values if path and path[-1] == "logprobs_mode"), None)
+    mode = _NOT_ON_RECORD if setting is None else printable(str(setting[1]))
+    source = "" if setting is None else printable(".".join(setting[0]))
     plain = sampling[0].rollout == "1" and all(_OFF in each.rollout for each in sampling[1:])
     if plain:
         words = "the same either way: temperature is 1 and nothing is cut off"
         return ComparedSetting("log-prob mode", mode, words, "ok", _MODE, source)
-    if found is None:
+    if setting is None:
         return ComparedSetting("log-prob mode", mode, _NOT_ON_RECORD, "unknown", _MODE)
     agree = all(each.state == "ok" for each in sampling)
     state: SettingState = (
@@ -237,8 +237,8 @@ def _precision_of(values: Sequence[_Leaf], keys: Sequence[str], below: Sequence[
     """(key, precision) of the first of these keys with a value that names a precision."""
     for path, value in values:
         if path and path[-1] in keys and (not below or set(path[:-1]) & set(below)) and not set(path) & set(_ELSEWHERE):
-            if isinstance(value, str) and (found := _precision(value)):
-                return printable(".".join(path)), found
+            if isinstance(value, str) and (precision := _precision(value)):
+                return printable(".".join(path)), precision
     return None
 
 

@@ -84,12 +84,12 @@ def diagnosis_of(run: Run, gap: str | None = None, steps: Sequence[int] | None =
         if reason := why_no_gap(run):
             raise SourceError(reason)
         raise SourceError(f"the run {run.name} {_why_no_tokens(run, chosen, steps)}")
-    found = diagnose(sampled.evidence)
+    diagnosis = diagnose(sampled.evidence)
     if chosen in SAMPLED:
-        found = with_proof(found, weight_proof(run, sampled.steps, sampled.evidence.names.get("replica", ())))
+        diagnosis = with_proof(diagnosis, weight_proof(run, sampled.steps, sampled.evidence.names.get("replica", ())))
     among = None if not steps else range(min(steps), max(steps) + 1)
     return RunDiagnosis(
-        found.muting(run.rules.muted_causes),
+        diagnosis.muting(run.rules.muted_causes),
         chosen,
         sampled.steps,
         sampled.left_out,
@@ -130,23 +130,23 @@ def diagnosed_gap(run: Run, gap: str | None = None) -> str:
 
 def plain_diagnosis(result: RunDiagnosis) -> dict[str, Any]:
     """A diagnosis as values that JSON can hold."""
-    found = result.diagnosis
+    diagnosis = result.diagnosis
     return {
-        "answer": found.answer,
-        "healthy": found.is_healthy,
+        "answer": diagnosis.answer,
+        "healthy": diagnosis.is_healthy,
         "gap": result.gap,
-        "kl_k3": found.gap,
-        "kl_k3_left": found.rest,
-        "explained": found.explained,
-        "unexplained": found.unexplained,
-        "likely": [_likely(item) for item in found.likely],
+        "kl_k3": diagnosis.gap,
+        "kl_k3_left": diagnosis.rest,
+        "explained": diagnosis.explained,
+        "unexplained": diagnosis.unexplained,
+        "likely": [_likely(item) for item in diagnosis.likely],
         "muted": [
             {"code": item.cause.code, "title": item.title, "share": item.of_whole, "reason": reason}
-            for item, reason in found.muted
+            for item, reason in diagnosis.muted
         ],
         "excluded": [
             {"code": e.cause.code, "title": e.cause.title, "effect": e.effect, "would_show": e.would_show}
-            for e in found.excluded
+            for e in diagnosis.excluded
         ],
         "cannot_tell": [
             {
@@ -155,12 +155,12 @@ def plain_diagnosis(result: RunDiagnosis) -> dict[str, Any]:
                 "because": c.because,
                 "record": [ARGUMENTS[name] for name in c.missing],
             }
-            for c in found.cannot_tell
+            for c in diagnosis.cannot_tell
         ],
-        "noise": None if found.noise is None else found.noise._asdict(),
+        "noise": None if diagnosis.noise is None else diagnosis.noise._asdict(),
         "steps_read": list(result.steps),
-        "tokens": found.tokens,
-        "sequences": found.sequences,
+        "tokens": diagnosis.tokens,
+        "sequences": diagnosis.sequences,
         "sequences_left_out": result.left_out,
         "tokens_without_number": result.without_number,
     }

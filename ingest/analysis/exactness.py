@@ -134,14 +134,14 @@ def exactness_of(run: Run, gap: str | None = None) -> Exactness:
     return Exactness(chosen, tuple(steps), unseen, largest, grids)
 
 
-def plain_exactness(found: Exactness) -> dict[str, Any]:
+def plain_exactness(exactness: Exactness) -> dict[str, Any]:
     """A certificate as values that JSON can hold."""
     return {
-        "gap": found.gap, "certified": found.is_certified, "tokens": found.tokens, "equal": found.equal,
-        "share": found.equal / found.tokens, "unseen": found.unseen, "words": found.words,
-        "first": None if found.first is None else asdict(found.first),
-        "resolution": {policy: asdict(grid) for policy, grid in found.grids.items()},
-        "steps": [asdict(step) for step in found.steps],
+        "gap": exactness.gap, "certified": exactness.is_certified, "tokens": exactness.tokens, "equal": exactness.equal,
+        "share": exactness.equal / exactness.tokens, "unseen": exactness.unseen, "words": exactness.words,
+        "first": None if exactness.first is None else asdict(exactness.first),
+        "resolution": {policy: asdict(grid) for policy, grid in exactness.grids.items()},
+        "steps": [asdict(step) for step in exactness.steps],
     }  # fmt: skip
 
 

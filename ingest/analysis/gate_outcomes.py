@@ -45,11 +45,13 @@ def _of_exactness(run: Run, gate: Gate) -> Iterator[DemandOutcome]:
     if not gate.exact:
         return
     try:
-        found = exactness_of(run)
+        exactness = exactness_of(run)
     except SourceError as error:
         yield DemandOutcome("exact", "failed", EXACT, f"not available, because {error}")
     else:
-        yield DemandOutcome(f"exact {found.gap}", "passed" if found.is_certified else "failed", EXACT, found.words)
+        yield DemandOutcome(
+            f"exact {exactness.gap}", "passed" if exactness.is_certified else "failed", EXACT, exactness.words
+        )
 
 
 def _of_verdict(run: Run, gate: Gate) -> Iterator[DemandOutcome]:
@@ -90,8 +92,8 @@ def _absent(run: Run, bound: Bound, lacking: int, steps: int) -> DemandOutcome:
     """The outcome without a value. lacking: the number of steps without one, if others have one."""
     reason = run.unavailable.get(bound.column, f"because {bound.metric.absent}")
     where = f" at {lacking} of {steps} steps" if lacking else ""
-    found = f"not available{where}, {reason}"
-    return DemandOutcome(bound.column, "undecided" if bound.optional else "failed", bound.wanted, found)
+    words = f"not available{where}, {reason}"
+    return DemandOutcome(bound.column, "undecided" if bound.optional else "failed", bound.wanted, words)
 
 
 def _found(bound: Bound, row: Mapping[str, Any], beyond: int, steps: int) -> str:
@@ -117,21 +119,21 @@ def _of_causes(run: Run, gate: Gate) -> Iterator[DemandOutcome]:
 
 
 def _of_cause(result: RunDiagnosis, code: str, answers: Mapping[str, str]) -> DemandOutcome:
-    found = result.diagnosis
+    diagnosis = result.diagnosis
     likely = [
-        item for item in found.likely if item.cause.code == code or (code == ANY and item.cause.code not in answers)
+        item for item in diagnosis.likely if item.cause.code == code or (code == ANY and item.cause.code not in answers)
     ]
     if likely:
         return DemandOutcome(_named(code), "failed", NOT_LIKELY, "; ".join(map(_likely, likely)))
-    muted = [(item, reason) for item, reason in found.muted if item.cause.code == code]
+    muted = [(item, reason) for item, reason in diagnosis.muted if item.cause.code == code]
     if muted:
         return DemandOutcome(
             code, "undecided", NOT_LIKELY, "; ".join(f"muted, {why}: {_likely(item)}" for item, why in muted)
         )
-    for open_cause in found.cannot_tell:
+    for open_cause in diagnosis.cannot_tell:
         if open_cause.cause.code == code:
             return DemandOutcome(code, "undecided", NOT_LIKELY, f"the record cannot tell: {result.why(open_cause)}")
-    excluded = next((item.because for item in found.excluded if item.cause.code == code), "none is likely")
+    excluded = next((item.because for item in diagnosis.excluded if item.cause.code == code), "none is likely")
     return DemandOutcome(_named(code), "passed", NOT_LIKELY, excluded)
 
 

@@ -48,9 +48,9 @@ def whole_run_grades(run: "Run", floors: Floors | None = None) -> pl.DataFrame:
 
 def verdict_of(run: "Run", graded: pl.DataFrame | None = None) -> Finding:
     """The verdict: what is wrong, since when, how sure, what to try, what was not checked. graded: `signal_grades` of the run."""
-    found = verdict(signal_grades(run) if graded is None else graded, missing_checks(run), run.rules)
-    why = "" if found.signal else why_no_gap(run)
-    return replace(found, evidence=f"{why[0].upper()}{why[1:]}") if why else found
+    result = verdict(signal_grades(run) if graded is None else graded, missing_checks(run), run.rules)
+    why = "" if result.signal else why_no_gap(run)
+    return replace(result, evidence=f"{why[0].upper()}{why[1:]}") if why else result
 
 
 def missing_checks(run: "Run") -> dict[str, str]:

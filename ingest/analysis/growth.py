@@ -75,8 +75,8 @@ def growth_of(run: Run, gap: str, steps: range | None = None) -> Growth:
     known = measured(history)
     if len(known.steps) < LEAST_STEPS:
         count = f"{len(known.steps)} step{'' if len(known.steps) == 1 else 's'}"
-        found = f"the level of the {gap} and its error are known at {count}; {LEAST_STEPS} are needed"
-        return Growth(gap, len(known.steps), because=found)
+        reason = f"the level of the {gap} and its error are known at {count}; {LEAST_STEPS} are needed"
+        return Growth(gap, len(known.steps), because=reason)
     ends = int(known.steps[0]), int(known.steps[-1])
     return Growth(gap, len(known.steps), *ends, _changes(run, gap, known), least_factor(known))
 
@@ -95,32 +95,33 @@ class _Read:
 
 
 def _changes(run: Run, gap: str, history: History) -> tuple[LastingChange, ...]:
-    found = changes(history)
-    if not found:
+    courses = changes(history)
+    if not courses:
         return ()
     steps = history.steps
     mixes = (step_mix(run, gap, name, steps.tolist()) for name in MIXES)
     known = tuple(mix for mix in mixes if mix is not None)
     read = _Read(steps, known, _facts(run, gap, steps), tuple(sorted(run.rows_on_disk)))
-    edges = [int(steps[0]), *(each.onset for each in found), int(steps[-1]) + 1]
+    edges = [int(steps[0]), *(each.onset for each in courses), int(steps[-1]) + 1]
     return tuple(
-        _change(run, each, (before, after), read) for before, each, after in zip(edges, found, edges[2:], strict=False)
+        _change(run, each, (before, after), read)
+        for before, each, after in zip(edges, courses, edges[2:], strict=False)
     )
 
 
-def _change(run: Run, found: Course, edges: tuple[int, int], read: _Read) -> LastingChange:
+def _change(run: Run, course: Course, edges: tuple[int, int], read: _Read) -> LastingChange:
     """A change with its parts and all that is beside it. edges: the change before it, and the one after it."""
-    window = window_of(found.onset, found.earliest, found.latest, read.steps.tolist())
-    splits = (_split(mix, *_sides(found, edges, mix.steps)) for mix in read.mixes)
-    near = falls_near(run, found.falls) if found.falls else _beside(run, window, read)
+    window = window_of(course.onset, course.earliest, course.latest, read.steps.tolist())
+    splits = (_split(mix, *_sides(course, edges, mix.steps)) for mix in read.mixes)
+    near = falls_near(run, course.falls) if course.falls else _beside(run, window, read)
     last = int(read.steps[np.searchsorted(read.steps, edges[1]) - 1])
-    return LastingChange(found, last, tuple(part for part in splits if part is not None), window, near)
+    return LastingChange(course, last, tuple(part for part in splits if part is not None), window, near)
 
 
 def _beside(run: Run, window: Window, read: _Read) -> tuple[NearbyChange, ...]:
     """Everything on record that changed in the window, the nearest first."""
     replicas = (mix for mix in read.mixes if mix.slice == "replica")
-    found = [
+    nearby = [
         *beside(run, window, read.facts, read.steps),
         *(
             part
@@ -129,10 +130,10 @@ def _beside(run: Run, window: Window, read: _Read) -> tuple[NearbyChange, ...]:
         ),
         *(NearbyChange("fact", window.onset, words) for words in row_facts(run, window.onset, read.with_rows)),
     ]
-    return tuple(sorted(found, key=lambda each: each.distance(window)))
+    return tuple(sorted(nearby, key=lambda each: each.distance(window)))
 
 
-def _sides(found: Course, edges: tuple[int, int], steps: Integers) -> tuple[Integers, Integers]:
+def _sides(course: Course, edges: tuple[int, int], steps: Integers) -> tuple[Integers, Integers]:
     """Places of the steps before and after a change. edges: the change before it, and the one after it.
 
     A jump has all steps on both sides. A rise has the last quarter of its steps after it, and if it begins at once, the first
@@ -140,21 +141,21 @@ def _sides(found: Course, edges: tuple[int, int], steps: Integers) -> tuple[Inte
     """
     before, own = (
         np.flatnonzero((steps >= low) & (steps < high))
-        for low, high in ((edges[0], found.onset), (found.onset, edges[1]))
+        for low, high in ((edges[0], course.onset), (course.onset, edges[1]))
     )
-    if found.kind == "sawtooth":
-        falls = np.searchsorted(steps, np.array(found.falls))
+    if course.kind == "sawtooth":
+        falls = np.searchsorted(steps, np.array(course.falls))
         return falls[falls < len(steps)], np.unique(np.maximum(falls - 1, 0))
-    if found.kind == "jump":
+    if course.kind == "jump":
         return before, own
     quarter = max(len(own) // 4, 2)
     return (before if len(before) >= 2 else own[:quarter]), own[-quarter:]
 
 
 def _split(mix: StepMix, before: Integers, after: Integers) -> SliceSplit | None:
-    found = split(mix.mix.at(before), mix.mix.at(after))
+    parts = split(mix.mix.at(before), mix.mix.at(after))
     labels = tuple(bucket_label(mix.slice, key) for key in mix.keys)
-    return None if found is None else SliceSplit(mix.slice, labels, found)
+    return None if parts is None else SliceSplit(mix.slice, labels, parts)
 
 
 def _facts(run: Run, gap: str, steps: Integers) -> Mapping[str, Floats]:
@@ -207,7 +208,7 @@ def _plain_change(change: LastingChange) -> dict[str, Any]:
 
 
 def _plain_split(own: SliceSplit) -> dict[str, Any]:
-    found = own.split
+    parts = own.split
     names = (
         "before",
         "after",
@@ -219,12 +220,12 @@ def _plain_split(own: SliceSplit) -> dict[str, Any]:
         "share",
         "share_error",
     )
-    columns = [values.tolist() for values in (*found.shares, *found.sizes, found.compositions)]
+    columns = [values.tolist() for values in (*parts.shares, *parts.sizes, parts.compositions)]
     keys = ("part", "share_before", "share_after", "kl_k3_before", "kl_k3_after", "composition")
     return {
         "slice": own.slice,
-        **{name: getattr(found, name) for name in names},
-        "tokens": list(found.tokens),
-        "steps": list(found.steps),
+        **{name: getattr(parts, name) for name in names},
+        "tokens": list(parts.tokens),
+        "steps": list(parts.steps),
         "parts": [dict(zip(keys, row, strict=True)) for row in zip(own.labels, *columns, strict=True)],
     }

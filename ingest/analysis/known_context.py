@@ -42,7 +42,7 @@ def known_context(run: Run, result: RunDiagnosis, verdict: Finding) -> KnownCont
     """The additions to the diagnosis of a run. verdict: of the run."""
     trainer = trainer_named(run.info.get("trainer"))
     codes = [item.cause.code for item in result.diagnosis.likely]
-    remedies = {code: found for code in codes if (found := remedy_for(code, trainer)) is not None}
+    remedies = {code: remedy for code in codes if (remedy := remedy_for(code, trainer)) is not None}
     return KnownContext(
         trainer,
         reference_of(run, result.gap),

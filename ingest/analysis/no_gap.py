@@ -25,8 +25,8 @@ def why_no_gap(run: "Run") -> str:
             "Log both under the same step and the same sequence_ids."
         )
     wanted = "rollout_logprobs=" if "rollout" not in recorded else "old_logprobs= or current_logprobs="
-    found = f"only the log-probs of {' and '.join(recorded)} are on record" if recorded else "no log-prob is on record"
-    return f"{found}{_dropped(run)}. Pass {wanted} to the collector too, under the same step and sequence_ids."
+    words = f"only the log-probs of {' and '.join(recorded)} are on record" if recorded else "no log-prob is on record"
+    return f"{words}{_dropped(run)}. Pass {wanted} to the collector too, under the same step and sequence_ids."
 
 
 def _apart(run: "Run", trained: str) -> str:

@@ -93,10 +93,10 @@ class _TokenCounts:
 
 def own_correction_of(run: Run, steps: Sequence[int], gap: str = "mismatch") -> OwnCorrection:
     """The effect of the run's own correction at these steps, by its settings and by the recorded loss mask."""
-    found = _own_correction(run, steps)
+    correction = _own_correction(run, steps)
     reasons = shares_by_reason(columns_of(run, step, COLUMNS) for step in steps)
-    words = "; ".join(filter(None, (found.words, reasons_in_words(reasons))))
-    return replace(found, words=words, reasons=reasons, outside=_outside(run, gap))
+    words = "; ".join(filter(None, (correction.words, reasons_in_words(reasons))))
+    return replace(correction, words=words, reasons=reasons, outside=_outside(run, gap))
 
 
 def _outside(run: Run, gap: str) -> float | None:
@@ -106,27 +106,27 @@ def _outside(run: Run, gap: str) -> float | None:
 
 
 def _own_correction(run: Run, steps: Sequence[int]) -> OwnCorrection:
-    found = own_settings(run.info)
+    settings = own_settings(run.info)
     on_record = _masked_on_record(records_of(run, step) for step in steps)
-    if found is None:
+    if settings is None:
         return OwnCorrection("no settings", _no_settings(run.info), masked_on_record=on_record)
     try:
-        warnings = tuple(str(note) for note in dialect(found.dialect).parse(found.config).warnings)
-        counts = _counts(run, steps, found)
+        warnings = tuple(str(note) for note in dialect(settings.dialect).parse(settings.config).warnings)
+        counts = _counts(run, steps, settings)
     except RatioscopeError as error:
         words = f"the settings on record cannot be carried out on this record: {error}"
         return OwnCorrection("unreadable", words, masked_on_record=on_record)
     n = max(counts.sampled, 1)
     shares = (counts.clipped / n, counts.removed / n, counts.masked / n)
-    state = _state(run.info, found, counts, on_record)
+    state = _state(run.info, settings, counts, on_record)
     words = _words(state, shares, on_record, run.info)
     return OwnCorrection(state, words, *shares, on_record, warnings=warnings)
 
 
-def _counts(run: Run, steps: Sequence[int], found: OwnSettings) -> _TokenCounts:
+def _counts(run: Run, steps: Sequence[int], settings: OwnSettings) -> _TokenCounts:
     counts = _TokenCounts()
     for step in steps:
-        for done, _ in dialect_carried_out(records_of(run, step), found.dialect, found.config):
+        for done, _ in dialect_carried_out(records_of(run, step), settings.dialect, settings.config):
             counts.add(done)
     return counts
 
@@ -150,9 +150,9 @@ def _flags(values: Any) -> "np.ndarray[Any, np.dtype[np.bool_]]":
 
 
 def _state(
-    info: Mapping[str, Any], found: OwnSettings, counts: _TokenCounts, on_record: float | None
+    info: Mapping[str, Any], settings: OwnSettings, counts: _TokenCounts, on_record: float | None
 ) -> CorrectionState:
-    if _sets_nothing(found):
+    if _sets_nothing(settings):
         return "none set"
     if not counts.masked:
         return "weights only" if counts.clipped or counts.removed else "nothing to mask"
@@ -162,9 +162,9 @@ def _state(
     return "on" if counts.masked < FEW or on_record >= expected * LEAST_OF_MASK else "not on"
 
 
-def _sets_nothing(found: OwnSettings) -> bool:
+def _sets_nothing(settings: OwnSettings) -> bool:
     try:
-        return not correction_in(found.dialect, found.config).steps
+        return not correction_in(settings.dialect, settings.config).steps
     except RatioscopeError:
         return False  # more than a Correction can express
 
@@ -204,6 +204,6 @@ def _share(value: float) -> str:
     return f"{value:.1%}" if value >= 0.01 else f"{value:.2%}" if value >= 1e-4 else f"{value:.1g}"
 
 
-def plain_own_correction(found: OwnCorrection) -> dict[str, Any]:
+def plain_own_correction(correction: OwnCorrection) -> dict[str, Any]:
     """The correction as values that JSON can hold."""
-    return asdict(found) | {"warnings": list(found.warnings)}
+    return asdict(correction) | {"warnings": list(correction.warnings)}

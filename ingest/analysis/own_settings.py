@@ -24,13 +24,13 @@ def own_settings(info: Mapping[str, Any]) -> OwnSettings | None:
     config = info.get("config")
     if trainer is None or trainer not in _READ or not isinstance(config, Mapping):
         return None
-    found = _READ[trainer](config)
-    return None if found is None else OwnSettings(DIALECT.get(trainer, trainer), found)
+    settings = _READ[trainer](config)
+    return None if settings is None else OwnSettings(DIALECT.get(trainer, trainer), settings)
 
 
 def _section(config: RecordedConfig, name: str) -> RecordedConfig:
-    found = config.get(name)
-    return found if isinstance(found, Mapping) else {}
+    value = config.get(name)
+    return value if isinstance(value, Mapping) else {}
 
 
 def _trl(config: RecordedConfig) -> RecordedConfig | None:

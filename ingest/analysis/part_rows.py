@@ -48,11 +48,11 @@ def part_statistics(records: pa.Table, gap: str, part: Part) -> pa.Table:
 
 def part_mask(records: pa.Table, rows: GapRows, part: Part) -> tuple[Booleans, bool]:
     """(for each token whether it is in the part, whether the part may divide a sequence)."""
-    found = {term: _term_mask(records, rows, term) for term in dict.fromkeys(part.terms)}
+    masks = {term: _term_mask(records, rows, term) for term in dict.fromkeys(part.terms)}
     inside = np.ones(len(rows.mask), np.bool_)
     for group in part.groups:
-        inside &= np.logical_or.reduce([found[term][0] for term in group])
-    return inside, any(by_token for _, by_token in found.values())
+        inside &= np.logical_or.reduce([masks[term][0] for term in group])
+    return inside, any(by_token for _, by_token in masks.values())
 
 
 def part_sequences(run: Run, step: int, gap: str, part: Part) -> pl.DataFrame:
@@ -63,11 +63,11 @@ def part_sequences(run: Run, step: int, gap: str, part: Part) -> pl.DataFrame:
     row = np.repeat(np.arange(len(rows.rows)), rows.lengths)
     matching = np.bincount(row[own], minlength=len(rows.rows))
     kept = np.flatnonzero(matching)
-    found = records.select(["sequence_id", "minibatch"]).take(rows.rows[kept])
+    minibatches = records.select(["sequence_id", "minibatch"]).take(rows.rows[kept])
     return pl.DataFrame(
         {
-            "sequence_id": pl.Series(found["sequence_id"].to_pylist(), dtype=pl.String),
-            "minibatch": pl.Series(found["minibatch"].to_pylist(), dtype=pl.Int32),
+            "sequence_id": pl.Series(minibatches["sequence_id"].to_pylist(), dtype=pl.String),
+            "minibatch": pl.Series(minibatches["minibatch"].to_pylist(), dtype=pl.Int32),
             "matching": pl.Series(matching[kept], dtype=pl.Int64),
         }
     )
@@ -77,14 +77,14 @@ def _term_mask(records: pa.Table, rows: GapRows, term: Only) -> tuple[Booleans, 
     """`part_mask` for one term. A slice that is not on record at this step has no token. ConfigError for an unknown slice."""
     made = slice_named(term.slice)
     if made is None:
-        found = [each for each in written_slices(records, rows) if each.name == term.slice]
+        slices = [each for each in written_slices(records, rows) if each.name == term.slice]
     elif any(records[name].null_count == len(records) for name in made.columns):
-        found = []
+        slices = []
     else:
-        found = [labelled(term.slice, made.labels(records), rows)]
-    if not found:
+        slices = [labelled(term.slice, made.labels(records), rows)]
+    if not slices:
         return np.zeros(len(rows.mask), np.bool_), False
-    codes = found[0]
+    codes = slices[0]
     own = codes.codes == (codes.keys.index(term.key) if term.key in codes.keys else -2)
     return (own, True) if codes.by_token else (np.repeat(own, rows.lengths), False)
 

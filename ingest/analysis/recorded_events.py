@@ -101,8 +101,8 @@ def _lost(run: Run) -> Iterator[EventRow]:
 
 def _set_aside(run: Run) -> Iterator[EventRow]:
     for file in run.quarantined:
-        if (found := _STEP.match(file.path)) is not None:
-            yield int(found[1]), "set aside", f"{file.path}: {file.reason}", "set aside"
+        if (match := _STEP.match(file.path)) is not None:
+            yield int(match[1]), "set aside", f"{file.path}: {file.reason}", "set aside"
 
 
 def _some(words: Sequence[str], noun: str) -> str:

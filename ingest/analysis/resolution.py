@@ -31,18 +31,18 @@ def given_grids(info: Mapping[str, Any]) -> dict[str, Grid]:
 
 def resolutions(run: Run) -> dict[str, Grid]:
     """Policy -> the grid on which its log-probs are stored; one with all digits of float32 is absent. Reads one step at most."""
-    found = given_grids(run.info)
+    grids = given_grids(run.info)
     first_or_last = min if run.is_remote else max  # the first one is fetched once, however the run grows
     step = first_or_last(run.row_digests(), default=None)
-    wanted = [policy for policy in run.policies if policy not in found]
+    wanted = [policy for policy in run.policies if policy not in grids]
     if step is None or not wanted or not len(records := columns_of(run, step, ())):
-        return found
+        return grids
     frame = token_frame(records, [f"{policy}_logprob" for policy in wanted])
     for policy in wanted:
         values = frame[f"{policy}_logprob"].drop_nulls().head(_SAMPLE).cast(pl.Float64).to_numpy()
         if (grid := grid_of(values)) is not None:
-            found[policy] = grid
-    return found
+            grids[policy] = grid
+    return grids
 
 
 @dataclass(frozen=True)

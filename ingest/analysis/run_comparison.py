@@ -51,9 +51,9 @@ def paired_runs(
     metric = size_metric(gap) if size_metric(gap) in METRICS else "abs_log_ratio"
     for name in BY_ITSELF if key is None else (key,):
         tables = [prompt_table(run, _all(run), name, gap, progress=progress) for run in (a, b)]
-        found = paired(*(of_metric(table, metric) for table in tables))
-        if found.pairs > 1:
-            return PairedRuns(name, metric, found)
+        pairs = paired(*(of_metric(table, metric) for table in tables))
+        if pairs.pairs > 1:
+            return PairedRuns(name, metric, pairs)
     return None
 
 

@@ -69,8 +69,8 @@ def _model(values: Mapping[str, str]) -> str | None:
 
 
 def _billions(name: str) -> float | None:
-    found = _SIZE.search(name)
-    return None if found is None else float(found[1]) * (1.0 if found[2] == "b" else 1e-3)
+    match = _SIZE.search(name)
+    return None if match is None else float(match[1]) * (1.0 if match[2] == "b" else 1e-3)
 
 
 def _moe(name: str, values: Mapping[str, str]) -> bool | None:
@@ -90,8 +90,8 @@ def _trait(name: str, pattern: re.Pattern[str]) -> bool | None:
 
 
 def _replay(values: Mapping[str, str]) -> bool | None:
-    found = [value for key, value in values.items() if _REPLAY.search(key)]
-    return any(_is_on(value) for value in found) if found else None
+    values_of_replay = [value for key, value in values.items() if _REPLAY.search(key)]
+    return any(_is_on(value) for value in values_of_replay) if values_of_replay else None
 
 
 def _is_on(value: str) -> bool:
@@ -114,5 +114,5 @@ def _arithmetic(words: str) -> str | None:
     for short, name in (("bf16 autocast", "bfloat16"), ("fp16 autocast", "float16")):
         if short in words:
             return name
-    found = re.match(r"(bfloat16|float16|float32|float8|int8|int4)\b", words)
-    return None if found is None else found[1]
+    match = re.match(r"(bfloat16|float16|float32|float8|int8|int4)\b", words)
+    return None if match is None else match[1]

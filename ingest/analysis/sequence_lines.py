@@ -41,8 +41,8 @@ def tokens_within(run: Run, step: int, gap: str, low: float, high: float) -> pl.
     x = pl.col(gap)
     inside = pl.col("mask").fill_null(True) & x.is_not_nan() & (x >= low) & (x < high)
     known = pl.col(f"{earlier}_logprob").is_finite()
-    found = run.tokens([step], (*KEY, "position", "mask", f"{earlier}_logprob", gap)).filter(inside & known).collect()
-    return found.group_by(KEY, maintain_order=True).agg(
+    tokens = run.tokens([step], (*KEY, "position", "mask", f"{earlier}_logprob", gap)).filter(inside & known).collect()
+    return tokens.group_by(KEY, maintain_order=True).agg(
         tokens_within=pl.len().cast(pl.Int64), first_within=pl.col("position").first()
     )
 

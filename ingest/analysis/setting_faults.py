@@ -36,10 +36,10 @@ class SettingFault:
 
 def setting_faults(info: Mapping[str, Any]) -> tuple[SettingFault, ...]:
     """The faults that the settings of a run betray. info: the content of run.json."""
-    found = faults_in(settings(info), trainer_named(info.get("trainer")))
+    faults = faults_in(settings(info), trainer_named(info.get("trainer")))
     known = [
         SettingFault(each.fault.code, each.fault.statement, each.fault.do, dict(each.because), each.fault.source)
-        for each in found
+        for each in faults
     ]
     return (*known, *_warnings(info))
 

@@ -20,11 +20,11 @@ def weight_proof(run: "Run", steps: Sequence[int], replicas: Sequence[str]) -> W
     return WeightProof(equal=_equal(found, steps, replicas))
 
 
-def _code(wrong: Sequence[Replica], found: Sequence[Replica]) -> str:
+def _code(wrong: Sequence[Replica], replicas: Sequence[Replica]) -> str:
     """The cause that such digests show."""
     if any(one.newest.holds is None or one.newest.differing for one in wrong):
         return "corrupted_load"
-    if len(wrong) < len(found):
+    if len(wrong) < len(replicas):
         return "stuck_replica"
     return "never_synced" if all(one.wrong >= one.versions - 1 for one in wrong) else "sync_broke"
 

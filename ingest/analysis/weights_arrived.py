@@ -103,12 +103,12 @@ def _of_most_engines(lines: Sequence[WeightDigests]) -> "TrainerDigests":
     for line in lines:
         if line.replica is not None:
             held.setdefault((line.attempt, line.version), {})[line.replica] = line
-    found = {}
+    replicas = {}
     for at, engines in held.items():
         (digest, count), *_ = Counter(line.digest for line in engines.values()).most_common()
         if 2 * count > len(engines) > 1:
-            found[at] = next(line for line in engines.values() if line.digest == digest)
-    return found
+            replicas[at] = next(line for line in engines.values() if line.digest == digest)
+    return replicas
 
 
 def _complete(lines: Sequence[WeightDigests]) -> list[WeightDigests]:
@@ -117,7 +117,7 @@ def _complete(lines: Sequence[WeightDigests]) -> list[WeightDigests]:
     return [replace(line, each=each.get((line.digest, line.names))) for line in lines]
 
 
-def plain_arrivals(found: Sequence[Replica]) -> list[dict[str, Any]]:
+def plain_arrivals(replicas: Sequence[Replica]) -> list[dict[str, Any]]:
     """The same as values that JSON can hold."""
     return [
         {
@@ -126,7 +126,7 @@ def plain_arrivals(found: Sequence[Replica]) -> list[dict[str, Any]]:
             "holds": one.newest.holds, "since": one.since, "why": one.newest.why, "versions": one.versions,
             "wrong": one.wrong, "unknown": one.unknown, "words": one.words,
         }
-        for one in found
+        for one in replicas
     ]  # fmt: skip
 
 
@@ -157,8 +157,8 @@ def _arrival(line: WeightDigests, trainer: TrainerDigests, tables: dict[str, Ten
         return replace(none, why=absent)
     if sent.replica is not None and sent.digest == line.digest:
         return replace(none, why=f"{absent}; most engines hold the same weights")
-    found = _compared(none, line, sent, trainer, tables)
-    return found if sent.replica is None else replace(found, why="; ".join(filter(None, (found.why, OF_ENGINES))))
+    replica = _compared(none, line, sent, trainer, tables)
+    return replica if sent.replica is None else replace(replica, why="; ".join(filter(None, (replica.why, OF_ENGINES))))
 
 
 def _compared(

@@ -35,11 +35,11 @@ def json_members(file: io.BufferedReader, folder: str, most: int) -> Iterator[An
 
 def _object(file: io.BufferedReader, archive: zipfile.ZipFile, member: zipfile.ZipInfo, most: int) -> Any:
     try:
-        found = loaded(_unpacked(file, archive, member, most))
+        value = loaded(_unpacked(file, archive, member, most))
     except (zipfile.BadZipFile, zlib.error, struct.error, ValueError, EOFError, RuntimeError, OSError) as error:
         return Unreadable(f"its member {member.filename[:80]!r} cannot be read ({str(error)[:120]})")
     return (
-        found if isinstance(found, dict) else Unreadable(f"its member {member.filename[:80]!r} is JSON, but no object")
+        value if isinstance(value, dict) else Unreadable(f"its member {member.filename[:80]!r} is JSON, but no object")
     )
 
 

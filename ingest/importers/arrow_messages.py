@@ -62,11 +62,11 @@ def listed(data: memoryview) -> Iterator[ArrowMessage]:
     with _named_faults():
         table = _FlatTable(footer, _offset(footer, 0))
         places = [place for field in (2, 3) for place, _, _ in table.structs(field, struct.Struct("<qi4xq"))]
-    found = {place: _message_at(data, place) for place in places}
-    inner = sorted(found)
-    if len(inner) < len(places) or any(found[one][1] > other for one, other in pairwise(inner)):
+    messages = {place: _message_at(data, place) for place in places}
+    inner = sorted(messages)
+    if len(inner) < len(places) or any(messages[one][1] > other for one, other in pairwise(inner)):
         raise UnsafeFile("it lists messages that lie over each other")
-    yield from (message for place in places if (message := found[place][0]) is not None)
+    yield from (message for place in places if (message := messages[place][0]) is not None)
 
 
 @contextmanager

@@ -60,17 +60,17 @@ def _each(base: sqlite3.Connection, table: str, column: str = "", value: Any = N
 
 
 def _rows(base: sqlite3.Connection, table: str, column: str = "", value: Any = None) -> list[dict[str, Any]]:
-    found = list(islice(_each(base, table, column, value), _MOST_LINKED + 1))
-    if len(found) > _MOST_LINKED:
+    values = list(islice(_each(base, table, column, value), _MOST_LINKED + 1))
+    if len(values) > _MOST_LINKED:
         raise UnsafeFile(f"its table {table} has more than {_MOST_LINKED} rows that belong to one row")
-    return found
+    return values
 
 
 def _demand_table(base: sqlite3.Connection, table: str) -> None:
     """UnsafeFile where the name is not that of a plain table."""
     query = "SELECT type, sql FROM sqlite_master WHERE name = ? AND type IN ('table', 'view')"
-    found = base.execute(query, (table,)).fetchone()
-    if found is None:
+    row = base.execute(query, (table,)).fetchone()
+    if row is None:
         raise UnsafeFile(f"its database has no table {table}")
-    if found[0] != "table" or "virtual" in str(found[1]).lower().split("(")[0]:
+    if row[0] != "table" or "virtual" in str(row[1]).lower().split("(")[0]:
         raise UnsafeFile(f"{table} of its database is no plain table")

@@ -39,9 +39,9 @@ class Candidate:
 def candidates(path: str, wanted: Format | None = None) -> tuple[Candidate, ...]:
     """The kinds of file that a path may be. wanted: the format that the user named; its files may have any name."""
     known = FORMATS if wanted is None else (wanted,)
-    found = tuple(_named(path, known))
-    if found or wanted is None:
-        return found
+    matches = tuple(_named(path, known))
+    if matches or wanted is None:
+        return matches
     container = container_of(path)
     containers = _FORMS.get(container or "", (container,))
     facts = (
@@ -76,10 +76,10 @@ def _number(text: str) -> int | str:
     return int(text) if text.isdigit() and len(text) < 16 else text
 
 
-def promised(path: str, found: Iterable[Candidate]) -> tuple[Candidate, ...]:
+def promised(path: str, matches: Iterable[Candidate]) -> tuple[Candidate, ...]:
     """Those kinds that the name of a file promises: it has their form, which not every name with its ending has."""
     ending = "".join(PurePosixPath(plain_name(path)).suffixes[-1:])
-    return tuple(each for each in found if _has_name(each.part, path) and not _has_name(each.part, f"any{ending}"))
+    return tuple(each for each in matches if _has_name(each.part, path) and not _has_name(each.part, f"any{ending}"))
 
 
 def _has_name(part: FileKind, path: str) -> re.Match[str] | None:
@@ -110,9 +110,9 @@ def _or_nothing(prepared: Callable[[Any, Any], Any] | None) -> Callable[[Any, An
     return prepared and tried
 
 
-def names_of(found: Sequence[Candidate]) -> dict[str, InertName]:
+def names_of(matches: Sequence[Candidate]) -> dict[str, InertName]:
     """The names that a pickle may mention, if it is of one of these kinds."""
-    return {name: known for candidate in found for name, known in candidate.format.names.items()}
+    return {name: known for candidate in matches for name, known in candidate.format.names.items()}
 
 
 def by_name(name: str) -> Format:
@@ -122,7 +122,7 @@ def by_name(name: str) -> Format:
     return BY_NAME[name]
 
 
-def fitting(content: Content, found: Sequence[Candidate], budget: Any) -> tuple[Candidate | None, Content]:
+def fitting(content: Content, matches: Sequence[Candidate], budget: Any) -> tuple[Candidate | None, Content]:
     """The first kind whose marks are all there, and the content with its rows still to be read."""
     first: list[Any] = []
     if content.rows is not None:
@@ -132,7 +132,7 @@ def fitting(content: Content, found: Sequence[Candidate], budget: Any) -> tuple[
         content = replace(content, rows=chain(first, content.rows))
     elif isinstance(content.whole, list):
         first = content.whole[:_LOOKED_AT]
-    for candidate in found:
+    for candidate in matches:
         part = candidate.part
         whole = content.whole if part.prepared is None else part.prepared(content.whole, budget)
         if all(_has(mark, part, whole, first) for mark in part.marks):
@@ -161,11 +161,11 @@ def _is_there(whole: Any, place: str) -> bool:
     )
 
 
-def framed(found: Iterable[Candidate], whole: Any) -> tuple[Candidate, ...]:
+def framed(matches: Iterable[Candidate], whole: Any) -> tuple[Candidate, ...]:
     """Those kinds whose rows the file would hold: it has all that marks the file, though not what marks a row."""
     return tuple(
         each
-        for each in found
+        for each in matches
         if each.part.rows
         and _is_there(whole, each.part.rows)
         and all(

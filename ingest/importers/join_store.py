@@ -42,16 +42,16 @@ class JoinStore:
 
     def find(self, key: str) -> RecordedRow | None:
         """The row of a key."""
-        found = self._base.execute("SELECT row FROM rows WHERE key = ?", (key,)).fetchone()
-        return None if found is None else decoded(found[0])
+        row = self._base.execute("SELECT row FROM rows WHERE key = ?", (key,)).fetchone()
+        return None if row is None else decoded(row[0])
 
     def take(self, key: str) -> tuple[RecordedRow | None, bool]:
         """The row of a key, and whether it was taken before."""
-        found = self._base.execute("SELECT row, taken FROM rows WHERE key = ?", (key,)).fetchone()
-        if found is None:
+        row = self._base.execute("SELECT row, taken FROM rows WHERE key = ?", (key,)).fetchone()
+        if row is None:
             return None, False
         self._base.execute("UPDATE rows SET taken = 1 WHERE key = ?", (key,))
-        return decoded(found[0]), bool(found[1])
+        return decoded(row[0]), bool(row[1])
 
     def left(self) -> Iterator[tuple[str, RecordedRow]]:
         """The rows that nobody took."""

@@ -74,5 +74,5 @@ def neighbour(path: str) -> Neighbour | None:
     True
     """
     name = plain_name(PurePosixPath(path).as_posix())
-    found = next((each for each in NEIGHBOURS if re.search(rf"(?:^|/)(?:{each.files})$", name)), None)
-    return None if found is not None and found is not HIDDEN and promised(path, candidates(path)) else found
+    neighbour = next((each for each in NEIGHBOURS if re.search(rf"(?:^|/)(?:{each.files})$", name)), None)
+    return None if neighbour is not None and neighbour is not HIDDEN and promised(path, candidates(path)) else neighbour

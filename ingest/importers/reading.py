@@ -91,17 +91,17 @@ def _rows(
     unreadable = ""
     form: tuple[Candidate, ...] = ()
     for container in dict.fromkeys(candidate.part.container for candidate in file.found):
-        found = tuple(candidate for candidate in file.found if candidate.part.container == container)
-        with content(file.path, container, names_of(found), options.limits) as opened:
+        candidates = tuple(candidate for candidate in file.found if candidate.part.container == container)
+        with content(file.path, container, names_of(candidates), options.limits) as opened:
             try:
-                file.read_as, left = fitting(opened, found, Allowance(options.limits))
+                file.read_as, left = fitting(opened, candidates, Allowance(options.limits))
             except UnsafeFile as error:  # another container may fit: a database holds many a table
                 refused[str(error)] = None
                 continue
             if file.read_as is not None:
                 yield from _with_steps(file, left, options, done, progress)
                 return
-            form = framed(found, left.whole)
+            form = framed(candidates, left.whole)
             unreadable = unreadable or _first_row(left)
     if refused:
         raise UnsafeFile("; ".join(refused))
@@ -120,11 +120,11 @@ def _first_row(left: Content) -> str:
         return f" (row 0: {first.reason})"
     if not isinstance(first, Mapping):
         return ""
-    found = [str(name) for name, value in first.items() if _may_be_logprobs(value)]
-    listed = ", ".join(name[:40] for name in found[:4])
+    names = [str(name) for name, value in first.items() if _may_be_logprobs(value)]
+    listed = ", ".join(name[:40] for name in names[:4])
     return (
-        f" (it has lists that may be log-probs: {listed}; say whose with --map rollout_logprobs={found[0][:40]})"
-        if found
+        f" (it has lists that may be log-probs: {listed}; say whose with --map rollout_logprobs={names[0][:40]})"
+        if names
         else ""
     )
 

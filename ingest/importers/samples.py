@@ -100,22 +100,22 @@ def split_rows(part: FileKind, values: Any) -> Iterator[Any]:
 def sample(part: FileKind, row: Row, file: str) -> RecordedRow | Rejected:
     """One row."""
     index = row.facts["row"]
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for column in part.columns:
         try:
             if (value := _value(column, row)) is not None:
-                found[column.into] = value
+                values[column.into] = value
             elif column.required:
                 raise FieldError("it is absent")
         except (FieldError, TypeError, ValueError, LookupError, OverflowError) as error:
             return Rejected(file, index, column.into, f"{' or '.join(column.places)}: {str(error)[:200]}")
-    keys = {name.removeprefix("key."): found.pop(name) for name in list(found) if name.startswith("key.")}
-    extra = {name.removeprefix("extra."): found.pop(name) for name in list(found) if name.startswith("extra.")}
+    keys = {name.removeprefix("key."): values.pop(name) for name in list(values) if name.startswith("key.")}
+    extra = {name.removeprefix("extra."): values.pop(name) for name in list(values) if name.startswith("extra.")}
     if extra:
-        found["extra"] = extra
-    if (fault := _fault(found)) is not None:
+        values["extra"] = extra
+    if (fault := _fault(values)) is not None:
         return Rejected(file, index, *fault)
-    return RecordedRow(found.pop("step", None), found, keys, file, index)
+    return RecordedRow(values.pop("step", None), values, keys, file, index)
 
 
 def _rows(part: FileKind, content: Content) -> Iterator[Any]:
@@ -234,19 +234,19 @@ def _jsonable(value: Any) -> Any:
     return value if isinstance(value, (dict, list, str, int, float, bool)) else str(value)
 
 
-def _fault(found: Mapping[str, Any]) -> tuple[str | None, str] | None:
+def _fault(values: Mapping[str, Any]) -> tuple[str | None, str] | None:
     """The field that does not fit the others, and why; None if all fit."""
-    first = next((name for name in LOGPROBS if name in found), None)
+    first = next((name for name in LOGPROBS if name in values), None)
     if first is None:
         return None, f"it holds none of {', '.join(LOGPROBS)}"
-    tokens = len(found[first])
+    tokens = len(values[first])
     for name in (*PER_TOKEN, *EITHER):
-        if isinstance(value := found.get(name), np.ndarray) and len(value) != tokens:
+        if isinstance(value := values.get(name), np.ndarray) and len(value) != tokens:
             return name, f"it has {len(value)} tokens, and {first} has {tokens}"
     return (first, "it has no token") if not tokens else None
 
 
-def listed(found: Iterable[RecordedRow | Rejected]) -> tuple[list[RecordedRow], list[Rejected]]:
+def listed(rows: Iterable[RecordedRow | Rejected]) -> tuple[list[RecordedRow], list[Rejected]]:
     """Samples and rejected rows apart, for files that are small."""
-    both = list(found)
+    both = list(rows)
     return [one for one in both if isinstance(one, RecordedRow)], [one for one in both if isinstance(one, Rejected)]

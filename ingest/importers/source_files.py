@@ -142,13 +142,13 @@ def _without_copies(files: Sequence[File]) -> tuple[list[File], list[str]]:
     return whole, copies
 
 
-def _file(path: Path, name: str, size: int, found: tuple[Candidate, ...]) -> File:
+def _file(path: Path, name: str, size: int, matches: tuple[Candidate, ...]) -> File:
     """The file, with its step as a number inside states it, or else its name."""
-    inside = next((each.format.step_inside for each in found if each.format.step_inside), "")
+    inside = next((each.format.step_inside for each in matches if each.format.step_inside), "")
     stated = _stated(path, inside) if inside else None
-    named = (each.facts.get("step") for each in found)
+    named = (each.facts.get("step") for each in matches)
     step = stated if stated is not None else next((each for each in named if isinstance(each, int)), -1)
-    return File(path, name, size, found, step=step)
+    return File(path, name, size, matches, step=step)
 
 
 def _stated(path: Path, name: str) -> int | None:

@@ -164,10 +164,10 @@ def whole(value: Any, row: Row, what: str = "it") -> int:
         if not value.strip().removeprefix("-").isdigit() or len(value) > 18:
             raise FieldError(f"{what} is {value[:40]!r}; wanted a whole number")
         return int(value)
-    found = number(value, row)
-    if not found.is_integer() or abs(found) >= 2**63:
-        raise FieldError(f"{what} is {found}; wanted a whole number")
-    return int(value) if isinstance(value, (int, np.integer)) else int(found)
+    value_as_number = number(value, row)
+    if not value_as_number.is_integer() or abs(value_as_number) >= 2**63:
+        raise FieldError(f"{what} is {value_as_number}; wanted a whole number")
+    return int(value) if isinstance(value, (int, np.integer)) else int(value_as_number)
 
 
 def lowest(value: Any, row: Row) -> Any:

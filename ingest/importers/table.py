@@ -133,7 +133,7 @@ def column(line: str) -> ColumnMapping:
 def _step(text: str) -> Conversion:
     from .steps import STEPS
 
-    found = _STEP.fullmatch(text)
-    if found is None or found[1] not in STEPS:
+    match = _STEP.fullmatch(text)
+    if match is None or match[1] not in STEPS:
         raise ConfigError(f"there is no step {text[:60]!r}; wanted one of {', '.join(STEPS)}")
-    return Conversion(found[1], tuple(part.strip() for part in found[2].split(",")) if found[2] else ())
+    return Conversion(match[1], tuple(part.strip() for part in match[2].split(",")) if match[2] else ())

@@ -55,12 +55,12 @@ def wandb_file(path: Path) -> Path:
     """The log in a folder of W&B's, or the file itself. SourceError for anything else."""
     if path.is_file() or not path.exists():
         return path
-    found = sorted(file for file in path.glob("run-*.wandb") if file.is_file())
-    if len(found) != 1:
+    files = sorted(file for file in path.glob("run-*.wandb") if file.is_file())
+    if len(files) != 1:
         raise SourceError(
-            f"{path} holds {len(found)} files run-*.wandb; wanted one, as in wandb/offline-run-DATE-ID, or the file itself"
+            f"{path} holds {len(files)} files run-*.wandb; wanted one, as in wandb/offline-run-DATE-ID, or the file itself"
         )
-    return found[0]
+    return files[0]
 
 
 def entries(path: Path, health: LogDamage) -> Iterator[LogRecord]:

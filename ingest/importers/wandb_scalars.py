@@ -26,7 +26,7 @@ class Scalar:
 
 def scalars(entries: Iterable[LogRecord]) -> dict[str, Scalar]:
     """name -> what its rows hold. W&B's own names, texts, and parts of histograms and tables are left out."""
-    found: dict[str, Scalar] = {}
+    values: dict[str, Scalar] = {}
     for entry in entries:
         if entry.kind != "history":
             continue
@@ -35,11 +35,11 @@ def scalars(entries: Iterable[LogRecord]) -> dict[str, Scalar]:
             own = number(value)
             if own is None or name.startswith("_") or (kinds and name.startswith(kinds)):
                 continue
-            scalar = found.setdefault(name, Scalar())
+            scalar = values.setdefault(name, Scalar())
             scalar.rows += 1
             scalar.not_finite += own - own != 0
             scalar.last, scalar.last_row = own, _row(entry.values.get("_step"))
-    return found
+    return values
 
 
 def likely_dialect(names: Iterable[str]) -> str | None:

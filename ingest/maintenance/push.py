@@ -167,17 +167,17 @@ def _last_commits(root: Path, log: str, nbytes: int) -> dict[str, tuple[str | No
 
     The store has that much of the log. It was uploaded after the segment, so the segment there is no older.
     """
-    found: dict[str, tuple[str | None, str | None]] = {}
+    uploaded: dict[str, tuple[str | None, str | None]] = {}
     if not is_file(root, log):
-        return found
+        return uploaded
     with open_regular(root, log) as opened:
         for line in opened:
             nbytes -= len(line)
             entry = layout.decode_line(line) if _SEGMENT in line and _COMMIT in line else None
             if entry is not None and entry.get("kind") == layout.COMMIT:
                 path, sha256 = str(entry.get("file")), entry.get("sha256")
-                found[path] = (sha256 if nbytes >= 0 else found.get(path, (None, None))[0], sha256)
-    return found
+                uploaded[path] = (sha256 if nbytes >= 0 else uploaded.get(path, (None, None))[0], sha256)
+    return uploaded
 
 
 def _announce(work: _Push, segments: Mapping[str, Path], kept: Path) -> None:

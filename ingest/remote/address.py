@@ -69,11 +69,11 @@ def address_of(place: str | os.PathLike[str]) -> Address | None:
     True
     """
     text = os.fspath(place)
-    found = _URL.fullmatch(text)
-    if found is None or (not found[2] and (found[1] not in _SHORTENED or Path(text).exists())):
+    match = _URL.fullmatch(text)
+    if match is None or (not match[2] and (match[1] not in _SHORTENED or Path(text).exists())):
         return None
-    scheme, rest = found[1], found[3]
-    if scheme == "file" and not found[2]:
+    scheme, rest = match[1], match[3]
+    if scheme == "file" and not match[2]:
         rest = f"/{rest}"  # file:/runs/a was file:///runs/a
     body, mark, _ = _split(rest)
     authority, slash, path = body.partition("/")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-Result = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 def answered(ask: Callable[[], Result], seconds: float) -> Result:

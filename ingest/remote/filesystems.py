@@ -36,8 +36,8 @@ def every_file(filesystem: Any, root: str) -> dict[str, dict[str, Any]]:
     """Path -> facts of every file below the root. FileNotFoundError where there is nothing."""
     arrow = _arrow(filesystem)
     if arrow is None:
-        found: dict[str, dict[str, Any]] = filesystem.find(root, detail=True)
-        return found
+        files: dict[str, dict[str, Any]] = filesystem.find(root, detail=True)
+        return files
     from pyarrow.fs import FileSelector, FileType
 
     # `find` would ask for each folder by itself: a run has one per step

@@ -150,8 +150,8 @@ class Mirror:
 
 
 def _is_file(path: str) -> bool:
-    found = _FILE.fullmatch(path)
-    return found is not None and NAME.fullmatch(found[1]) is not None and ".." not in path.split("/")
+    match = _FILE.fullmatch(path)
+    return match is not None and NAME.fullmatch(match[1]) is not None and ".." not in path.split("/")
 
 
 @contextmanager

@@ -76,11 +76,11 @@ def trim(mirrors: Path, most: int) -> None:
                 excess -= nbytes
 
 
-def note_use(path: Path, found: os.stat_result) -> None:
+def note_use(path: Path, status: os.stat_result) -> None:
     """Notes that a copy is used now. Its time of change stays, because readers know a file by it."""
-    if time.time() - found.st_atime > IN_USE / 10:
+    if time.time() - status.st_atime > IN_USE / 10:
         with suppress(OSError):
-            os.utime(path, ns=(time.time_ns(), found.st_mtime_ns))
+            os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))
 
 
 def _copies(mirrors: Path) -> Iterator[tuple[float, int, Path]]:
@@ -91,5 +91,5 @@ def _copies(mirrors: Path) -> Iterator[tuple[float, int, Path]]:
     for path in paths:
         with suppress(OSError):
             if path.is_file():
-                found = path.stat()
-                yield found.st_atime, found.st_size, path
+                status = path.stat()
+                yield status.st_atime, status.st_size, path

@@ -30,7 +30,7 @@ _CHUNK = 1 << 23
 _MOST_NAMES = 1 << 20
 _SPACE = re.compile(r"\s+")
 
-Result = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 class Unreachable(SourceError):
@@ -72,10 +72,10 @@ class Store:
             return every_file(filesystem, root)
 
         try:
-            found = self._asked(ask, 2 * self.seconds)
+            files = self._asked(ask, 2 * self.seconds)
         except FileNotFoundError:
             return {}
-        below = {name[len(root) + 1 :]: facts for name, facts in found.items() if name.startswith(f"{root}/")}
+        below = {name[len(root) + 1 :]: facts for name, facts in files.items() if name.startswith(f"{root}/")}
         return {path: _stored(facts) for path, facts in below.items()}
 
     def names(self, folder: str = "") -> dict[str, Stored]:
@@ -85,16 +85,16 @@ class Store:
 
         def ask() -> list[dict[str, Any]]:
             filesystem.invalidate_cache()
-            found: list[dict[str, Any]] = filesystem.ls(place, detail=True)[: _MOST_NAMES + 1]
-            return [facts if _is_described(facts) else {**facts, **filesystem.info(facts["name"])} for facts in found]
+            entries: list[dict[str, Any]] = filesystem.ls(place, detail=True)[: _MOST_NAMES + 1]
+            return [facts if _is_described(facts) else {**facts, **filesystem.info(facts["name"])} for facts in entries]
 
         try:
-            found = self._asked(ask)
+            described = self._asked(ask)
         except FileNotFoundError:
             return {}
-        if len(found) > _MOST_NAMES:
+        if len(described) > _MOST_NAMES:
             raise SourceError(f"{self.address}/{folder} holds more than {_MOST_NAMES} names; no run has so many")
-        paths = {str(facts["name"]).rstrip("/"): facts for facts in found}
+        paths = {str(facts["name"]).rstrip("/"): facts for facts in described}
         return {path[len(place) + 1 :]: _stored(facts) for path, facts in paths.items() if path.startswith(f"{place}/")}
 
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:

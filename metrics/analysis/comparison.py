@@ -200,5 +200,5 @@ def first_apart(a: Floats, a_error: Floats, b: Floats, b_error: Floats) -> int |
         relative = np.log(b / a) / np.hypot(a_error / a, b_error / b)
     z = np.nan_to_num(np.where(positive, relative, plain), nan=0.0)
     side = np.where(np.abs(z) >= APART, np.sign(z), 0.0)
-    found = np.flatnonzero((side[:-1] != 0) & (side[:-1] == side[1:]))
-    return int(found[0]) if len(found) else None
+    flips = np.flatnonzero((side[:-1] != 0) & (side[:-1] == side[1:]))
+    return int(flips[0]) if len(flips) else None

@@ -51,14 +51,14 @@ def concentration(parts: pl.DataFrame) -> Concentration | None:
         return None
     chosen = taken.head(needed)
     placed = parts.with_row_index("place").filter(pl.col("key").is_in(chosen["key"].implode()))
-    found = Concentration(
+    result = Concentration(
         tuple(placed["key"]),
         tuple(placed["label"]),
         share_of_gap=float(chosen["share_of_gap"].sum()),
         share_of_tokens=float(chosen["share_of_tokens"].sum()),
         is_range=placed["place"][-1] - placed["place"][0] == len(placed) - 1,
     )
-    return found if found.share_of_gap >= HALF and found.times >= LEAST and _beyond_noise(parts, chosen) else None
+    return result if result.share_of_gap >= HALF and result.times >= LEAST and _beyond_noise(parts, chosen) else None
 
 
 def _beyond_noise(parts: pl.DataFrame, chosen: pl.DataFrame) -> bool:

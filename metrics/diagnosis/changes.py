@@ -20,31 +20,31 @@ def changes(history: History) -> tuple[Course, ...]:
     each jump is dated and measured anew between its neighbours, and kept if it is still beyond chance.
     """
     known = measured(history)
-    found = _within(known, MOST_CHANGES)
-    if len(found) < 2:
-        return found
-    edges = [0, *(int(np.searchsorted(known.steps, each.onset)) for each in found), len(known.steps)]
+    changes_within = _within(known, MOST_CHANGES)
+    if len(changes_within) < 2:
+        return changes_within
+    edges = [0, *(int(np.searchsorted(known.steps, each.onset)) for each in changes_within), len(known.steps)]
     anew = (
         course(known.part(slice(before, after))) if each.kind == "jump" else each
-        for before, each, after in zip(edges, found, edges[2:], strict=False)
+        for before, each, after in zip(edges, changes_within, edges[2:], strict=False)
     )
     return tuple(each for each in anew if each.kind != "flat")
 
 
 def _within(history: History, most: int) -> tuple[Course, ...]:
-    found = course(history)
-    if found.kind in ("flat", "sawtooth") or most < 2:
-        return () if found.kind == "flat" else (found,)
-    at = int(np.searchsorted(history.steps, found.onset))
+    whole_course = course(history)
+    if whole_course.kind in ("flat", "sawtooth") or most < 2:
+        return () if whole_course.kind == "flat" else (whole_course,)
+    at = int(np.searchsorted(history.steps, whole_course.onset))
     before = _further(history.part(slice(None, at)), most - 1)
-    after = _further(history.part(slice(at, None)), most - 1 - len(before)) if found.kind == "jump" else ()
-    return (*before, found, *after)
+    after = _further(history.part(slice(at, None)), most - 1 - len(before)) if whole_course.kind == "jump" else ()
+    return (*before, whole_course, *after)
 
 
 def _further(part: History, most: int) -> tuple[Course, ...]:
     """The changes of a part of a history. The resets of a sawtooth count only if all of the history has them."""
-    found = _within(part, most) if len(part.steps) >= LEAST_PART and most > 0 else ()
-    return tuple(replace(each, from_start=False) for each in found if each.kind != "sawtooth")
+    earlier = _within(part, most) if len(part.steps) >= LEAST_PART and most > 0 else ()
+    return tuple(replace(each, from_start=False) for each in earlier if each.kind != "sawtooth")
 
 
 def least_factor(history: History) -> float:

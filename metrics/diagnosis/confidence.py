@@ -44,19 +44,19 @@ def doubts(
     if cause.code in CERTAIN:
         return ()
     most = cause.kind == "place" and not cause.localises and bad is not None and evidence.mean(bad) > MOST
-    found = {
+    reasons = {
         f"it explains no more than {LEAST_SURE:.0%} for sure": share.share - 2 * share.error <= LEAST_SURE,
         f"another cause explains as much: {', '.join(rivals)}": bool(rivals),
         "few tokens or sequences": evidence.effective_tokens < LEAST_TOKENS or evidence.effective_rows < LEAST_ROWS,
         "it blames most of the tokens": most,
     }
-    return tuple(words for words, holds in found.items() if holds)
+    return tuple(words for words, holds in reasons.items() if holds)
 
 
-def confidence(cause: Cause, found: tuple[str, ...]) -> Confidence:
+def confidence(cause: Cause, reasons: tuple[str, ...]) -> Confidence:
     """The level of a cause with these doubts."""
     best: Confidence = "high" if cause.code in CERTAIN else "low" if _only_localises(cause) else AT_BEST[cause.kind]
-    return LEVELS[min(LEVELS.index(best) + len(found), len(LEVELS) - 1)]
+    return LEVELS[min(LEVELS.index(best) + len(reasons), len(LEVELS) - 1)]
 
 
 def _only_localises(cause: Cause) -> bool:

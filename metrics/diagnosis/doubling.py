@@ -38,10 +38,10 @@ def doubling(history: History) -> Doubling | None:
     chance does. A jump has bends.
     """
     known = measured(history)
-    found = changes(known)
-    if any(each.kind == "sawtooth" for each in found):
+    courses = changes(known)
+    if any(each.kind == "sawtooth" for each in courses):
         return None
-    begins = [0, *(int(np.searchsorted(known.steps, each.onset)) for each in found)]
+    begins = [0, *(int(np.searchsorted(known.steps, each.onset)) for each in courses)]
     fits = (_fit(known.part(slice(at, None))) for at in begins if len(known.steps) - at >= LEAST_FITTED)
     return next((fit for fit in fits if fit is not None), None)
 
@@ -63,5 +63,5 @@ def _fit(part: History) -> Doubling | None:
 def _least_squares(columns: Floats, y: Floats, weights: Floats) -> tuple[Floats, float]:
     """The coefficients, and the weighted squares that are left."""
     root = np.sqrt(weights)
-    found = np.linalg.lstsq(columns * root[:, None], y * root, rcond=None)[0]
-    return np.asarray(found, np.float64), float((weights * (y - columns @ found) ** 2).sum())
+    coefficients = np.linalg.lstsq(columns * root[:, None], y * root, rcond=None)[0]
+    return np.asarray(coefficients, np.float64), float((weights * (y - columns @ coefficients) ** 2).sum())

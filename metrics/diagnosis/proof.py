@@ -20,16 +20,20 @@ class WeightProof:
     """A sentence that all digests are equal; empty if they are not, or do not cover the steps of the diagnosis."""
 
 
-def with_proof(found: Diagnosis, proof: WeightProof) -> Diagnosis:
+def with_proof(diagnosis: Diagnosis, proof: WeightProof) -> Diagnosis:
     """The diagnosis with this proof: causes that digests show are likely, and equal digests exclude every failed delivery."""
-    return _excluding(found, proof.equal) if proof.equal else _showing(found, proof.shown)
+    return _excluding(diagnosis, proof.equal) if proof.equal else _showing(diagnosis, proof.shown)
 
 
-def _excluding(found: Diagnosis, words: str) -> Diagnosis:
+def _excluding(diagnosis: Diagnosis, words: str) -> Diagnosis:
     """Failed deliveries are excluded. A signature that looked like one stays unexplained."""
-    gone = [item for item in found.likely if item.cause.code in DELIVERY]
+    gone = [item for item in diagnosis.likely if item.cause.code in DELIVERY]
     seen = {item.cause.code: item.effect for item in gone}
-    tested = {*seen, *(item.cause.code for item in found.excluded), *(item.cause.code for item in found.cannot_tell)}
+    tested = {
+        *seen,
+        *(item.cause.code for item in diagnosis.excluded),
+        *(item.cause.code for item in diagnosis.cannot_tell),
+    }
     excluded = [
         Excluded(
             CAUSE[code],
@@ -40,26 +44,28 @@ def _excluding(found: Diagnosis, words: str) -> Diagnosis:
         if code in tested
     ]
     return replace(
-        found,
-        likely=tuple(item for item in found.likely if item.cause.code not in DELIVERY),
-        cannot_tell=tuple(item for item in found.cannot_tell if item.cause.code not in DELIVERY),
-        excluded=(*excluded, *(item for item in found.excluded if item.cause.code not in DELIVERY)),
-        rest=min(found.gap, found.rest + found.gap * sum(item.of_whole for item in gone)) if gone else found.rest,
-        rest_is_noise=found.rest_is_noise and not seen,
+        diagnosis,
+        likely=tuple(item for item in diagnosis.likely if item.cause.code not in DELIVERY),
+        cannot_tell=tuple(item for item in diagnosis.cannot_tell if item.cause.code not in DELIVERY),
+        excluded=(*excluded, *(item for item in diagnosis.excluded if item.cause.code not in DELIVERY)),
+        rest=min(diagnosis.gap, diagnosis.rest + diagnosis.gap * sum(item.of_whole for item in gone))
+        if gone
+        else diagnosis.rest,
+        rest_is_noise=diagnosis.rest_is_noise and not seen,
     )
 
 
-def _showing(found: Diagnosis, shown: Mapping[str, str]) -> Diagnosis:
+def _showing(diagnosis: Diagnosis, shown: Mapping[str, str]) -> Diagnosis:
     """Likely causes get the proof. A cause that only the digests show has no share of the gap."""
     if not shown:
-        return found
+        return diagnosis
     proven = f"digests prove it: {'; '.join(dict.fromkeys(shown.values()))}"
-    has_signature = any(item.cause.code in DELIVERY for item in found.likely)
+    has_signature = any(item.cause.code in DELIVERY for item in diagnosis.likely)
     likely = [
         replace(item, effect=f"{item.effect}; {proven}", confidence="high", doubts=())
         if item.cause.code in DELIVERY
         else item
-        for item in found.likely
+        for item in diagnosis.likely
     ]
     more = (
         []
@@ -68,8 +74,8 @@ def _showing(found: Diagnosis, shown: Mapping[str, str]) -> Diagnosis:
     )
     named = {item.cause.code for item in (*likely, *more)}
     return replace(
-        found,
+        diagnosis,
         likely=(*likely, *more),
-        excluded=tuple(item for item in found.excluded if item.cause.code not in named),
-        cannot_tell=tuple(item for item in found.cannot_tell if item.cause.code not in named),
+        excluded=tuple(item for item in diagnosis.excluded if item.cause.code not in named),
+        cannot_tell=tuple(item for item in diagnosis.cannot_tell if item.cause.code not in named),
     )

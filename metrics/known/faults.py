@@ -58,8 +58,8 @@ def faults_in(settings: FaultSettings, trainer: str | None) -> tuple[FoundFault,
     return tuple(FoundFault(each, _joined(found)) for each, found in met if all(found is not None for found in found))
 
 
-def _joined(found: list[dict[str, str] | None]) -> dict[str, str]:
-    return {key: value for part in found if part is not None for key, value in part.items()}
+def _joined(matches: list[dict[str, str] | None]) -> dict[str, str]:
+    return {key: value for part in matches if part is not None for key, value in part.items()}
 
 
 def _met(condition: Condition, settings: FaultSettings) -> dict[str, str] | None:
@@ -71,8 +71,8 @@ def _met(condition: Condition, settings: FaultSettings) -> dict[str, str] | None
         return None if refused else {}
     if test == "differs_from":
         return _different(values, _at(wanted, settings))
-    found = {name: value for name, value in values.items() if _holds(test, _value(value), wanted)}
-    return found or None
+    matches = {name: value for name, value in values.items() if _holds(test, _value(value), wanted)}
+    return matches or None
 
 
 def _at(key: str, settings: FaultSettings) -> dict[str, str]:
@@ -114,5 +114,5 @@ def _holds(test: str, value: Any, wanted: Any) -> bool:
 
 def _version(text: str) -> tuple[int, ...]:
     """The first version number in a text, such as (1, 16, 0) of "trl 1.16.0"; () if there is none."""
-    found = re.search(r"\d+(?:\.\d+)+", text)
-    return tuple(int(part) for part in found[0].split(".")) if found else ()
+    match = re.search(r"\d+(?:\.\d+)+", text)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()

@@ -91,15 +91,15 @@ class Reference:
 def references() -> tuple[Reference, ...]:
     """Every class of runs with its measurements."""
     rows = table("reference_ranges")
-    found = []
+    references = []
     for row in rows["class"]:
         measured = [dict(each) for each in rows["measurement"] if each["class"] == row["name"]]
         own = tuple(Measurement(**{key: value for key, value in each.items() if key != "class"}) for each in measured)
         low, high = row["usual"]
-        found.append(
+        references.append(
             Reference(row["name"], row["words"], (low, high), row["odd"], row.get("note", ""), own, row["fits"])
         )
-    return tuple(found)
+    return tuple(references)
 
 
 def reference_for(facts: RunFacts) -> Reference | None:

@@ -72,16 +72,16 @@ def _list(*, as_json: bool) -> int:
     from ...referee.baselines import baseline as saved
     from ...referee.baselines import baseline_names, baselines_folder, plain_baseline
 
-    found: list[Any] = []
+    rows: list[Any] = []
     for name in baseline_names():
         try:
-            found.append(saved(name))
+            rows.append(saved(name))
         except ConfigError as error:
             say(str(error), "watch")
     if as_json:
-        print_json([plain_baseline(floor) for floor in found])
-    elif found:
-        print_pairs([(floor.name, f"{_size(floor)}; {floor.how}, of {floor.run}") for floor in found])
+        print_json([plain_baseline(floor) for floor in rows])
+    elif rows:
+        print_pairs([(floor.name, f"{_size(floor)}; {floor.how}, of {floor.run}") for floor in rows])
     else:
         say(f"no baseline in {baselines_folder()}; try: {USES['save']}")
     return 0

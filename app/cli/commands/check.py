@@ -67,19 +67,19 @@ def check(
     summary = summary_path() if github else None
     opened_run = opened(run, rules)
     with working(f"checking {opened_run.name}"):
-        found = outcomes(opened_run, gate)
+        results = outcomes(opened_run, gate)
         beside = against_floor(opened_run, floor, "") if floor else None
-    failed = sum(outcome.state == "failed" for outcome in found)
+    failed = sum(outcome.state == "failed" for outcome in results)
     if junit is not None:
-        write_junit(junit, opened_run.name, found)
+        write_junit(junit, opened_run.name, results)
     if summary is not None:
-        append_to_summary(summary, opened_run.name, found)
+        append_to_summary(summary, opened_run.name, results)
     if as_json:
-        plain = {"name": opened_run.name, "passed": not failed, "outcomes": [asdict(outcome) for outcome in found]}
+        plain = {"name": opened_run.name, "passed": not failed, "outcomes": [asdict(outcome) for outcome in results]}
         plain |= {"baseline": beside} if beside else {}
         print_json(plain | ({"exact": _certificate(opened_run)} if gate.exact else {}))
     else:
-        _print(opened_run.name, found)
+        _print(opened_run.name, results)
         if beside:
             say(beside)
     return FINDINGS if failed else OK
@@ -114,10 +114,10 @@ def _gate(limits: Path | None, fail_on: str | None, *, exact: bool) -> "Gate":
     return chosen
 
 
-def _print(name: str, found: "Sequence[DemandOutcome]") -> None:
+def _print(name: str, results: "Sequence[DemandOutcome]") -> None:
     from ..gate_files import headline
 
-    failed = any(outcome.state == "failed" for outcome in found)
-    say(headline(name, found), "act" if failed else "healthy")
-    for outcome in sorted(found, key=lambda outcome: list(STYLES).index(outcome.state)):
+    failed = any(outcome.state == "failed" for outcome in results)
+    say(headline(name, results), "act" if failed else "healthy")
+    for outcome in sorted(results, key=lambda outcome: list(STYLES).index(outcome.state)):
         say(f"  {outcome.state:<9}  {outcome.name}: {outcome.found} (wanted {outcome.wanted})", STYLES[outcome.state])

@@ -180,8 +180,8 @@ def _say_best(by_step: "pl.DataFrame", run: "Run") -> None:
         for name, part in parts.items()
         if part["gap"][0] == gap and sorted(part["step"]) == sorted(steps)
     }
-    found = advice(risks, risk_per_step(nothing, sizes), verdict_of(run))
-    say(f"{found.title} ({found.confidence} confidence). {found.why}")
+    recommendation = advice(risks, risk_per_step(nothing, sizes), verdict_of(run))
+    say(f"{recommendation.title} ({recommendation.confidence} confidence). {recommendation.why}")
     say()
 
 

@@ -61,8 +61,8 @@ def diagnose(
 def proofs_of(run: "Run") -> list[str]:
     """The ways in which `rescore --try` reproduced a recorded column, the newest first, each finding once."""
     events = run.events
-    found = events.filter(events["event"] == REPRODUCED).sort("time", descending=True)["note"].to_list()
-    return list(dict.fromkeys(found))
+    notes = events.filter(events["event"] == REPRODUCED).sort("time", descending=True)["note"].to_list()
+    return list(dict.fromkeys(notes))
 
 
 def _print(result: "RunDiagnosis", known: "KnownContext") -> None:

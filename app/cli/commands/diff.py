@@ -49,12 +49,12 @@ def diff(
 
     runs = opened(a), opened(b)
     with working(f"comparing {runs[0].name} and {runs[1].name}"):
-        found = difference(*runs, common_gap(*runs, gap), pair_by)
+        compared = difference(*runs, common_gap(*runs, gap), pair_by)
         answers = [_answer(run) for run in runs]
     if as_json:
-        print_json(_plain(found, answers))
+        print_json(_plain(compared, answers))
     else:
-        _print(found, answers)
+        _print(compared, answers)
 
 
 def _answer(run: "Run") -> dict[str, str]:
@@ -70,33 +70,33 @@ def _answer(run: "Run") -> dict[str, str]:
     return {"name": run.name, "path": run.place, "severity": verdict.severity.label, "answer": answer}
 
 
-def _print(found: "Difference", answers: Sequence[Mapping[str, str]]) -> None:
+def _print(compared: "Difference", answers: Sequence[Mapping[str, str]]) -> None:
     from ...presentation.comparison_words import table_of
     from ...presentation.difference import headline, pairs_in_words, parting_in_words
     from ...presentation.metric_places import names_at
 
-    say(headline(found), {-1: "healthy", 0: "bold", 1: "act"}[found.direction])
+    say(headline(compared), {-1: "healthy", 0: "bold", 1: "act"}[compared.direction])
     say()
     for letter, answer in zip("AB", answers, strict=True):
         say(f"{letter}: {answer['name']}, {answer['severity']}: {answer['answer']}")
     say()
-    say(pairs_in_words(found))
-    say(parting_in_words(found))
+    say(pairs_in_words(compared))
+    say(parting_in_words(compared))
     say()
-    cards = set(names_at("card", found.gap))
-    table = table_of([one for one in found.metrics if one.metric in cards])
-    print_table([found.gap if name == "metric" else name for name in table.columns], table.rows())
+    cards = set(names_at("card", compared.gap))
+    table = table_of([one for one in compared.metrics if one.metric in cards])
+    print_table([compared.gap if name == "metric" else name for name in table.columns], table.rows())
     say()
-    settings = found.settings.rows()
+    settings = compared.settings.rows()
     say(f"Settings that differ ({len(settings)}){':' if settings else '; more may differ than was recorded'}", "bold")
     print_pairs([(key, f"{one} → {other}") for key, one, other in settings[:MOST_SETTINGS]])
     if len(settings) > MOST_SETTINGS:
         say(f"and {len(settings) - MOST_SETTINGS} more: --json")
 
 
-def _plain(found: "Difference", answers: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+def _plain(compared: "Difference", answers: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     from ...presentation.difference import plain_difference
 
-    plain = plain_difference(found)
+    plain = plain_difference(compared)
     first = {name: plain.pop(name) for name in ("sentence", "direction", "gap")}
     return {**first, "a": answers[0], "b": answers[1], **plain}

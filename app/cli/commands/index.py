@@ -91,12 +91,12 @@ def _corrections(names: str | None) -> "list[AnyCorrection]":
     from ratioscope.ingest.jobs.correction_results import correction_text
     from ratioscope.metrics.corrections.correction import CORRECTIONS
 
-    found = [
+    chosen = [
         each
         for name in comma_separated(names)
         for each in (CORRECTIONS if name == USUAL else of_trainer(name, (), None))
     ]
-    return list({correction_text(each): each for each in found}.values())
+    return list({correction_text(each): each for each in chosen}.values())
 
 
 def _opened(engine: str, workers: int | None, address: str | None) -> "AbstractContextManager[Engine]":

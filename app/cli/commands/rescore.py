@@ -100,23 +100,23 @@ def rescore(
     with counting(f"reading {opened_run.name} with {model.name}") as progress:
         done = read(Scoring(temperature), name=name, progress=progress)
     with working("comparing"):
-        found = answer(opened_run, name, done.steps)
+        result = answer(opened_run, name, done.steps)
         own_noise = trainer_noise(opened_run)
     noise = _floor(opened_run, name, partial(read, Scoring(temperature, batch_tokens=ONE_BY_ONE))) if floor else None
     reproduced = _reproduced(opened_run, judge, wanted, own, checkpoints) if tries else None
     if as_json:
         print_json(
-            {**asdict(done), "answer": plain_answer(found), "made_of": judge.made_of}
+            {**asdict(done), "answer": plain_answer(result), "made_of": judge.made_of}
             | ({} if reproduced is None else {"tried": _plain_tried(reproduced)})
             | ({} if noise is None else {"floor": asdict(noise)})
             | ({} if own_noise is None else {"trainer_again": asdict(own_noise)})
         )
         return 0
-    _print(done, found)
+    _print(done, result)
     who = f"noise floor: the model in {dtype} differs from itself"
-    _print_floor(who, "when it reads each sequence alone", noise, found)
+    _print_floor(who, "when it reads each sequence alone", noise, result)
     how = "in a second forward of another batch shape (trainer_again)"
-    _print_floor("the trainer differs from itself", how, own_noise, found)
+    _print_floor("the trainer differs from itself", how, own_noise, result)
     if reproduced is not None:
         _print_tried(reproduced)
     return 0
@@ -157,24 +157,24 @@ def _reproduced(
     inputs = inputs_of(run, chosen(run, few), judge.room, tokenizer)
     demand_some(run, len(inputs.sequences), inputs.left_out)
     with stages("alternatives", 100) as advance:
-        found = tried(
+        results = tried(
             judge,
             inputs.sequences,
             checkpoints=own,
             tokenizer=tokenizer,
             progress=lambda done, total, name: advance(f"{done} of {total}: {name}"),
         )
-    write_proofs(run.path, found.best)
-    return found
+    write_proofs(run.path, results.best)
+    return results
 
 
-def _print_floor(who: str, how: str, noise: "Distance | None", found: "RefereeAnswer") -> None:
+def _print_floor(who: str, how: str, noise: "Distance | None", result: "RefereeAnswer") -> None:
     from ...referee.answer import words
 
     if noise is None:
         return
     said = f"{who} by {words(noise)} {how}"
-    between = found.between
+    between = result.between
     if between is None or not between.mean:
         say(said)
     elif not noise.mean:
@@ -183,53 +183,53 @@ def _print_floor(who: str, how: str, noise: "Distance | None", found: "RefereeAn
         say(f"{said}; the recorded sides differ by {between.mean / noise.mean:,.1f} times that (mean |x|)")
 
 
-def _plain_tried(found: "TestedAlternatives") -> dict[str, Any]:
-    return {**asdict(found), "sentences": [best.sentence for best in found.best]}
+def _plain_tried(results: "TestedAlternatives") -> dict[str, Any]:
+    return {**asdict(results), "sentences": [best.sentence for best in results.best]}
 
 
-def _print_tried(found: "TestedAlternatives") -> None:
+def _print_tried(results: "TestedAlternatives") -> None:
     say()
-    for best in found.best:
+    for best in results.best:
         say(best.sentence, "bold" if best.verdict == "reproduced" else None)
     say()
     names = sorted(
-        {name for means in found.means.values() for name in means},
-        key=lambda n: min(m[n] for m in found.means.values()),
+        {name for means in results.means.values() for name in means},
+        key=lambda n: min(m[n] for m in results.means.values()),
     )
-    policies = list(found.means)
-    rows = [[name, *(f"{found.means[policy][name]:.2g}" for policy in policies)] for name in names[:MOST_STEPS]]
-    print_table([f"mean |x| of {found.sequences} sequences, nats/token", *policies], rows)
-    for name, why in found.skipped.items():
+    policies = list(results.means)
+    rows = [[name, *(f"{results.means[policy][name]:.2g}" for policy in policies)] for name in names[:MOST_STEPS]]
+    print_table([f"mean |x| of {results.sequences} sequences, nats/token", *policies], rows)
+    for name, why in results.skipped.items():
         say(f"not tried: {name}: {why}", "dim")
 
 
-def plain_answer(found: "RefereeAnswer") -> dict[str, Any]:
+def plain_answer(result: "RefereeAnswer") -> dict[str, Any]:
     """The answer as JSON holds it."""
     return {
-        "off": found.off,
-        "sentence": found.sentence,
-        "steps": list(found.steps),
-        "distances": {policy: asdict(own) for policy, own in found.distances.items()},
-        "between": None if found.between is None else asdict(found.between),
-        "by_step": {policy: {str(s): asdict(d) for s, d in own.items()} for policy, own in found.by_step.items()},
+        "off": result.off,
+        "sentence": result.sentence,
+        "steps": list(result.steps),
+        "distances": {policy: asdict(own) for policy, own in result.distances.items()},
+        "between": None if result.between is None else asdict(result.between),
+        "by_step": {policy: {str(s): asdict(d) for s, d in own.items()} for policy, own in result.by_step.items()},
     }
 
 
-def _print(done: "Rescored", found: "RefereeAnswer") -> None:
-    say(found.sentence, "bold")
+def _print(done: "Rescored", result: "RefereeAnswer") -> None:
+    say(result.sentence, "bold")
     before = f", {done.before:,} more were read before" if done.before else ""
     say(f"read {count(done.sequences, 'sequence')} of {count(done.tokens, 'token')} as {done.reading!r}{before}")
     for reason, number in done.left_out.items():
         say(f"not read: {count(number, 'sequence')}: {reason}")
     if done.certainty:
         say(f"not certain: {done.certainty}")
-    steps = sorted({step for own in found.by_step.values() for step in own})
+    steps = sorted({step for own in result.by_step.values() for step in own})
     if len(steps) > 1:
         say()
         print_table(
-            ["step", *(f"{policy} K3" for policy in found.by_step)], [_row(found.by_step, s) for s in _few(steps)]
+            ["step", *(f"{policy} K3" for policy in result.by_step)], [_row(result.by_step, s) for s in _few(steps)]
         )
-    policies = [policy for policy in found.distances if policy != done.reading]
+    policies = [policy for policy in result.distances if policy != done.reading]
     if policies:
         say(f"every metric: ratioscope metrics RUN --gap {policies[0]}:{done.reading}", "dim")
 

@@ -101,11 +101,11 @@ def show(
     from ratioscope.ingest.importers.wandb_scalars import likely_dialect, scalars
 
     health = LogDamage()
-    found = scalars(entries(wandb_file(file), health))
-    name = dialect or likely_dialect(found)
+    numbers = scalars(entries(wandb_file(file), health))
+    name = dialect or likely_dialect(numbers)
     trainer = None if name is None else trainer_of(name)
     canonical = {} if trainer is None else trainer.CANONICAL
-    shown = {key: found[key] for key in sorted(found) if every_name or canonical.get(key)}
+    shown = {key: numbers[key] for key in sorted(numbers) if every_name or canonical.get(key)}
     if as_json:
         rows = [{"name": key, "canonical": canonical.get(key), **vars(scalar)} for key, scalar in shown.items()]
         print_json({"dialect": name, "damaged": health.damaged, "torn": health.torn, "numbers": rows})
@@ -114,8 +114,8 @@ def show(
     if trainer is not None:
         say(f"names and definitions of {name} {', '.join(trainer.VERSIONS)}", "bold")
     _print_scalars(shown, canonical, {} if trainer is None else trainer.NOTES)
-    if len(shown) < len(found):
-        say(f"{len(found) - len(shown)} other numbers of the log: --all", "dim")
+    if len(shown) < len(numbers):
+        say(f"{len(numbers) - len(shown)} other numbers of the log: --all", "dim")
 
 
 def _say_health(health: "LogDamage") -> None:

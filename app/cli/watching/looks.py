@@ -55,10 +55,10 @@ class Watched:
             self._run, self._seen = open_run(self.path, rules=self.rules), None
         changed = self._run.refresh()
         if self._seen is None or changed:
-            found = events_and_alerts(self._run)
-            verdict = verdict_of(self._run, found.graded)
+            events = events_and_alerts(self._run)
+            verdict = verdict_of(self._run, events.graded)
             steps = self._run.metrics(by=("step",))
-            self._seen = Look(self._run.name, verdict, found.alerts, state, has_ended, self._run.behind, steps)
+            self._seen = Look(self._run.name, verdict, events.alerts, state, has_ended, self._run.behind, steps)
         else:
             self._seen = replace(self._seen, state=state, has_ended=has_ended, lacks=self._run.behind)
         return self._seen

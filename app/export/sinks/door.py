@@ -47,7 +47,7 @@ FORMS = "|".join(f"{each.name}:{each.place}" for each in DOORS)
 def logger_of(text: str) -> tuple[Logger, str]:
     """The logger and the place that --to names. ConfigError for another."""
     name, colon, place = text.partition(":")
-    found = next((each for each in DOORS if each.name == name), None)
-    if found is None or not colon or not place:
+    door = next((each for each in DOORS if each.name == name), None)
+    if door is None or not colon or not place:
         raise ConfigError(f"--to {text}: wanted {FORMS}; for W&B: ratioscope wandb sync RUN")
-    return found, place
+    return door, place

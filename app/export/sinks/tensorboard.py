@@ -80,8 +80,8 @@ def _number(field: int, value: int) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    found = bytearray()
+    packed = bytearray()
     while value >= 0x80:
-        found.append(value & 0x7F | 0x80)
+        packed.append(value & 0x7F | 0x80)
         value >>= 7
-    return bytes([*found, value])
+    return bytes([*packed, value])

@@ -32,10 +32,10 @@ class FaintRun:
 def within(steps: Floats, other: Line, points: int) -> Thinned | None:
     """The other run at the steps from the first to the last of these; None if it has no finite value there."""
     there = (other.steps >= steps.min()) & (other.steps <= steps.max())
-    found = other.values[there]
-    if not np.isfinite(found).any():
+    values = other.values[there]
+    if not np.isfinite(values).any():
         return None
-    return other.bounded(thinned_steps(other.steps[there], found, other.errors[there], points))
+    return other.bounded(thinned_steps(other.steps[there], values, other.errors[there], points))
 
 
 def beside_words(beside: FaintRun | None, other: Thinned | None, theme: Theme) -> str:

@@ -118,15 +118,15 @@ def borders(tokens: pl.DataFrame) -> dict[int, str]:
     turns = tokens["turn"].fill_null(-1).to_numpy()
     masked = ~tokens["mask"].fill_null(True).to_numpy() if "mask" in tokens.columns else np.zeros(len(turns), np.bool_)
     edges = np.flatnonzero((np.diff(turns) != 0) | (np.diff(masked.astype(np.int8)) != 0)) + 1
-    found: dict[int, str] = {}
+    marks: dict[int, str] = {}
     before = None
     for first, last in pairwise([0, *edges.tolist(), len(turns)]):
         here = int(turns[first]), bool(masked[first])
         same_turn = before is not None and before[0] == here[0]
         if here == before or (same_turn and last - first < LEAST_PART):
             continue
-        found[first], before = _part_words(*here), here
-    return found
+        marks[first], before = _part_words(*here), here
+    return marks
 
 
 def _part_words(turn: int, masked: bool) -> str:

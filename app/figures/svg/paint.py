@@ -41,13 +41,13 @@ def paint(colour: str | None) -> tuple[str, float]:
     """
     if not colour:
         return CLEAR
-    found = _COLOUR.fullmatch(colour)
-    if found is None:
+    match = _COLOUR.fullmatch(colour)
+    if match is None:
         raise ValueError(f"colour {colour!r}: wanted #rrggbb or rgba(r, g, b, opacity)")
-    if found[1] is None:
+    if match[1] is None:
         return f"var(--{_name(int(colour[1:], 16), colour)})", 1.0
-    opacity = 1.0 if found[4] is None else float(found[4])
-    number = int(found[1]) << 16 | int(found[2]) << 8 | int(found[3])
+    opacity = 1.0 if match[4] is None else float(match[4])
+    number = int(match[1]) << 16 | int(match[2]) << 8 | int(match[3])
     return CLEAR if opacity == 0 else (f"var(--{_name(number, colour)})", opacity)
 
 

@@ -50,7 +50,7 @@ class Packed:
     def columns(self) -> dict[str, Any]:
         """Arguments of `log` that are known before the loss."""
         left = self.mask & (self.weights == 0)
-        found = {
+        columns = {
             "lengths": self.lengths,
             "token_ids": self.token_ids,
             "mask": self.mask,
@@ -61,7 +61,7 @@ class Packed:
             "prompt_ids": self.prompts,
             "mask_reasons": left * np.int16(MASK_REASONS.index("other")) if left.any() else None,
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in columns.items() if value is not None}
 
 
 def unpacked(inputs: Mapping[str, Any]) -> Packed:

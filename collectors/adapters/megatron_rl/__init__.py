@@ -77,21 +77,21 @@ class recorder:
         step = _iteration() + 1
         self._describe()
         old = call.arguments["old_logprobs_for_data"]
-        found = rows_of(batch.rows, batch.tokens, batch.generated, batch.told, old, facts)
-        if not found:
+        rows = rows_of(batch.rows, batch.tokens, batch.generated, batch.told, old, facts)
+        if not rows:
             return
-        missing = sum(row.missing for row in found)
+        missing = sum(row.missing for row in rows)
         if missing:
             self._recording.say_once("filled_with_old", step, MISSING.format(missing), logging.WARNING)
         self._recording.say_once("no_current_logprobs", step, NO_CURRENT)
         rank = _mpu().get_data_parallel_rank()
-        columns = {name: [row.columns.get(name) for row in found] for name in found[0].columns}
+        columns = {name: [row.columns.get(name) for row in rows] for name in rows[0].columns}
         if "group_ids" in columns:
             columns["group_ids"] = [f"{step}-{group}" for group in columns["group_ids"]]
         self._recording.log(
             step=step,
             trainer_version=step - 1,
-            sequence_ids=[f"{step}-{rank}-{row.place}" for row in found],
+            sequence_ids=[f"{step}-{rank}-{row.place}" for row in rows],
             **{name: values for name, values in columns.items() if not any(value is None for value in values)},
         )
         self._recording.collector.flush(0)

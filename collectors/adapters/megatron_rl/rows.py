@@ -60,7 +60,7 @@ def rows_of(
 
     told: the engine's log-probs of the generated tokens of each row, in their order. It may have fewer.
     """
-    found = []
+    runs = []
     for place, row in enumerate(rows):
         places = np.flatnonzero(np.asarray(generated[place]))
         places = places[places > 0]  # no position predicts the first token
@@ -85,8 +85,8 @@ def rows_of(
                 columns["rollout_versions"] = _per_token(its.policy, length, first, end)
                 columns["kv_versions"] = _per_token(its.cache, length, first, end)
         missing = int(np.isnan(rollout[places - first]).sum())
-        found.append(Row(place, missing, columns))
-    return found
+        runs.append(Row(place, missing, columns))
+    return runs
 
 
 def _per_token(runs: Sequence[tuple[int, int]], length: int, first: int, end: int) -> Integers | None:

@@ -208,13 +208,13 @@ class SwiftRecorder:
             "advantages": batch.advantages,
         }
         visit = self._visits.earlier(step, rows[0].sequence_id)
-        found = columns(batch, per_token, _left(trainer, batch, loss, threshold))
+        given = columns(batch, per_token, _left(trainer, batch, loss, threshold))
         self._recording.log(
             step=step,
             minibatch=visit,
             trainer_version=[row.version for row in rows],
-            **found,
-            **facts(rows, found["mask"], is_first_visit=visit == 0),
+            **given,
+            **facts(rows, given["mask"], is_first_visit=visit == 0),
         )
 
     def _describe(self, trainer: Trainer) -> None:

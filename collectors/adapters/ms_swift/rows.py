@@ -52,8 +52,8 @@ def note(sample: Sample, **known: Any) -> None:
 
 def noted(sample: Sample) -> dict[str, Any]:
     """The facts that were kept on a sample."""
-    found: dict[str, Any] = vars(sample).get(NOTED, {})
-    return found
+    noted: dict[str, Any] = vars(sample).get(NOTED, {})
+    return noted
 
 
 def row(sample: Sample, **known: Any) -> Row:
@@ -80,16 +80,16 @@ def columns(batch: Any, per_token: Mapping[str, Tensor | None], left: Mapping[st
     for reason, tokens in left.items():
         numbers = numbers.masked_fill(tokens & mask & (numbers == 0), MASK_REASONS.index(reason))
     moved = SampledFirst(mask)
-    found = {name: moved(values) for name, values in per_token.items() if values is not None}
-    found |= {"mask": moved.mask, "loss_mask": moved.where(mask & (numbers == 0))}
-    return found | ({"mask_reasons": moved(numbers)} if left else {})
+    arrays = {name: moved(values) for name, values in per_token.items() if values is not None}
+    arrays |= {"mask": moved.mask, "loss_mask": moved.where(mask & (numbers == 0))}
+    return arrays | ({"mask_reasons": moved(numbers)} if left else {})
 
 
 def facts(rows: list[Row], mask: Tensor, *, is_first_visit: bool) -> dict[str, Any]:
     """Per-sequence arguments of `log`. mask: of the sampled tokens, each row from its first one on."""
     rewards = [row.reward for row in rows]
     versions = [row.rollout_version for row in rows]
-    found: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "sequence_ids": [row.sequence_id for row in rows],
         "group_ids": [row.group_id for row in rows],
         "generation_step": [row.step for row in rows],
@@ -102,8 +102,8 @@ def facts(rows: list[Row], mask: Tensor, *, is_first_visit: bool) -> dict[str, A
         "rewards": None if None in rewards else rewards,
     }
     if is_first_visit:
-        found["prompt_ids"] = [row.ids[: row.start] for row in rows]
-    return {name: value for name, value in found.items() if value is not None}
+        columns["prompt_ids"] = [row.ids[: row.start] for row in rows]
+    return {name: value for name, value in columns.items() if value is not None}
 
 
 def weighted(rewards: Tensor, weights: Tensor) -> Tensor:

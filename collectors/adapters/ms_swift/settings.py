@@ -28,6 +28,10 @@ _SAMPLING = (
 def settings(trainer: Trainer) -> dict[str, Any]:
     """The settings that decide the gap between engine and trainer; without those that this version lacks."""
     args = trainer.args
-    found = {name: getattr(args, name) for name in _OF_RUN if getattr(args, name, None) is not None}
+    settings = {name: getattr(args, name) for name in _OF_RUN if getattr(args, name, None) is not None}
     sampling = {name: getattr(args, name) for name in _SAMPLING if getattr(args, name, None) is not None}
-    return {"trainer_class": f"{type(trainer).__module__}.{type(trainer).__qualname__}", **found, "sampling": sampling}
+    return {
+        "trainer_class": f"{type(trainer).__module__}.{type(trainer).__qualname__}",
+        **settings,
+        "sampling": sampling,
+    }

@@ -44,7 +44,7 @@ class Packed:
     def columns(self) -> dict[str, Any]:
         """Arguments of `log` that are known before the loss."""
         left = self.mask & ~np.isfinite(self.rollout)
-        found: dict[str, Any] = {
+        columns: dict[str, Any] = {
             "lengths": self.lengths,
             "token_ids": self.token_ids,
             "mask": self.mask,
@@ -54,15 +54,15 @@ class Packed:
             "prompt_ids": self.prompts,
         }
         if left.any():
-            found["mask_reasons"] = left * np.int16(MASK_REASONS.index("other"))
+            columns["mask_reasons"] = left * np.int16(MASK_REASONS.index("other"))
         known = [name for name in self.names if name is not None]
         if len(known) == len(self.names):
-            found["group_ids"] = [str(group) for _, group, _, _ in known]
-            found["rollout_versions"] = {
+            columns["group_ids"] = [str(group) for _, group, _, _ in known]
+            columns["rollout_versions"] = {
                 "min": [oldest for _, _, oldest, _ in known],
                 "max": [newest for _, _, _, newest in known],
             }
-        return found
+        return columns
 
 
 def named(samples: Sequence[Any], lengths: Sequence[int]) -> dict[int, Name]:
@@ -82,15 +82,15 @@ def unpacked(batch: Any) -> Packed:
     flat = {name: np.asarray(getattr(batch, name).detach().cpu()).reshape(-1) for name in names}
     given: dict[int, Name] = getattr(batch.positions, NAMES, {})
     starts = np.flatnonzero(flat["positions"] == 0)
-    found = list[tuple[int, int, int]]()
+    pieces = list[tuple[int, int, int]]()
     for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(flat["positions"])], strict=True):
         if (span := sampled_span(flat["loss_mask"][start:end])) is not None:
-            found.append((start, start + span[0], start + span[1]))
-    places = np.concatenate([np.zeros(0, np.int64), *(np.arange(first, end) for _, first, end in found)])
+            pieces.append((start, start + span[0], start + span[1]))
+    places = np.concatenate([np.zeros(0, np.int64), *(np.arange(first, end) for _, first, end in pieces)])
     return Packed(
-        names=[given.get(start) for start, _, _ in found],
-        lengths=[end - first for _, first, end in found],
-        prompts=[flat["token_ids"][start : first + 1] for start, first, _ in found],
+        names=[given.get(start) for start, _, _ in pieces],
+        lengths=[end - first for _, first, end in pieces],
+        prompts=[flat["token_ids"][start : first + 1] for start, first, _ in pieces],
         token_ids=flat["labels"][places],
         mask=flat["loss_mask"][places].astype(bool),
         rollout=flat["generator_logprobs"][places],

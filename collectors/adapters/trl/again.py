@@ -86,8 +86,8 @@ class Again:
 def _switch(trainer: Trainer) -> Callable[..., Any]:
     """TRL's own switch for gradient checkpointing, which it uses for its forwards without gradients."""
     names = (base.__module__ for base in type(trainer).__mro__ if base.__module__.startswith("trl."))
-    found = (getattr(sys.modules.get(name), "disable_gradient_checkpointing", None) for name in names)
-    return next(filter(None, found), lambda *_: nullcontext())
+    functions = (getattr(sys.modules.get(name), "disable_gradient_checkpointing", None) for name in names)
+    return next(filter(None, functions), lambda *_: nullcontext())
 
 
 def _unprofiled(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -58,8 +58,8 @@ def refusal(trainer: Any, watched: Iterable[str]) -> str | None:
 
 def replacements(trainer: Any, watched: Iterable[str]) -> str | None:
     """The methods that an installed package replaces, in words; None if no package does."""
-    found = {name: module for name, module in _replacing(trainer, watched).items() if _is_installed(module)}
-    return ", ".join(f"{module} replaces {name}" for name, module in found.items()) or None
+    modules = {name: module for name, module in _replacing(trainer, watched).items() if _is_installed(module)}
+    return ", ".join(f"{module} replaces {name}" for name, module in modules.items()) or None
 
 
 def _replacing(trainer: Any, watched: Iterable[str]) -> dict[str, str]:

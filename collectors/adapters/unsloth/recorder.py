@@ -107,13 +107,13 @@ class UnslothRecorder:
             "old_per_token_logps": None if is_bypass else given["_old_logps"],
             "ref_per_token_logps": given["_ref_logps"],
         }
-        found = {name: values for name, values in inputs.items() if name not in of_loss}
-        found |= {name: own(values) for name, values in of_loss.items() if values is not None}
-        found |= {"completion_mask": own.mask, BATCHS: None}  # the weights that unsloth computed are in `kept`
+        columns = {name: values for name, values in inputs.items() if name not in of_loss}
+        columns |= {name: own(values) for name, values in of_loss.items() if values is not None}
+        columns |= {"completion_mask": own.mask, BATCHS: None}  # the weights that unsloth computed are in `kept`
         kept = {} if settings.get("entropy_mask") is None else {"other": own(settings["entropy_mask"])}
         if weights is not None and weights.numel() and settings.get("loss_type") != "vespo":
-            kept |= _kept(own(weights) != 0, settings, found)
-        self._rows.record(found, Scores(own(given["_new_logps"]), None, kept, has_no_old=is_bypass))
+            kept |= _kept(own(weights) != 0, settings, columns)
+        self._rows.record(columns, Scores(own(given["_new_logps"]), None, kept, has_no_old=is_bypass))
 
 
 class _OwnColumns:

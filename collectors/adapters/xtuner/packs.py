@@ -53,17 +53,17 @@ def unpacked(data: Mapping[str, Any], place: int) -> Pack:
     tokens = np.array(held.input_ids.detach().cpu(), np.int64).reshape(-1)
     labels = np.array(data["shifted_labels"].detach().cpu(), np.int64).reshape(-1)
     bounds = np.asarray(held.cu_seq_lens_q.detach().cpu()).tolist()
-    found = list[tuple[int, int, int]]()
+    pieces = list[tuple[int, int, int]]()
     for start, end in zip(bounds[:-1], bounds[1:], strict=True):
         if (span := sampled_span(labels[start:end] != IGNORED)) is not None:
-            found.append((start, start + span[0], start + span[1]))
-    places = np.concatenate([np.zeros(0, np.int64), *(np.arange(first, end) for _, first, end in found)])
+            pieces.append((start, start + span[0], start + span[1]))
+    places = np.concatenate([np.zeros(0, np.int64), *(np.arange(first, end) for _, first, end in pieces)])
     mask = labels[places] != IGNORED
     following = np.append(tokens[1:], 0)[places]  # the token of a label that is not trained, as that of a tool's reply
     return Pack(
         place=place,
-        lengths=[end - first for _, first, end in found],
-        prompts=[tokens[start : first + 1] for start, first, _ in found],
+        lengths=[end - first for _, first, end in pieces],
+        prompts=[tokens[start : first + 1] for start, first, _ in pieces],
         token_ids=np.where(mask, labels[places], following),
         mask=mask,
         places=places,

@@ -16,13 +16,13 @@ def _rollouts(value: Any, budget: Allowance) -> Any:
     events = value if isinstance(value, list) else []
     if not any(isinstance(event, Mapping) and event.get("event_type") == _CALL for event in events):
         return value
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
     for event in events:
         one = event if isinstance(event, Mapping) else {}
         names = str(one.get("rollout_id")), str(one.get("attempt_id"))
         empty = {"rollout_id": names[0], "attempt_id": names[1], "events": []}
-        found.setdefault(names, empty)["events"].append(event)
-    return {"rollouts": list(found.values())}
+        rows.setdefault(names, empty)["events"].append(event)
+    return {"rollouts": list(rows.values())}
 
 
 def _attempt(row: Mapping[str, Any]) -> Iterator[Any]:

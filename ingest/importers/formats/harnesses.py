@@ -110,11 +110,11 @@ def _outputs(sample: Mapping[str, Any]) -> Iterator[Any]:
     """A row for each choice with log-probs: of the calls that the log holds, or of the final output where it holds none."""
     calls = [event.get("output") for event in _mappings(sample.get("events")) if event.get("event") == "model"]
     for outputs in (calls, [sample.get("output")]):
-        found = [choice for output in _mappings(outputs) for choice in _mappings(output.get("choices"))]
-        found = [choice for choice in found if (choice.get("logprobs") or {}).get("content")]
-        for place, choice in enumerate(found):
+        choices = [choice for output in _mappings(outputs) for choice in _mappings(output.get("choices"))]
+        choices = [choice for choice in choices if (choice.get("logprobs") or {}).get("content")]
+        for place, choice in enumerate(choices):
             yield {"choice": choice, "sample": sample, "place": place}
-        if found:
+        if choices:
             return
 
 

@@ -58,15 +58,17 @@ _COMPACT = ("logprobs", "trainer_logprobs", "reference_logprobs", "entropies", "
 def _joined(path: list[Mapping[str, Any]]) -> dict[str, Any]:
     """The lists of all messages of a path, one after the other. A list that one sampled message lacks is absent."""
     sampled = [node for node in path if any(node.get("mask") or ())]
-    found: dict[str, Any] = {name: [x for node in path for x in node.get(name) or ()] for name in ("token_ids", "mask")}
+    columns: dict[str, Any] = {
+        name: [x for node in path for x in node.get(name) or ()] for name in ("token_ids", "mask")
+    }
     for name in _COMPACT:
         values: list[Any] = [node.get(name) for node in sampled]
         if odd := [value for value in values if value is not None and not isinstance(value, list)]:
-            found[name] = odd[0]  # of a form that no step takes: the row is rejected for it
+            columns[name] = odd[0]  # of a form that no step takes: the row is rejected for it
         elif values and None not in values:
-            found[name] = [x for part in values for x in part]
+            columns[name] = [x for part in values for x in part]
     turns = [[turn] * sum(map(bool, node["mask"])) for turn, node in enumerate(sampled)]
-    return found | {"turns": [turn for part in turns for turn in part]}
+    return columns | {"turns": [turn for part in turns for turn in part]}
 
 
 _TRACES = FileKind(

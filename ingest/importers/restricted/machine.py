@@ -69,11 +69,11 @@ class Machine:
 
     def line(self) -> bytes:
         """The bytes up to the next line feed, at most 4096."""
-        found = bytes(self.data[self.at : self.at + 4096]).partition(b"\n")
-        if not found[1]:
+        line = bytes(self.data[self.at : self.at + 4096]).partition(b"\n")
+        if not line[1]:
             raise UnsafeFile("it holds a line that does not end")
-        self.at += len(found[0]) + 1
-        return found[0]
+        self.at += len(line[0]) + 1
+        return line[0]
 
     def remember(self, index: int) -> None:
         """Puts the topmost value into the memo. The memo takes no more memory for a large index."""

@@ -29,18 +29,18 @@ class Member:
 
 def members(data: memoryview, budget: Allowance) -> dict[str, memoryview]:
     """Name -> bytes of every member. Raises UnsafeFile for an archive that torch.save would not have written."""
-    found: dict[str, Member] = {}
+    entries: dict[str, Member] = {}
     for member in _directory(data, budget):
         _demand_inside(member.name)
-        if member.name in found:
+        if member.name in entries:
             raise UnsafeFile(f"its archive has two members of the name {member.name[:80]!r}")
-        found[member.name] = member
+        entries[member.name] = member
     end = 0
-    for member in sorted(found.values(), key=lambda each: each.start):
+    for member in sorted(entries.values(), key=lambda each: each.start):
         if member.start < end:
             raise UnsafeFile(f"its archive lays the member {member.name[:80]!r} over another one")
         end = member.start + member.size
-    return {name: data[member.start : member.start + member.size] for name, member in found.items()}
+    return {name: data[member.start : member.start + member.size] for name, member in entries.items()}
 
 
 def checked(name: str, data: memoryview, crc32: int) -> memoryview:

@@ -54,8 +54,8 @@ def stated_number(head: bytes, name: str) -> int | None:
     head: the beginning of the file. It tells which files belong together before any is read as a whole.
     """
     after = rb"(?:q.|r.{4}|\x94)?(?:K(.)|M(..)|J(.{4}))"  # kept under a number or not; of one, two or four bytes
-    found = re.search(re.escape(name.encode()) + after, head, re.DOTALL)
-    return None if found is None else int.from_bytes(found[found.lastindex or 1], "little", signed=found[3] is not None)
+    match = re.search(re.escape(name.encode()) + after, head, re.DOTALL)
+    return None if match is None else int.from_bytes(match[match.lastindex or 1], "little", signed=match[3] is not None)
 
 
 def _of_older_form(data: memoryview, names: InertNames, budget: Allowance) -> Any:

@@ -71,8 +71,8 @@ class LoggedMetrics:
 
     def metric(self, name: str) -> str | None:
         """`<gap>/<metric>`, or None for a number that keeps its own name."""
-        found = self.given.get(name) or self._of_table(name)
-        return found if found is not None and self.drawn.setdefault(found, name) == name else None
+        metric = self.given.get(name) or self._of_table(name)
+        return metric if metric is not None and self.drawn.setdefault(metric, name) == name else None
 
     def why_own(self, name: str) -> str:
         """Why a number keeps its own name."""
@@ -152,9 +152,9 @@ def _numbers(version: str) -> tuple[int, ...] | None:
     >>> _numbers("0.9.1"), _numbers("0.8.0.dev0"), _numbers("main")
     ((0, 9, 1), (0, 8, 0), None)
     """
-    found = []
+    numbers = []
     for part in version.removeprefix("v").split("."):
         if not part.isdigit():
             break
-        found.append(int(part))
-    return tuple(found) or None
+        numbers.append(int(part))
+    return tuple(numbers) or None

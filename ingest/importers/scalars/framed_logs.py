@@ -47,16 +47,16 @@ def wandb_row(file: str, place: int, entry: LogRecord, step: str, choice: LogCho
 def wandb_numbers(entry: LogRecord, choice: LogChoices, step: str) -> dict[str, float]:
     """The numbers of a row, without W&B's own names. Parts of histograms, tables and pictures are no numbers of the trainer."""
     kinds = tuple(name.removesuffix("_type") for name in entry.values if name.endswith("._type"))
-    found = {}
+    runs = {}
     for name, value in entry.values.items():
         if name.startswith("_") or name == step or value is None:
             continue
         own = None if kinds and name.startswith(kinds) else number(value)
         if own is not None:
-            found[name] = own
+            runs[name] = own
         elif not kinds or not name.startswith(kinds) or name.endswith("._type"):
             choice.no_numbers[name.removesuffix("._type")] += 1
-    return found
+    return runs
 
 
 def swanlab_rows(path: Path, choice: LogChoices) -> Iterator[Logged | Rejected]:

@@ -71,7 +71,7 @@ def number(value: object) -> float | None:
 
 def numbers(values: Mapping[str, Any], choice: LogChoices, step: str | None = None) -> dict[str, float]:
     """The numbers of a row, nested names joined by "/". Another value is counted by its name; null is nothing."""
-    found: dict[str, float] = {}
+    numbers_by_name: dict[str, float] = {}
     for name, value in flat(values):
         if name == step or value is None:
             continue
@@ -79,8 +79,8 @@ def numbers(values: Mapping[str, Any], choice: LogChoices, step: str | None = No
             if len(choice.no_numbers) < MOST_NAMES:
                 choice.no_numbers[name[:LONGEST_NAME]] += 1
         else:
-            found[name[:LONGEST_NAME]] = own
-    return found
+            numbers_by_name[name[:LONGEST_NAME]] = own
+    return numbers_by_name
 
 
 def flat(values: Mapping[str, Any], before: str = "", depth: int = 8) -> Iterable[tuple[str, Any]]:

@@ -76,11 +76,11 @@ def _trackio_row(path: Path, place: int, row: Mapping[str, Any], choice: LogChoi
 
 def chosen_run(path: Path, runs: Mapping[str, str], choice: LogChoices) -> str:
     """The id of the run: the only one, or the one that the user named by its id or name. SourceError otherwise."""
-    found = [own for own, name in runs.items() if choice.run in (own, name)] if choice.run else list(runs)
-    if len(found) == 1:
-        return found[0]
+    chosen = [own for own, name in runs.items() if choice.run in (own, name)] if choice.run else list(runs)
+    if len(chosen) == 1:
+        return chosen[0]
     listed = ", ".join(f"{name or 'without a name'} ({own})" for own, name in list(runs.items())[:_SHOWN])
-    wanted = f"no run {choice.run!r}" if choice.run and not found else f"{len(found)} runs"
+    wanted = f"no run {choice.run!r}" if choice.run and not chosen else f"{len(chosen)} runs"
     raise SourceError(f"{path}: it holds {wanted}; name one of its {len(runs)} with --run: {listed or 'it has none'}")
 
 

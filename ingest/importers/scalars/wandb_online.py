@@ -51,13 +51,13 @@ def online_rows(
 
 def _dotted(row: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     """Nested values under names joined by dots, as W&B's own log has them."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, Mapping):
-            found |= _dotted(value, f"{before}{name}.")
+            values |= _dotted(value, f"{before}{name}.")
         else:
-            found[f"{before}{name}"] = value
-    return found
+            values[f"{before}{name}"] = value
+    return values
 
 
 def _pages(run: Any, name: str, sleep: Callable[[float], object]) -> Iterator[list[Mapping[str, Any]]]:

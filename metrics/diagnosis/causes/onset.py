@@ -54,8 +54,8 @@ def _of_all(evidence: Evidence) -> Result:
 
 def _of_prompts(evidence: Evidence) -> Result:
     """The responses of a prompt become bad at one position, which is another one for the next prompt: a place in the row."""
-    found = places(evidence)
-    if found.correlation < max(REPEATS[1], REPEATS[0] / np.sqrt(max(found.cells, 1))):
+    sizes = places(evidence)
+    if sizes.correlation < max(REPEATS[1], REPEATS[0] / np.sqrt(max(sizes.cells, 1))):
         return absent("no position of the responses of a prompt has a larger gap than the one before it")
     bad, cuts = _after_onsets(evidence)
     if len(cuts) < LEAST_ONSETS or not bad.any():

@@ -73,10 +73,10 @@ def _in_spans(evidence: Evidence, bad: Booleans) -> float:
 
 
 def _without_fillers(evidence: Evidence, spans: bool) -> Result:
-    found = _fillers(evidence)
-    bad = np.logical_or.reduce([tokens for _, _, tokens in found]) if found else np.zeros(len(evidence), np.bool_)
+    fillers = _fillers(evidence)
+    bad = np.logical_or.reduce([tokens for _, _, tokens in fillers]) if fillers else np.zeros(len(evidence), np.bool_)
     in_spans = _in_spans(evidence, bad)
-    if not found or (in_spans >= 0.5) != spans:
+    if not fillers or (in_spans >= 0.5) != spans:
         where = "spans of equal values stand" if spans else "constant stands"
         return Result(
             False,
@@ -84,7 +84,7 @@ def _without_fillers(evidence: Evidence, spans: bool) -> Result:
             f"{RUN} equal values that the other side contradicts would show",
         )
     share = share_explained(evidence, undone_by_leaving(evidence, bad))
-    named = ", ".join(f"{value:g} ({side}, {int(tokens.sum())} tokens)" for side, value, tokens in found)
+    named = ", ".join(f"{value:g} ({side}, {int(tokens.sum())} tokens)" for side, value, tokens in fillers)
     effect = f"{evidence.mean(bad):.2%} of the tokens have a constant in place of a log-prob: {named}"
     return Result(
         True,
@@ -92,7 +92,7 @@ def _without_fillers(evidence: Evidence, spans: bool) -> Result:
         "",
         share,
         evidence.kept(~bad),
-        {"values": ", ".join(f"{value:g}" for _, value, _ in found), "tokens": int(bad.sum()), "side": found[0][0]},
+        {"values": ", ".join(f"{value:g}" for _, value, _ in fillers), "tokens": int(bad.sum()), "side": fillers[0][0]},
     )
 
 

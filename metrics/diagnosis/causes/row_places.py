@@ -77,24 +77,24 @@ def _without_mean(values: Floats, index: Integers) -> Floats:
     return values - mean_by(index, values, int(index.max(initial=-1)) + 1)[0][index]
 
 
-def _high(evidence: Evidence, found: PlaceSizes) -> tuple[Booleans, Booleans]:
+def _high(evidence: Evidence, sizes: PlaceSizes) -> tuple[Booleans, Booleans]:
     """True where a place is bad by one half of the prompt's responses, and by the other half.
 
     The share of the bad places is the one that separates the distances of the other half best, see `separation`.
     """
-    highest = [np.where(known, means, -np.inf) for means, known in zip(found.means, found.known, strict=True)]
+    highest = [np.where(known, means, -np.inf) for means, known in zip(sizes.means, sizes.known, strict=True)]
     gains = []
     for share in SHARES:
         high = [values > np.quantile(values[np.isfinite(values)], 1 - share) for values in highest]
-        gains.append(separation(evidence, _foretold(found, high[0], high[1])))
+        gains.append(separation(evidence, _foretold(sizes, high[0], high[1])))
     share = SHARES[int(np.argmax(gains))]
     first, second = (values > np.quantile(values[np.isfinite(values)], 1 - share) for values in highest)
     return first, second
 
 
-def _foretold(found: PlaceSizes, first: Booleans, second: Booleans) -> Booleans:
+def _foretold(sizes: PlaceSizes, first: Booleans, second: Booleans) -> Booleans:
     """Tokens at places that the other half of the prompt's responses finds bad."""
-    return np.where(found.half == 0, second[found.cell], first[found.cell])
+    return np.where(sizes.half == 0, second[sizes.cell], first[sizes.cell])
 
 
 def _period(evidence: Evidence, bad: Booleans) -> int | None:
@@ -120,15 +120,15 @@ def _period(evidence: Evidence, bad: Booleans) -> int | None:
 
 def chunk_boundary(evidence: Evidence) -> Result:
     """The gap sits at few places that all responses of a prompt share, with clean tokens between and after them."""
-    found = places(evidence)
-    if found.cells < LEAST_CELLS:
-        return undecided(f"{found.cells} places of prompts have tokens of two responses; {LEAST_CELLS} are needed")
-    effect = f"sizes at one place correlate at {found.correlation:.2f} between the responses of a prompt"
-    if found.correlation < max(REPEATS[1], REPEATS[0] / np.sqrt(found.cells)):
+    sizes = places(evidence)
+    if sizes.cells < LEAST_CELLS:
+        return undecided(f"{sizes.cells} places of prompts have tokens of two responses; {LEAST_CELLS} are needed")
+    effect = f"sizes at one place correlate at {sizes.correlation:.2f} between the responses of a prompt"
+    if sizes.correlation < max(REPEATS[1], REPEATS[0] / np.sqrt(sizes.cells)):
         return absent(effect)
-    high = _high(evidence, found)
-    bad = _foretold(found, *high)
-    period = _period(evidence, (high[0] & high[1])[found.cell])
+    high = _high(evidence, sizes)
+    bad = _foretold(sizes, *high)
+    period = _period(evidence, (high[0] & high[1])[sizes.cell])
     parameters: dict[str, Parameter] = {
         "every": f"about every {period} tokens" if period else "at a distance that the record does not tell"
     }
