@@ -28,7 +28,7 @@ class OverallFile:
     """(path, digest) of each segment whose rows it repeats, in their order."""
 
 
-def overall_file(entry: Mapping[str, Any]) -> OverallFile:
+def committed_overall(entry: Mapping[str, Any]) -> OverallFile:
     """The file that a line of kind `overall` describes. SourceError names the member that is wrong."""
     path, segments = text(entry, "file"), entry.get("segments")
     if not _FILE.fullmatch(path) or printable(path) != path:

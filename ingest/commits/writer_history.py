@@ -30,7 +30,7 @@ from ..files.quarantine import printable
 from .commit_log import CommitLog
 from .entries import Segment, TokenFile, committed
 from .members import names, optional_count, seconds, step_spans, text, whole_number
-from .overall_files import overall_file
+from .overall_files import committed_overall
 from .reading_files import ReadingFile, committed_reading
 from .short_form import OmittedFiles, ShortForm, short_form_of_lines
 from .weight_entries import TensorTable, WeightDigests, name_table, weight_digests
@@ -248,7 +248,7 @@ class WriterHistory:
 
     def _repeat(self, entry: Mapping[str, Any]) -> None:
         """Notes the file of overall statistics at its segments, as far as they are as they were when it was written."""
-        file = overall_file(entry)
+        file = committed_overall(entry)
         for path, sha256 in file.segments:
             if (segment := self.segments.get(path)) is not None and segment.sha256 == sha256:
                 self.segments[path] = replace(segment, overall=file)

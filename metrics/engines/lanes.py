@@ -137,14 +137,16 @@ class Lanes:
 
     def vector_at(self, row: str, number: int) -> str:
         """A vector of a row."""
-        return self.put(f"load {SINGLES}, ptr {self.place_of(row, number)}, align 8")
+        return self._vector_in(self.place_of(row, number))
 
     def combine_at(self, operation: str, row: str, number: int, vector: str) -> None:
         """Combines a vector of a row with this one."""
         place = self.place_of(row, number)
-        before = self.put(f"load {SINGLES}, ptr {place}, align 8")
-        after = self.put(self.combined(operation, SINGLES, before, vector))
+        after = self.put(self.combined(operation, SINGLES, self._vector_in(place), vector))
         self.lines.append(f"store {SINGLES} {after}, ptr {place}, align 8")
+
+    def _vector_in(self, place: str) -> str:
+        return self.put(f"load {SINGLES}, ptr {place}, align 8")
 
     def exp(self, x: str) -> str:
         """exp of eight numbers."""

@@ -10,13 +10,13 @@ import numpy as np
 
 from ratioscope.arrays import Booleans, Floats, Integers
 
-from ..arrays import rank_among_equals
 from ..cause import Cause, Parameter, Result, absent, undecided
 from ..evidence import Evidence
 from ..fits import correlation
 from ..left_out import left_out, log_sizes, mean_by
 from ..once import once
 from ..prefixes import firsts, prompts
+from ..ranks import rank_among_equals
 from ..share import separation
 
 REPEATS = (6.0, 0.2)

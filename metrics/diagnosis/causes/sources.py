@@ -6,11 +6,11 @@ import numpy as np
 
 from ratioscope.arrays import Booleans, Floats, Integers
 
-from ..arrays import rank_among_equals
 from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence
 from ..fits import correlation
 from ..left_out import CLEAR_LABEL, FEW_TOKENS, codes, left_out, log_sizes, mean_by, split_in_two
+from ..ranks import rank_among_equals
 from ..share import level_ratios
 
 LEAST_RATIO = 1.3

@@ -1,4 +1,4 @@
-"""The arrays of a diagnosis."""
+"""Ranks of entries among those with the same code."""
 
 import numpy as np
 
