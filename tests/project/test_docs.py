@@ -205,13 +205,20 @@ def test_the_page_of_a_room_is_short_and_names_every_folder_in_it(page: Path) ->
 
 
 WAYS = {
-    "metrics": ("Add a metric", "Change what the verdict says", "Add a cause", "Add a dialect"),
+    "metrics": (
+        "Add a metric",
+        "Change what the verdict says",
+        "Change the threshold of an alert",
+        "Add a cause",
+        "Add a dialect",
+    ),
     "ingest": ("Add an importer", "Where results are cached", "Where a run is called live, silent or dead"),
     "collectors": (
         "Add an adapter",
         "Why the trainer does not wait",
         "What each step writes",
         "Where a step is dropped and counted",
+        "Why a token is masked out",
     ),
     "app": ("Which file decides a colour",),
 }
