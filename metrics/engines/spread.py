@@ -65,8 +65,11 @@ class Spread:
         if names[0] != names[-1]:
             return largest_of_each(names[place], log_weight)
         least = self._least.get((level, int(names[0])))
-        above = np.arange(len(log_weight)) if least is None else np.flatnonzero(log_weight > least)
-        chosen = above[largest_of_each(np.zeros(len(above), np.int64), log_weight[above])]
+        if least is None:
+            chosen = largest(log_weight)
+        else:
+            above = np.flatnonzero(log_weight > least)
+            chosen = above[largest(log_weight[above])]
         if len(chosen) == K:
             self._least[level, int(names[0])] = float(log_weight[chosen].min())
         return chosen
@@ -107,18 +110,20 @@ def whole_counts(counts: Floats) -> Integers:
 
 def largest_of_each(group: Integers, values: Floats) -> Integers:
     """Indices of the K largest values of each group, in no particular order."""
-    if len(values) <= K:
-        return np.arange(len(values))
-    if group.min() == group.max():
-        first = values[:_FIRST]
-        near = (
-            np.flatnonzero(values >= np.partition(first, -K)[-K])
-            if len(values) > len(first)
-            else np.arange(len(values))
-        )
-        return near[np.argpartition(values[near], -K)[-K:]]
+    if not len(values) or group.min() == group.max():
+        return largest(values)
     order = np.lexsort((-values, group))
     return order[rank_in_group(group[order]) < K]
+
+
+def largest(values: Floats) -> Integers:
+    """Indices of the K largest values, in no particular order."""
+    if len(values) <= K:
+        return np.arange(len(values))
+    if len(values) <= _FIRST:
+        return np.argpartition(values, -K)[-K:]
+    near = np.flatnonzero(values >= np.partition(values[:_FIRST], -K)[-K])
+    return near[np.argpartition(values[near], -K)[-K:]]
 
 
 def rank_in_group(group: Integers) -> Integers:
