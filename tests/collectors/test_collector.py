@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.waiting import PATIENCE
 from support.written_run import CollectingSink, commit_lines, token_rows
 
 from ratioscope import Collector, open_run
@@ -89,7 +90,7 @@ def test_written_and_dropped_are_what_was_offered(
             offered += rows
             collector.log(step=None if kind == "no step" else step, **arguments(kind, rows))  # type: ignore[arg-type]
     sink.gate.set()
-    assert collector.close(30)
+    assert collector.close(PATIENCE)
     counts = collector.counts
     assert (counts.sequences.written + counts.sequences.dropped, counts.sequences.pending) == (
         counts.sequences.offered,
@@ -109,14 +110,14 @@ def test_a_full_queue_drops_the_newest_and_never_blocks(caplog: pytest.LogCaptur
     collector = Collector("unused", sink=lambda: sink, queue_batches=3)
     collector.log(step=0, **ONE)
     collector.log(step=1, **ONE)
-    assert sink.is_waiting.wait(30)  # it writes step 0, holding what came with step 1
+    assert sink.is_waiting.wait(PATIENCE)  # it writes step 0, holding what came with step 1
     began = time.monotonic()
     for step in range(2, 12):
         collector.log(step=step, **ONE)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < PATIENCE
     assert (collector.counts.sequences.dropped, collector.counts.reasons) == (7, {QUEUE_FULL: 7})
     sink.gate.set()
-    assert collector.close(30)
+    assert collector.close(PATIENCE)
     assert [row["step"] for row in sink.written] == [0, 1, 2, 3, 4]
     assert sorted(gap["step"] for gap in sink.gaps) == [5, 6, 7, 8, 9, 10, 11]
     assert sum(QUEUE_FULL in record.message and "only counted" in record.message for record in caplog.records) == 1
@@ -130,12 +131,12 @@ def test_the_queue_is_bounded_in_bytes_but_takes_any_one_batch() -> None:
     )  # more than two small rows, less than one large
     collector.log(step=0, **ONE)
     collector.log(step=1, **ONE)
-    assert sink.is_waiting.wait(30)
+    assert sink.is_waiting.wait(PATIENCE)
     collector.log(step=2, rollout_logprobs=np.zeros((10, 100), np.float32))
     collector.log(step=3, rollout_logprobs=np.zeros((10, 100), np.float32))
     assert collector.counts.reasons == {QUEUE_FULL: 10}
     sink.gate.set()
-    assert collector.close(30)
+    assert collector.close(PATIENCE)
     assert collector.counts.sequences.written == 12
 
 
@@ -145,14 +146,14 @@ def test_close_keeps_to_its_deadline_and_counts_what_it_gave_up(caplog: pytest.L
     collector = Collector("unused", sink=lambda: sink)
     for step in range(3):
         collector.log(step=step, **ONE)
-    assert sink.is_waiting.wait(30)
+    assert sink.is_waiting.wait(PATIENCE)
     began = time.monotonic()
     assert not collector.close(0.1)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < PATIENCE
     assert (collector.counts.sequences.dropped, collector.counts.sequences.pending) == (3, 0)
     assert "3 of 3 sequences not recorded; 3 not finished in time" in caplog.text
     sink.gate.set()
-    assert collector.close(30)
+    assert collector.close(PATIENCE)
     assert collector.counts.reasons == {LATE: 3}  # what is written after the deadline changes no count
 
 
@@ -173,7 +174,7 @@ def test_flush_waits_no_longer_than_asked_and_says_whether_it_is_done() -> None:
     sink = CollectingSink()
     collector = Collector("unused", sink=lambda: sink)
     collector.log(step=1, **ONE)
-    assert collector.flush(30)
+    assert collector.flush(PATIENCE)
     assert len(sink.written) == 1
     sink.gate.clear()
     collector.log(step=1, **ONE)
@@ -410,7 +411,7 @@ def test_what_waits_for_the_end_of_its_step_is_written_when_nothing_comes(
     sink = CollectingSink()
     collector = Collector(tmp_path / "run", sink=lambda: sink)
     collector.log(step=1, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.0]])
-    assert sink.is_waiting.wait(30)
+    assert sink.is_waiting.wait(PATIENCE)
     collector.log(step=1, rollout_logprobs=[[-2.0]], old_logprobs=[[-2.0]])
     assert collector.close()
     assert [row["rollout_logprobs"] for row in sink.written] == [[-1.0], [-2.0]]

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from support.toy_job import clean_environment, write_job
+from support.waiting import PATIENCE
 
 from ratioscope import process
 from ratioscope.collectors import environment
@@ -136,7 +137,7 @@ def in_process(folder: Path, code: str, **variables: str) -> subprocess.Complete
     """The code in a fresh Python, with the toy job on its path."""
     call = [sys.executable, "-c", f"from ratioscope.collectors import environment as e\nimport os, sys\n{code}"]
     made = clean_environment(folder, **variables)
-    return subprocess.run(call, cwd=folder, env=made, capture_output=True, text=True, timeout=60)
+    return subprocess.run(call, cwd=folder, env=made, capture_output=True, text=True, timeout=PATIENCE)
 
 
 def test_without_a_run_folder_nothing_is_installed(tmp_path: Path) -> None:

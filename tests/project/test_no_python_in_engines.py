@@ -91,5 +91,5 @@ TWO_THREADS = {**os.environ, "POLARS_MAX_THREADS": "2"}
 def test_visitors_of_every_table_at_once_are_all_answered(tmp_path: Path) -> None:
     run = next((ROOT / "sample_data" / "runs").glob("*stale*"))
     command = [sys.executable, "-c", VISITORS, str(run), str(tmp_path)]
-    visited = subprocess.run(command, capture_output=True, text=True, timeout=90, env=TWO_THREADS)
+    visited = subprocess.run(command, capture_output=True, text=True, timeout=300, env=TWO_THREADS)
     assert visited.stdout == "answered\n", visited.stderr[-3000:]

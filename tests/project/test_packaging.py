@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.paths import ROOT
+from support.serving import DEADLINE
 
 ROOMS = ("app", "metrics", "ingest", "collectors", "sample_data")
 pytestmark = pytest.mark.slow
@@ -54,7 +55,7 @@ def test_the_wheel_alone_runs_the_demo(distributions: tuple[Path, Path], tmp_pat
     listing = _run(str(home / "bin" / "ratioscope"), "--help", cwd=tmp_path)
     assert "dashboard" in listing
     with _demo(home / "bin" / "ratioscope", tmp_path) as url:
-        assert urllib.request.urlopen(url, timeout=30).status == 200
+        assert urllib.request.urlopen(url, timeout=DEADLINE).status == 200
 
 
 def advised(command: Path, folder: Path) -> list[str]:
@@ -75,7 +76,7 @@ def _demo(command: Path, folder: Path) -> Iterator[str]:
         yield next(word for line in process.stdout for word in line.split() if word.startswith("http://127.0.0.1:"))
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=DEADLINE)
 
 
 def _tracked(*folders: str) -> list[str]:

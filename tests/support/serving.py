@@ -77,6 +77,6 @@ def refused(*arguments: str, environment: Mapping[str, str] | None = None) -> tu
     """Exit code and error of a dashboard that must not start."""
     command = [sys.executable, "-m", "ratioscope", "dashboard", *arguments, "--no-browser"]
     ended = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, env={**os.environ, **(environment or {})}
+        command, capture_output=True, text=True, timeout=DEADLINE, env={**os.environ, **(environment or {})}
     )
     return ended.returncode, ended.stderr

@@ -24,7 +24,7 @@ from pyarrow.fs import S3FileSystem
 
 KEY, SECRET = "test:tester", "hunter22-testing"
 _BACK = ("account", "container", "object")
-_PATIENCE = 60.0
+_PATIENCE = 180.0
 
 _RINGS = """
 import sys

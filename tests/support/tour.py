@@ -107,7 +107,7 @@ def _sight(opened: Opened, title: str, width: int, *, first: bool) -> Sight:
 def notes_outside(opened: Opened) -> list[str]:
     """Notes under the titles of charts that run out of their sheet, once all drawers are open and all charts drawn."""
     opened.page.evaluate(OPEN)
-    opened.page.wait_for_function(f"() => ({OUTSIDE})().length === 0", timeout=30_000)
+    opened.page.wait_for_function(f"() => ({OUTSIDE})().length === 0")
     opened.settled()
     opened.whole()
     found: list[str] = opened.page.evaluate(OUTSIDE)

@@ -76,7 +76,7 @@ def recorded(
     """The command under `ratioscope run`, into RUN of the folder."""
     start = [python, "-m", "ratioscope", "run", "--out", "RUN", *options, "--", *command]
     environment = clean_environment(folder, **variables)
-    return subprocess.run(start, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(start, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 
 def rows(folder: Path) -> int:

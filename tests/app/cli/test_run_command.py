@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support.paths import ROOT
 from support.toy_job import FILES, clean_environment, recorded, rows, write_job
+from support.waiting import PATIENCE
 
 import ratioscope
 from ratioscope.app.cli import main
@@ -90,7 +91,7 @@ def test_ranks_of_torchrun_record_and_a_restart_is_a_new_attempt(job: Path) -> N
         from pathlib import Path
         from training.loop import train
         train(rank=int(os.environ["RANK"]))
-        deadline = time.monotonic() + 60  # the rank that fails first has the other one ended, recorded or not
+        deadline = time.monotonic() + 300  # the rank that fails first has the other one ended, recorded or not
         while sum(b"\\n" in log.read_bytes() for log in Path("RUN/commits").glob("*.jsonl")) < 2:
             if time.monotonic() > deadline:
                 sys.exit("two logs are wanted")
@@ -127,7 +128,7 @@ def test_a_signal_reaches_the_command_and_its_death_is_seen(job: Path) -> None:
         )
         assert process.stdout is not None and process.stdout.readline() == b"ready\n"
         process.send_signal(sent)
-        assert process.wait(30) == wanted
+        assert process.wait(PATIENCE) == wanted
         process.stdout.close()
 
 

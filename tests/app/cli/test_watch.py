@@ -241,7 +241,7 @@ def test_a_redirect_is_not_followed_and_silence_ends(server: Server) -> None:
     server.answer = None
     began = time.monotonic()
     assert "did not answer within 0.3 s" in failure_of_post(webhook_of(server.url), {}, 0.3)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 def test_https_wants_a_certificate_that_is_known(server: Server) -> None:

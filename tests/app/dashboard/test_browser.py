@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from support.browser import Chromium, Dashboard, chromium, is_well, query
+from support.serving import DEADLINE
 
 from ratioscope.app.dashboard.pages import PAGES
 from ratioscope.app.presentation.page_letters import LETTERS
@@ -52,7 +53,7 @@ def test_a_growing_run_is_drawn_anew_by_itself(browser: Chromium, tmp_path: Path
         for step in range(3):
             collector.log(step=step, rollout_logprobs=[[-1.0, -2.0]], old_logprobs=[[-1.1, -2.0]])
             collector.flush(timeout=60)
-            opened.page.get_by_text(f"live · step {step} ·").wait_for(timeout=30_000)
+            opened.page.get_by_text(f"live · step {step} ·").wait_for()
         opened.settled()
         opened.page.wait_for_function("() => document.title === '● healthy · run · ratioscope'")
         is_well(opened)
@@ -110,7 +111,7 @@ def test_a_forged_host_or_origin_is_refused_on_every_path(dashboard: Dashboard, 
     for header in ({"Host": "evil.example"}, {"Host": f"evil.example:{port}"}, {"Origin": "http://evil.example"}):
         request = urllib.request.Request(dashboard.url + path, headers=header)
         with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(request, timeout=10)
+            urllib.request.urlopen(request, timeout=DEADLINE)
         refused.value.close()
         assert refused.value.code in (403, 421)
 
@@ -121,7 +122,7 @@ def test_a_forged_host_or_origin_is_refused_on_every_path(dashboard: Dashboard, 
 def test_a_forged_websocket_is_refused(dashboard: Dashboard, header: str) -> None:
     parts = urlsplit(dashboard.url)
     assert parts.port is not None
-    with socket.create_connection(("127.0.0.1", parts.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", parts.port), timeout=DEADLINE) as connection:
         lines = (
             "GET /_stcore/stream HTTP/1.1", header.format(host=parts.netloc), "Connection: Upgrade", "Upgrade: websocket",
             "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "\r\n",
@@ -132,7 +133,7 @@ def test_a_forged_websocket_is_refused(dashboard: Dashboard, header: str) -> Non
 
 def test_every_answer_says_what_a_browser_may_do_with_it(dashboard: Dashboard) -> None:
     for path in ("/", "/_stcore/health", "/nothing"):
-        with urllib.request.urlopen(dashboard.url + path, timeout=10) as answer:
+        with urllib.request.urlopen(dashboard.url + path, timeout=DEADLINE) as answer:
             assert "connect-src 'self'" in answer.headers["content-security-policy"]
             assert (
                 answer.headers["x-content-type-options"] == "nosniff"

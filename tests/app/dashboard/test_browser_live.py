@@ -44,7 +44,7 @@ def test_zoom_scroll_drawers_and_typed_text_outlive_a_refresh(browser: Chromium,
         assert scrolled > 50
         began = time.monotonic()
         writer.write(1)
-        page.wait_for_function(f"() => ({NEWEST})() === 12", timeout=30_000)
+        page.wait_for_function(f"() => ({NEWEST})() === 12")
         print(f"drawn {time.monotonic() - began:.1f} s after the step began")
         opened.settled()
         assert page.evaluate(RANGE) == zoomed
@@ -62,15 +62,15 @@ def test_nothing_is_drawn_anew_while_a_row_is_selected_or_the_tab_is_paused(brow
         page.keyboard.press("p")
         page.get_by_text("paused · ").wait_for()
         writer.write(2)
-        _newer(page, "2 newer steps").wait_for(timeout=30_000)
+        _newer(page, "2 newer steps").wait_for()
         page.wait_for_timeout(2500)
         assert page.evaluate(NEWEST) == 2
         _newer(page, "2 newer steps").click()
-        page.wait_for_function(f"() => ({NEWEST})() === 4", timeout=30_000)
+        page.wait_for_function(f"() => ({NEWEST})() === 4")
         writer.write(1)
-        _newer(page, "1 newer step").wait_for(timeout=30_000)
+        _newer(page, "1 newer step").wait_for()
         page.keyboard.press("p")
-        page.wait_for_function(f"() => ({NEWEST})() === 5", timeout=30_000)
+        page.wait_for_function(f"() => ({NEWEST})() === 5")
         assert page.get_by_text("paused · ").count() == 0 and opened.errors == [] and opened.exceptions == 0
 
 
@@ -84,15 +84,15 @@ def test_a_run_laid_over_is_followed_and_held_with_the_page(browser: Chromium, t
         page = opened.page
         assert page.evaluate(OF_ALL) == 2
         writer.write(2)
-        page.wait_for_function(f"() => ({OF_ALL})() === 4", timeout=30_000)
+        page.wait_for_function(f"() => ({OF_ALL})() === 4")
         page.keyboard.press("p")
         page.get_by_text("paused · ").wait_for()
         writer.write(1)
-        _newer(page, "new data").wait_for(timeout=30_000)
+        _newer(page, "new data").wait_for()
         page.wait_for_timeout(2500)
         assert page.evaluate(OF_ALL) == 4
         page.keyboard.press("p")
-        page.wait_for_function(f"() => ({OF_ALL})() === 5", timeout=30_000)
+        page.wait_for_function(f"() => ({OF_ALL})() === 5")
         assert opened.errors == [] and opened.exceptions == 0
 
 
@@ -102,26 +102,26 @@ def test_a_selected_row_holds_the_page_until_it_is_taken_back(browser: Chromium,
         opened = browser.visit(f"{dashboard.url}/alerts")
         page = opened.page
         _select_alert(opened)
-        page.get_by_text("sequences at the peak").wait_for(timeout=30_000)
+        page.get_by_text("sequences at the peak").wait_for()
         detail = page.locator(".st-key-to_peak").locator("xpath=../..").inner_text()
         writer.write(2)
-        _newer(page, "2 newer steps").wait_for(timeout=30_000)
+        _newer(page, "2 newer steps").wait_for()
         page.get_by_text("step 7 · ").wait_for()
         page.wait_for_timeout(2500)
         assert page.locator(".st-key-to_peak").locator("xpath=../..").inner_text() == detail
         _newer(page, "2 newer steps").click()
-        page.get_by_text("step 9 · ").wait_for(timeout=30_000)
-        page.locator(".st-key-to_peak").wait_for(state="detached", timeout=30_000)
+        page.get_by_text("step 9 · ").wait_for()
+        page.locator(".st-key-to_peak").wait_for(state="detached")
         writer.write(1)
-        page.get_by_text("step 10 · ").wait_for(timeout=30_000)
+        page.get_by_text("step 10 · ").wait_for()
         opened.settled()
         _select_alert(opened)
-        page.get_by_text("sequences at the peak").wait_for(timeout=30_000)
+        page.get_by_text("sequences at the peak").wait_for()
         writer.write(1)
-        _newer(page, "1 newer step").wait_for(timeout=30_000)
+        _newer(page, "1 newer step").wait_for()
         page.locator(".st-key-close_alert button").click()
-        page.locator(".st-key-to_peak").wait_for(state="detached", timeout=30_000)
-        page.get_by_text("step 11 · ").wait_for(timeout=30_000)
+        page.locator(".st-key-to_peak").wait_for(state="detached")
+        page.get_by_text("step 11 · ").wait_for()
         assert opened.errors == [] and opened.exceptions == 0
 
 
@@ -134,19 +134,19 @@ def test_a_page_that_is_held_keeps_its_steps_while_another_tab_follows_the_run(b
         other = browser.visit(dashboard.url)
         for steps in (6, 8, 10):  # more than the two revisions that are kept of any run
             writer.write(2)
-            other.page.wait_for_function(f"() => ({NEWEST})() === {steps - 1}", timeout=30_000)
+            other.page.wait_for_function(f"() => ({NEWEST})() === {steps - 1}")
         held.page.bring_to_front()  # what lies behind draws no chart
-        _newer(held.page, "6 newer steps").wait_for(timeout=30_000)
+        _newer(held.page, "6 newer steps").wait_for()
         assert "some parts show newer steps" not in held.page.content()
         held.page.locator(f".st-key-{CHART}_numbers button").first.click()
-        held.page.get_by_text("CSV, 4 rows").wait_for(timeout=30_000)
+        held.page.get_by_text("CSV, 4 rows").wait_for()
         held.page.keyboard.press("Escape")
         held.page.get_by_role("textbox", name="steps", exact=True).fill("-2:")
         held.page.keyboard.press("Enter")
-        held.page.get_by_text("some parts show newer steps").wait_for(timeout=30_000)
+        held.page.get_by_text("some parts show newer steps").wait_for()
         assert held.page.evaluate(NEWEST) == 3
         _newer(held.page, "6 newer steps").click()
-        held.page.wait_for_function(f"() => ({NEWEST})() === 9", timeout=30_000)
+        held.page.wait_for_function(f"() => ({NEWEST})() === 9")
         assert "some parts show newer steps" not in held.page.content()
         for opened in (held, other):
             assert opened.errors == [] and opened.exceptions == 0
@@ -157,17 +157,17 @@ def test_a_dead_writer_an_ended_run_and_a_deleted_folder_are_told_apart(browser:
         first.write(2)
         opened = browser.visit(dashboard.url)
         page = opened.page
-        page.get_by_text("● live · step 1 · ").wait_for(timeout=30_000)
+        page.get_by_text("● live · step 1 · ").wait_for()
         first.kill()
-        page.get_by_text("■ dead: no commit for ").wait_for(timeout=30_000)
+        page.get_by_text("■ dead: no commit for ").wait_for()
         assert "its process is gone" in page.content()
         with Writer(run) as writer:
             writer.write(4)
-            page.get_by_text("● live · step 3 · ").wait_for(timeout=30_000)
-        page.get_by_text("ended · step 3 · ").wait_for(timeout=30_000)
-        page.locator(".st-key-pause").wait_for(state="detached", timeout=30_000)
+            page.get_by_text("● live · step 3 · ").wait_for()
+        page.get_by_text("ended · step 3 · ").wait_for()
+        page.locator(".st-key-pause").wait_for(state="detached")
         shutil.rmtree(run)
-        page.get_by_text("folder was deleted or moved").wait_for(timeout=30_000)
+        page.get_by_text("folder was deleted or moved").wait_for()
         assert opened.errors == [] and opened.exceptions == 0
 
 

@@ -37,10 +37,10 @@ def test_pages_follow_a_run_on_a_store(tmp_path: Path, browser: Chromium, monkey
             opened.page.wait_for_function(f"() => ({NEWEST})() === {steps[1]}")
             writer.step(rows[2])
             push(tmp_path / "run", url)
-            opened.page.wait_for_function(f"() => ({NEWEST})() === {steps[2]}", timeout=60_000)
+            opened.page.wait_for_function(f"() => ({NEWEST})() === {steps[2]}")
             relay.mode = "503"
-            opened.page.wait_for_function(f"() => {BEHIND}", timeout=60_000)
+            opened.page.wait_for_function(f"() => {BEHIND}")
             assert swift.SECRET not in opened.page.inner_text("body")
             relay.mode = "pass"
-            opened.page.wait_for_function(f"() => !{BEHIND}", timeout=60_000)
+            opened.page.wait_for_function(f"() => !{BEHIND}")
             assert opened.errors == [] and opened.exceptions == 0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.edge_runs import made
-from support.serving import serving
+from support.serving import DEADLINE, serving
 
 MODULES = (
     "sitecustomize", "usercustomize", "streamlit", "numpy", "polars", "pyarrow", "pandas", "plotly", "orjson", "uvicorn",
@@ -52,7 +52,7 @@ def test_no_settings_secrets_or_modules_of_the_folder_it_is_started_in_are_read(
             ".", environment={"HOME": str(tmp_path / "home")}, folder=hostile, program=("-P", "-c", MAIN)
         ) as started:
             assert "stranger=None" in started.said and f"folder={hostile}" not in started.said
-            with urllib.request.urlopen(f"{started.root}/_stcore/host-config", timeout=20) as answer:
+            with urllib.request.urlopen(f"{started.root}/_stcore/host-config", timeout=DEADLINE) as answer:
                 assert answer.status == 200
         stranger.setblocking(False)
         with pytest.raises(BlockingIOError):
@@ -62,7 +62,7 @@ def test_no_settings_secrets_or_modules_of_the_folder_it_is_started_in_are_read(
 
 def test_python_started_with_m_takes_no_module_from_the_folder_either(hostile: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ratioscope", "info", "run", "--json"]
-    ended = subprocess.run(command, cwd=hostile, capture_output=True, text=True, timeout=60, env=os.environ)
+    ended = subprocess.run(command, cwd=hostile, capture_output=True, text=True, timeout=DEADLINE, env=os.environ)
     assert ended.returncode == 0 and ended.stdout.startswith("{"), ended.stderr
     assert list(tmp_path.glob("mark-*")) == []
 

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import pytest
 from support.browser import Chromium, chromium
 from support.edge_runs import made
-from support.serving import Serving, refused, serving
+from support.serving import DEADLINE, Serving, refused, serving
 
 from ratioscope.app.cli.commands.server_options import TOKEN, place_of, server_options
 from ratioscope.app.dashboard.server.guard import LOOPBACK, Guard
@@ -308,18 +308,18 @@ def test_the_file_is_gone_after_its_time_while_the_server_goes_on(monkeypatch: p
     monkeypatch.setattr("ratioscope.app.dashboard.server.way_in.SECONDS", 0.0)
     with way_in(f"http://127.0.0.1:1/?a=1&token={SECRET}") as address:
         for timer in (thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)):
-            timer.join(60)
+            timer.join(DEADLINE)
         assert not Path(address.removeprefix("file://")).exists()
 
 
 def test_two_interrupts_in_a_row_stop_it_without_a_traceback(run: Path) -> None:
     with serving(str(run)) as started:
-        with socket.create_connection(("127.0.0.1", urlsplit(started.url).port or 0), timeout=60) as idle:
+        with socket.create_connection(("127.0.0.1", urlsplit(started.url).port or 0), timeout=DEADLINE) as idle:
             started.process.send_signal(signal.SIGINT)
             with suppress(ConnectionResetError):  # closed in either way: it has begun to stop
                 assert idle.recv(1) == b""
         started.process.send_signal(signal.SIGINT)
-        started.process.wait(60)
+        started.process.wait(DEADLINE)
         assert started.process.stderr is not None and "Traceback" not in started.process.stderr.read()
 
 
@@ -330,7 +330,7 @@ def _status(started: Serving, path: str, headers: dict[str, str] | None = None) 
 def _answer(started: Serving, path: str, headers: dict[str, str] | None = None) -> tuple[int, Message, str]:
     url = f"http://127.0.0.1:{urlsplit(started.url).port}{path}"
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers or {}), timeout=20) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers or {}), timeout=DEADLINE) as answer:
             return answer.status, answer.headers, answer.read().decode(errors="replace")
     except urllib.error.HTTPError as error:
         with error:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.waiting import PATIENCE
 
 SERVER = """
 import asyncio, ctypes, threading
@@ -36,7 +37,7 @@ asyncio.run(main())
 def test_a_server_that_is_stuck_is_ended_with_words_and_another_is_not(what: str, ends: bool, tmp_path: Path) -> None:
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     command = [sys.executable, "-c", SERVER.replace("{what}", what)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=environment)
     kept = tmp_path / "ratioscope" / "dashboard-hang.txt"
     if ends:
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, "ready\nended\n", "") and not kept.exists()
@@ -51,7 +52,7 @@ def test_of_a_page_that_waits_for_what_does_not_come_it_is_said_once(tmp_path: P
     what = "threading.Thread(target=waiting, daemon=True).start(); await asyncio.sleep(5)"
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     command = [sys.executable, "-c", SERVER.replace("{what}", what)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=environment)
     assert (ended.returncode, ended.stdout) == (0, "ready\nended\n")
     assert ended.stderr.count("a page has not come for") == 1
     assert "in waiting" in (tmp_path / "ratioscope" / "dashboard-hang.txt").read_text()
@@ -68,4 +69,4 @@ def test_a_server_that_its_reader_has_stopped_goes_on_when_it_is_let_go(tmp_path
         with pytest.raises(subprocess.TimeoutExpired):
             server.wait(2.5)
         server.send_signal(signal.SIGCONT)
-        assert server.communicate(timeout=60) == ("ended\n", "")
+        assert server.communicate(timeout=PATIENCE) == ("ended\n", "")

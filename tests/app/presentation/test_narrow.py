@@ -70,7 +70,7 @@ def test_a_page_is_drawn_anew_when_its_window_becomes_narrow_and_not_otherwise(
     for width, number, is_wide in ((400, 1, False), (900, 2, True)):
         opened.resize(width)
         opened.page.wait_for_function(
-            f"([wide, isWide]) => ({NOTES})() && (({NOTES})() === wide) === isWide", arg=[wide, is_wide], timeout=30_000
+            f"([wide, isWide]) => ({NOTES})() && (({NOTES})() === wide) === isWide", arg=[wide, is_wide]
         )
         opened.settled()
         opened.page.wait_for_timeout(1500)

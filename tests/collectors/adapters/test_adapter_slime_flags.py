@@ -215,7 +215,7 @@ def start(script: str, path: Path, tmp_path: Path, **environment: str) -> None:
     begin = f"import sys, pathlib; sys.path.insert(0, {str(TESTS)!r}); path = pathlib.Path({str(path)!r})\n"
     begin += "from ratioscope.collectors.environment import install; install()\n"
     given = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "RATIOSCOPE_LAUNCH": "one start", **environment}
-    subprocess.run([sys.executable, "-c", begin + script], check=True, env=given, timeout=120)
+    subprocess.run([sys.executable, "-c", begin + script], check=True, env=given, timeout=300)
 
 
 def test_two_processes_with_nothing_but_the_environment_make_one_run(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.imported import DUMPS, imported, rejected
+from support.waiting import PATIENCE
 
 from ratioscope.app.cli import main
 from ratioscope.app.cli.importing import new_run
@@ -142,11 +143,11 @@ def test_an_import_that_is_ended_leaves_no_run_and_the_next_one_works(
     run = tmp_path / "run"
     command = [sys.executable, "-m", "ratioscope", "import", str(pipe_like), "-o", str(run)]
     job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not list(tmp_path.glob(f".run.importing/{begun}")) and time.monotonic() < deadline:
         time.sleep(0.02)
     os.kill(job.pid, end)
-    assert job.wait(60) != 0 and not run.exists()
+    assert job.wait(PATIENCE) != 0 and not run.exists()
     assert (tmp_path / ".run.importing").exists() == (end == signal.SIGKILL)
     pipe_like.write_text(line)
     capsys.readouterr()

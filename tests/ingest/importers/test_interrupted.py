@@ -73,7 +73,7 @@ def test_an_import_that_ended_is_made_anew(
     run = tmp_path / "runs" / "run"
     arguments = ["import", str(undisturbed / "dump"), "-o", str(run)]
     ended = subprocess.run(
-        [sys.executable, "-c", ENDS, place, str(call), when, signal, *arguments], capture_output=True, timeout=120
+        [sys.executable, "-c", ENDS, place, str(call), when, signal, *arguments], capture_output=True, timeout=300
     )
     assert ended.returncode not in (0, 1), ended.stderr.decode()[-500:]
     assert not run.exists() and not runs_below(tmp_path / "runs").runs
@@ -89,7 +89,7 @@ def test_an_import_that_ends_after_the_run_has_its_name_is_done(undisturbed: Pat
     run = tmp_path / "run"
     arguments = ["import", str(undisturbed / "dump"), "-o", str(run)]
     ended = subprocess.run(
-        [sys.executable, "-c", ENDS, "replace", "1", "after", "SIGKILL", *arguments], capture_output=True, timeout=120
+        [sys.executable, "-c", ENDS, "replace", "1", "after", "SIGKILL", *arguments], capture_output=True, timeout=300
     )
     assert ended.returncode == -9 and [path.name for path in tmp_path.iterdir()] == ["run"]
     assert rows_of(run) == rows_of(undisturbed / "run") and rejected(run) == rejected(undisturbed / "run")

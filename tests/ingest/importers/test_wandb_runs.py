@@ -37,7 +37,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("wandb")
     places = {f"WANDB_{name}": str(home) for name in ("DIR", "DATA_DIR", "CACHE_DIR", "CONFIG_DIR")}
     environment = os.environ | places | {"HOME": str(home), "WANDB_ERROR_REPORTING": "false"}
-    subprocess.run([sys.executable, "-c", WRITE], env=environment, check=True, capture_output=True, timeout=120)
+    subprocess.run([sys.executable, "-c", WRITE], env=environment, check=True, capture_output=True, timeout=300)
     return next(home.rglob("run-theirs.wandb"))
 
 

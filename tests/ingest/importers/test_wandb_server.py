@@ -32,7 +32,7 @@ def imported_from(server: StandIn, folder: Path, name: str = "abc") -> subproces
     command = [sys.executable, "-m", "ratioscope", "import", f"wandb://team/project/{name}", "-o", str(folder / "run"),
                "--dialect", "verl@0.9.1", "--json"]  # fmt: skip
     environment = os.environ | places | login
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.mark.parametrize("in_parquet", [0, 1500])
