@@ -25,6 +25,15 @@ PLANTED = {
     "nested-interactive": "<div role=img aria-label=x><a href='#x'>link</a></div>",
 }
 """rule of axe-core -> what violates it."""
+FADING = """() => {
+  const [stale, entering] = ["stale", "entering"].map(words => Object.assign(document.createElement("p"), { innerText: words }))
+  document.body.prepend(stale, entering)
+  stale.dataset.stale = "true"
+  stale.style.opacity = entering.style.opacity = 0.2
+  entering.getBoundingClientRect()
+  Object.assign(entering.style, { transition: "opacity 1000s", opacity: 1 })
+}"""
+"""A part that is being drawn anew, and one that appears."""
 SHOW_ALL = "for (const e of document.querySelectorAll('section.page')) e.hidden = false"
 
 
@@ -69,3 +78,9 @@ def planted(written: list[Path]) -> Callable[[Chromium], list[str]]:
 @pytest.mark.parametrize("rule", PLANTED)
 def test_a_violation_is_found(planted: Callable[[Chromium], list[str]], browser: Chromium, rule: str) -> None:
     assert [line for line in planted(browser) if f" {rule}:" in line]
+
+
+def test_what_fades_is_judged_as_it_will_be(written: list[Path], browser: Chromium) -> None:
+    page = browser.file(written[0])
+    page.evaluate(FADING)
+    assert grave(page) == []
