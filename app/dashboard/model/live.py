@@ -103,15 +103,17 @@ def show_newest() -> None:
 
 
 def selected() -> bool:
-    """True if a row of a table is selected."""
-    return any(map(_is_selection, _values()))
+    """True if a row of a table is selected that is still on the page."""
+    return any(_is_selection(value) for key, value in _values().items() if not _is_former(key))
 
 
 def selectable(key: str, rows: Sequence[object]) -> str:
     """The key of a table in which a row can be selected. The key changes with the rows, and when newer steps are shown: a
     selection, which is a row number, then ends instead of pointing at another row."""
     shows = st.session_state.get("_shows", 0)
-    return f"{key}_{crc32(repr((shows, *rows)).encode()):08x}"
+    name = f"{key}_{crc32(repr((shows, *rows)).encode()):08x}"
+    st.session_state["_selectable"] = {**st.session_state.get("_selectable", {}), key: name}
+    return name
 
 
 def paused() -> bool:
@@ -205,9 +207,18 @@ def _drawn_page() -> DrawnPage:
     return page if isinstance(page, DrawnPage) else DrawnPage()
 
 
-def _values() -> list[object]:
+def _values() -> dict[str, object]:
     # A run of the script that a click has stopped may take one away meanwhile.
-    return [st.session_state.get(key) for key in st.session_state]
+    return {str(key): st.session_state.get(key) for key in st.session_state}
+
+
+def _is_former(key: str) -> bool:
+    """True for a table that has another key by now.
+
+    A look that the browser asked for before it knew of the new table brings the old one's selection back.
+    """
+    tables: dict[str, str] = st.session_state.get("_selectable", {})
+    return any(key.startswith(f"{table}_") and key != name for table, name in tables.items())
 
 
 def _is_selection(value: object) -> bool:

@@ -125,6 +125,27 @@ def test_a_selected_row_holds_the_page_until_it_is_taken_back(browser: Chromium,
         assert opened.errors == [] and opened.exceptions == 0
 
 
+def test_a_late_look_does_not_bring_a_selection_back_that_has_ended(browser: Chromium, run: Path) -> None:
+    """The browser asks for a look each second, with all that is selected, as long as it has not heard of the new table."""
+    with Writer(run, noise=0.8) as writer, Dashboard([run]) as dashboard:
+        writer.write(8)
+        opened = browser.visit(f"{dashboard.url}/alerts")
+        page = opened.page
+        _select_alert(opened)
+        page.get_by_text("sequences at the peak").wait_for(timeout=30_000)
+        opened.settled()
+        page.evaluate("delete window.tickAgain")
+        page.wait_for_function("() => window.tickAgain")
+        page.evaluate("window.lateLook = tickAgain")
+        page.locator(".st-key-close_alert button").click()
+        page.locator(".st-key-to_peak").wait_for(state="detached", timeout=30_000)
+        opened.settled()
+        page.evaluate("lateLook()")
+        writer.write(1)
+        page.get_by_text("step 8 · ").wait_for(timeout=30_000)
+        assert opened.errors == [] and opened.exceptions == 0
+
+
 def test_a_page_that_is_held_keeps_its_steps_while_another_tab_follows_the_run(browser: Chromium, run: Path) -> None:
     with Writer(run) as writer, Dashboard([run]) as dashboard:
         writer.write(4)
