@@ -9,7 +9,7 @@ from ratioscope.ingest.importers.reading import formats_read
 from ratioscope.ingest.importers.source_files import File, SourceNumbers
 
 from ..presentation.digits import count
-from .importing import REJECTED, Written, rejection_words
+from .rejected_rows import REJECTED, Written, rejection_words
 from .terminal import print_json, say
 
 

@@ -68,7 +68,7 @@ class Units:
     """The list of the units of an import that are whole."""
 
     def __init__(self, staged: Path, options: Mapping[str, Any]) -> None:
-        """options: those that the rows are written with. Changed if the units have others."""
+        """options: those that the rows are written with. ImportChanged if the units have others."""
         self._staged, self._path = staged, staged / UNITS
         asked = json.loads(json.dumps({"version": __version__, "tokens": TOKENS, **options}))
         begun = next(_lines(staged), None)
@@ -79,7 +79,7 @@ class Units:
             self._say(asked)
 
     def check(self, rows: RowDigest) -> None:
-        """Takes the next unit that is kept. Changed if the source has other rows for it now."""
+        """Takes the next unit that is kept. ImportChanged if the source has other rows for it now."""
         kept = self.kept.pop(0)
         if (rows.rows, rows.text) != (kept.rows, kept.digest):
             raise ImportChanged("the source has changed since the import was interrupted")

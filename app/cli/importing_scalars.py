@@ -18,7 +18,7 @@ from ratioscope.ingest.importers.scalars.number_row import LogChoices, Logged
 from ratioscope.ingest.importers.scalars.sources import ScalarSource
 from ratioscope.record import scalar_schema
 
-from .importing import REJECTED, RejectedRows, Written
+from .rejected_rows import REJECTED, RejectedRows, Written
 
 LOOKED_AT = 256
 """Rows whose names say which trainer wrote the log."""

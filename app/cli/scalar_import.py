@@ -16,8 +16,9 @@ from ratioscope.ingest.importers.scalars.wandb_online import ONLINE, is_online, 
 from ratioscope.ingest.importers.table import column
 
 from ..presentation.digits import count
-from .importing import REJECTED, new_run, rejection_words
+from .import_folder import new_run
 from .importing_scalars import ScalarsWritten, write_scalars
+from .rejected_rows import REJECTED, rejection_words
 from .terminal import print_json, say
 
 _SHOWN = 12

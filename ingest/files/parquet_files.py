@@ -250,7 +250,7 @@ class ParquetFiles:
 
 
 def _demand_digest(source: FileBytes, sha256: str) -> None:
-    """Raises Changed (a SourceError) if these bytes do not have the committed digest."""
+    """Raises FileChanged (a SourceError) if these bytes do not have the committed digest."""
     if isinstance(source, BufferedReader):
         digest = hashlib.file_digest(source, "sha256").hexdigest()
     else:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ratioscope.ingest.importers.source_files import Options, SourceNumbers
     from ratioscope.ingest.importers.table import ColumnMapping
 
-    from ..importing import Written
+    from ..rejected_rows import Written
 
 SourceArgument = Annotated[
     Path | None,
@@ -191,8 +191,9 @@ def _imported(
     from ratioscope.ingest.importers.reading import read
     from ratioscope.ingest.importers.source_files import opened
 
+    from ..import_folder import new_run
     from ..import_report import why
-    from ..importing import new_run, write
+    from ..importing import write
 
     readings = [opened(source, side) for source, side in zip(sources, sides, strict=True)]
     matches = Matches(on) if len(readings) == 2 else None

@@ -23,7 +23,7 @@ from support.imported import DUMPS, imported, rejected
 from support.waiting import PATIENCE
 
 from ratioscope.app.cli import main
-from ratioscope.app.cli.importing import new_run
+from ratioscope.app.cli.import_folder import new_run
 from ratioscope.ingest.importers.reading import read
 from ratioscope.ingest.importers.row import Row
 from ratioscope.ingest.importers.samples import RecordedRow, Rejected, sample

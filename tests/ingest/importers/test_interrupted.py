@@ -16,11 +16,11 @@ FILES, ROWS = 3, 4
 ENDS = """
 import os, signal, sys
 from ratioscope.app.cli import main
-from ratioscope.app.cli import importing
+from ratioscope.app.cli import import_folder
 from ratioscope.collectors.collector import Collector
 
 place, call, when, name, *arguments = sys.argv[1:]
-owner = {"log": Collector, "flush": Collector, "close": Collector, "replace": importing.os}[place]
+owner = {"log": Collector, "flush": Collector, "close": Collector, "replace": import_folder.os}[place]
 own, calls = getattr(owner, place), [0]
 
 def counted(*positional, **named):
