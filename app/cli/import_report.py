@@ -72,7 +72,7 @@ def print_json_report(
             "one_side_only": [reading.only for reading in readings],
             "beside": _beside(readings),
             "passed_over": _passed_over(readings),
-            "files": [_file_facts(file) for file in _files(readings)],
+            "files": [_file_facts(file) for reading in readings for file in reading.files],
         }
     )  # fmt: skip
 
@@ -89,10 +89,6 @@ def _beside(readings: Iterable[SourceNumbers]) -> dict[str, list[str]]:
     for what, names in (pair for reading in readings for pair in reading.beside.items()):
         both.setdefault(what, []).extend(names)
     return both
-
-
-def _files(readings: Iterable[SourceNumbers]) -> list[File]:
-    return [file for reading in readings for file in reading.files]
 
 
 def _file_facts(file: File) -> dict[str, object]:

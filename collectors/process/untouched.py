@@ -42,7 +42,7 @@ def fault_of(model: Model) -> str:
         return "the weights are sharded, so a forward is a collective call, which must not be made on the side"
     if any(_is_compiled(module) for module in modules):
         return "the model is compiled, so another shape would compile it anew, and training might change"
-    if _bytes_of_buffers(model) > MOST_BUFFER_BYTES:
+    if sum(int(buffer.nbytes) for buffer in model.buffers()) > MOST_BUFFER_BYTES:
         return f"the model has more than {MOST_BUFFER_BYTES >> 20} MiB of buffers, which cannot be kept safe"
     return ""
 
@@ -54,10 +54,6 @@ def _is_compiled(module: Any) -> bool:
         or getattr(module, "_compiled_call_impl", None) is not None
         or attention == "flex_attention"  # compiled by transformers
     )
-
-
-def _bytes_of_buffers(model: Model) -> int:
-    return sum(int(buffer.nbytes) for buffer in model.buffers())
 
 
 def _random_state(models: tuple[Model, ...]) -> Iterator[Undo]:

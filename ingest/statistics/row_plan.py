@@ -33,11 +33,11 @@ class RowPlan:
     """
 
 
-MeasuredGaps = Mapping[tuple[str, int], Collection[str]]
+GapsOfWriters = Mapping[tuple[str, int], Collection[str]]
 """(writer, step) -> gaps in the writer's statistics."""
 
 
-def row_plan(files: Mapping[int, Sequence[TokenFile]], measured: MeasuredGaps) -> RowPlan:
+def row_plan(files: Mapping[int, Sequence[TokenFile]], measured: GapsOfWriters) -> RowPlan:
     """The gaps to compute from rows. files: by step.
 
     Statistics under the pseudo-writer `joint_writer` count all rows of the step, and so stand for every writer.

@@ -14,7 +14,7 @@ from ratioscope.ingest.commits.entries import TokenFile
 from ratioscope.ingest.run import Run, open_run
 from ratioscope.ingest.statistics import statistics_plan
 from ratioscope.ingest.statistics.growing_table import Ingredients
-from ratioscope.ingest.statistics.row_plan import MeasuredGaps, RowPlan, row_plan
+from ratioscope.ingest.statistics.row_plan import GapsOfWriters, RowPlan, row_plan
 
 
 def record(root: Path, steps: range, *, split: bool = False) -> None:
@@ -36,7 +36,7 @@ def test_a_followed_run_plans_new_steps_alone_and_as_a_fresh_reader_does(
     before = ingredients(run)
     planned = list[int]()
 
-    def noted(files: Mapping[int, Sequence[TokenFile]], measured: MeasuredGaps) -> RowPlan:
+    def noted(files: Mapping[int, Sequence[TokenFile]], measured: GapsOfWriters) -> RowPlan:
         planned.extend(files)
         return row_plan(files, measured)
 

@@ -76,7 +76,7 @@ def index(
         print_json({**asdict(done), "failed": failed, "set_aside": refused})
     else:
         _print(done, opened_run.place)
-    return _code(done)
+    return UNREADABLE if done.failed or done.lost else OK
 
 
 def _on_demand(by: str | None) -> list[str]:
@@ -113,10 +113,6 @@ def _opened(engine: str, workers: int | None, address: str | None) -> "AbstractC
     from ratioscope.ingest.indexing.processes import Processes
 
     return closing(Processes(workers) if workers else Processes())
-
-
-def _code(done: "Indexed") -> int:
-    return UNREADABLE if done.failed or done.lost else OK
 
 
 def _print(done: "Indexed", run: str) -> None:

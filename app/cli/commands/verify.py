@@ -1,7 +1,7 @@
 """`ratioscope verify RUN`: compares the folder with its commit logs; names every file that differs, with a remedy."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -31,7 +31,7 @@ def verify(run: RunFolder, deep: DeepOption = False, as_json: AsJson = False) ->
     with counting(f"verifying {place_of(run)}") as progress:
         verification = walk(run, deep=deep, progress=progress)
     if as_json:
-        print_json(_plain(verification))
+        print_json({"sound": verification.sound, **asdict(verification)})
     else:
         say(f"{place_of(run)}: {_verdict(verification)}", "healthy" if verification.sound else "act")
         for line in (_counted(verification), *_unnumbered(verification), *_compared(verification)):
@@ -92,7 +92,3 @@ def _compared(verification: "Verification") -> list[str]:
 
     alone = "".join(f"; {steps:,} not, because {reason}" for reason, steps in sorted(verification.alone.items()))
     return [f"the statistics of {count(verification.compared, 'step')} were recomputed from token rows{alone}"]
-
-
-def _plain(verification: "Verification") -> dict[str, Any]:
-    return {"sound": verification.sound, **asdict(verification)}

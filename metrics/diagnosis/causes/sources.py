@@ -51,7 +51,7 @@ def version_lag(evidence: Evidence) -> Result:
         {"worst_lag": int(lags[int(np.argmax(ratios))])},
         CLEAR_LABEL,
     )
-    return result if result.too_few else _with_effect(result, f"{result.effect} ({course})")
+    return result if result.too_few else replace(result, effect=f"{result.effect} ({course})")
 
 
 def stuck_replica(evidence: Evidence) -> Result:
@@ -139,10 +139,6 @@ def _if_repeatable(result: Result, agreement: float, unit: str) -> Result:
         return result
     effect = f"{result.effect}; two halves of a {unit} correlate at {agreement:.2f}"
     return replace(result, holds=result.holds and agreement > REPEATABLE, effect=effect)
-
-
-def _with_effect(result: Result, effect: str) -> Result:
-    return replace(result, effect=effect)
 
 
 def worst_turn(evidence: Evidence) -> Result:

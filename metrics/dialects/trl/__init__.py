@@ -90,7 +90,7 @@ def evaluate(
     losses = {} if absent else {"loss": sum(step.loss for step in steps)}
     return Evaluation(
         metrics=metrics | metrics_without(_averaged(steps), absent, _NEEDS) | losses,
-        weights=_inside(ratio, arrays, settings),
+        weights=ratio if ratio is None or settings.per_sequence else ratio * arrays.mask,
         mask=_left(arrays, ratio, inputs, settings),
         warnings=(*settings.warnings, *notes(absent)),
         losses=losses,
@@ -152,10 +152,6 @@ def _averaged(steps: Sequence[Step]) -> dict[str, float]:
         if values:
             means[name] = sum(values) / len(values)
     return means
-
-
-def _inside(ratio: Singles | None, arrays: DialectBatch, s: Settings) -> Array | None:
-    return ratio if ratio is None or s.per_sequence else ratio * arrays.mask
 
 
 def _left(arrays: DialectBatch, ratio: Singles | None, i: Inputs, s: Settings) -> Array:
