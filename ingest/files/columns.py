@@ -39,6 +39,8 @@ def extra_columns(schema: pa.Schema, expected: pa.Schema, required: tuple[str, .
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The table with exactly the wanted columns: cast where the width differs, null where a column is absent."""
+    if table.schema.equals(schema):
+        return table.replace_schema_metadata(schema.metadata)
     present = dict(zip(table.column_names, table.columns, strict=True))
     columns = [
         _cast(present[field.name], field.type) if field.name in present else pa.nulls(len(table), field.type)

@@ -76,7 +76,9 @@ def committed_rows(table: pa.Table, asked: SliceColumns, segment: Segment) -> pa
     schema = wanted(columns)
     committed = pc.is_in(pc.cast(table["step"], pa.int64()), pa.array(sorted(segment.steps), pa.int64()))
     chosen = pc.and_(pc.equal(table["slice"], slice_name), committed)
-    return conformed(table.select(schema.names).filter(chosen), schema)
+    rows = table.select(schema.names)
+    # a file of overall statistics has no other rows, and a table without a part of its rows is a copy
+    return conformed(rows if pc.sum(chosen).as_py() == len(rows) else rows.filter(chosen), schema)
 
 
 @lru_cache(maxsize=16)
