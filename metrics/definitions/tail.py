@@ -55,7 +55,7 @@ def tail_shapes(tails: Tails, counts: Floats) -> Floats:
     shapes = np.full(len(counts), np.nan)
     lengths = _tail_lengths(np.asarray(counts))
     fitted = np.flatnonzero(lengths >= MINIMUM_TAIL)
-    largest, lengths = _side_by_side([tails[group] for group in fitted]), lengths[fitted]
+    largest, lengths = _side_by_side([tails[group] for group in fitted.tolist()]), lengths[fitted]
     is_available = np.isfinite(largest).any(axis=1)
     for length in np.unique(lengths):
         groups = np.flatnonzero((lengths == length) & is_available & ~np.isnan(largest[:, length]))
