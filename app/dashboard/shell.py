@@ -15,7 +15,7 @@ from ..browser.listener import listen, page_begins
 from ..presentation.escape import streamlit_label as label
 from ..presentation.page_letters import LETTERS
 from .model.at_work import at_work
-from .model.live import followed, live_line, may_grow, note_drawn, pause_button
+from .model.live import follow_beside, followed, live_line, may_grow, note_drawn, pause_button
 from .model.scope import Scope, Steps
 from .model.served_runs import Served, served, watch
 from .model.view import View
@@ -182,6 +182,7 @@ def _with_tools(tools: _Tools, draw: Callable[[], object]) -> None:
         name_tab(tools.shown)
     if tools.shown is not None and not tools.pausing and may_grow(tools.shown):  # a run beside the page's own may grow
         pause_button(tools.pause)
+        follow_beside(tools.shown)
     say_link(tools.link)
 
 

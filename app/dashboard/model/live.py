@@ -63,6 +63,8 @@ class DrawnPage:
     """Start of the last drawing."""
     took: float = 0.0
     """Seconds that the last drawing took."""
+    looks_often: bool = False
+    """True if the line of its state looks at the runs as at those that grow."""
     stands: str = ""
     """State of the run, in brief, at the first look after that."""
 
@@ -133,7 +135,15 @@ def live_line(shown: View) -> None:
 
     It is called once the runs beside this one are known.
     """
-    st.fragment(_line, run_every=EVERY if may_grow(shown) else EVERY_ENDED, key="live")(shown)
+    page = _drawn_page()
+    page.looks_often = may_grow(shown)
+    st.fragment(_line, run_every=EVERY if page.looks_often else EVERY_ENDED, key="live")(shown)
+
+
+def follow_beside(shown: View) -> None:
+    """Looks as often at a run that the page itself has opened, below the line of its own run, which has ended."""
+    if not _drawn_page().looks_often:
+        st.fragment(_look, run_every=EVERY, key="live_beside")(shown)
 
 
 def may_grow(shown: View) -> bool:
@@ -148,13 +158,23 @@ def pause_button(place: DeltaGenerator) -> None:
     place.button(word, icon=icon, key="pause", shortcut="p", on_click=_toggle, type="tertiary")
 
 
-def _line(shown: View) -> None:
+@dataclass(frozen=True)
+class _Found:
+    """What a look at the runs of a page has found."""
+
+    logs: Sizes | None
+    """Sizes of the commit logs of the followed run; None if it is gone."""
+    is_held: bool
+    """True if a run has grown and the page stays as it is."""
+
+
+def _look(shown: View) -> _Found:
+    """Looks at the runs of the page, and draws it anew where one has more to show."""
     page = _drawn_page()
     now = {path: _sizes(path) for path in {shown.path, *page.runs}}
     logs = now[shown.path]
     if logs is None:
-        st.caption(f"{MARKS['act']} the run's folder was deleted or moved", width="content")
-        return
+        return _Found(None, is_held=False)
     grown = page.path == shown.path and any(now[path] not in (None, run.sizes) for path, run in page.runs.items())
     stays = held() and "_show" not in st.session_state
     state = _run_state(shown.path)
@@ -162,10 +182,20 @@ def _line(shown: View) -> None:
     changed = page.path == shown.path and page.stands != state.brief  # for example, its writer has died
     if (grown or changed) and not stays and time.monotonic() - page.at > min(LONGEST_REST, (1 + REST) * page.took):
         st.rerun()
+    return _Found(logs, is_held=grown and stays)
+
+
+def _line(shown: View) -> None:
+    found = _look(shown)
+    if found.logs is None:
+        st.caption(f"{MARKS['act']} the run's folder was deleted or moved", width="content")
+        return
+    state = _run_state(shown.path)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", width="content"):
         st.caption(label(_words(state, shown), 300), width="content", help=label(state.why, 300) or None)
-        if grown and stays:
-            newer = len(steps_since(Path(shown.path), page.runs[shown.path].sizes, logs) - set(shown.steps))
+        if found.is_held:
+            drawn = _drawn_page().runs[shown.path].sizes
+            newer = len(steps_since(Path(shown.path), drawn, found.logs) - set(shown.steps))
             more = count(newer, "newer step") if newer else "new data"
             st.button(f"{more} · show", key="show_newer", on_click=deselect, type="tertiary", help=_why_held())
 

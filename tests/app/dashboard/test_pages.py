@@ -277,6 +277,9 @@ def test_runs_that_have_ended_are_looked_at_less_often(
         assert pauses["live"] == live.EVERY
         opened("metrics", ["healthy", tmp_path / "run"], run="healthy", **{"with": ["run"]})
         assert pauses["live"] == live.EVERY, "a run beside it grows"
+        assert "live_beside" not in pauses
+        opened("compare", ["healthy", tmp_path / "run"], run="healthy", b=["run"])
+        assert pauses["live_beside"] == live.EVERY, "the page has opened a run that grows"
         opened("metrics", ["healthy", tmp_path / "run"], run="healthy")
         assert pauses["live"] == live.EVERY_ENDED
 
