@@ -113,7 +113,7 @@ class Run:
         self._rows = RecordRows(files, aside)
         self._reading_rows = ReadingRows(files, aside)
         self._known_readings: tuple[int, Readings] | None = None
-        cache = Cache(cache_folder()) if cache is None else cache
+        self._cache = cache = Cache(cache_folder()) if cache is None else cache
         of_rows, kept = RowStatistics(self._rows, cache, aside), KeptTables(cache, path)
         self._statistics = RunStatistics(
             SegmentTables(files, self._catalog.quarantine, kept, OverallRows(files)), of_rows
@@ -205,6 +205,11 @@ class Run:
         own += [self.claims.note] if self.claims.note else []
         own += [note_on(self.logged)] if self.no_tokens else []
         return (*own, *self._catalog.notes, *self._statistics.notes)
+
+    @property
+    def unkept(self) -> str:
+        """Why results of this run are computed again each time, and what to do; empty where the cache keeps them."""
+        return f"results are computed again each time: {self._cache.refusal}" if self._cache.refusal else ""
 
     @property
     def claims(self) -> Claims:

@@ -47,6 +47,17 @@ class Cache:
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
+        self._refused = False
+
+    @property
+    def refusal(self) -> str:
+        """What to do if the newest table could not be stored; empty if it was, or if there was none."""
+        return self.advice if self._refused else ""
+
+    @property
+    def advice(self) -> str:
+        """The sentence on a place that stores nothing."""
+        return f"nothing can be kept in {self.place}: make room there, or set XDG_CACHE_HOME to a writable folder"
 
     @property
     def place(self) -> str:
@@ -68,14 +79,7 @@ class Cache:
 
     def store(self, key: str, table: pa.Table) -> None:
         """Stores the table if possible. Removes the oldest tables when all together exceed MOST_BYTES."""
-        if self._folder is None:
-            return
-        try:
-            self._folder.mkdir(0o700, parents=True, exist_ok=True)
-            _write_whole(self._folder / f"{key}.parquet", table)
-            _trim(self._folder)
-        except (OSError, pa.ArrowException):
-            return
+        self._refused = self._folder is None or not _stored(self._folder, key, table)
 
     def holds(self, key: str) -> bool:
         """True if there is a file of the table with this key; `load` says whether it can be read."""
@@ -100,6 +104,16 @@ def _bounded(key: str, file: BufferedReader) -> pa.Table:
     with pq.ParquetFile(file, metadata=metadata, **options) as parquet:
         opened = Opened(key, parquet, file, nbytes, Allowance(MOST_OF_ONE))
         return read(opened, parquet.schema_arrow.names).cast(metadata.schema.to_arrow_schema())
+
+
+def _stored(folder: Path, key: str, table: pa.Table) -> bool:
+    try:
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        _write_whole(folder / f"{key}.parquet", table)
+        _trim(folder)
+    except (OSError, pa.ArrowException):
+        return False
+    return True
 
 
 def _write_whole(path: Path, table: pa.Table) -> None:

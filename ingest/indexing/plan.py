@@ -115,6 +115,4 @@ class Plan:
     def _demand(self, key: str) -> None:
         cache = self.work.rows.cache
         if not cache.holds(key) and not self.is_outdated:
-            raise SourceError(
-                f"nothing can be kept in {cache.place}: make room there, or set XDG_CACHE_HOME to a writable folder"
-            )
+            raise SourceError(cache.advice)

@@ -21,6 +21,18 @@ def cache(tmp_path: Path) -> Cache:
     return Cache(tmp_path)
 
 
+def test_a_cache_that_stores_nothing_says_where_and_what_to_do(tmp_path: Path, cache: Cache) -> None:
+    table = pa.table({"number": [1]})
+    (tmp_path / "file").touch()
+    for folder, place in ((tmp_path / "file" / "below", str(tmp_path)), (None, "no home folder")):
+        full = Cache(folder)
+        assert full.refusal == "", "nothing was stored yet"
+        full.store(KEY, table)
+        assert place in full.refusal and "set XDG_CACHE_HOME to a writable folder" in full.refusal
+    cache.store(KEY, table)
+    assert cache.refusal == ""
+
+
 def test_a_table_comes_back_with_its_types(cache: Cache) -> None:
     texts = pa.array(["a", None, "a", "b"])
     lists = pa.array([["x", None], [], None, ["y"]])

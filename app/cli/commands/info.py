@@ -73,6 +73,7 @@ def _lists(run: "Run", facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str
     of_gaps = _by_reason({name: why for name, why in run.unavailable.items() if name.split("/")[0] in run.gaps})
     yield "not available", [*views, *(f"{_some(names)}: {reason}" for reason, names in of_gaps.items())]
     yield "files set aside", [f"{item.path}: {item.reason}" for item in run.quarantined]
+    yield "not kept", [run.unkept] if run.unkept else []
     yield "stored digits", resolution_words(resolutions(run))
     yield "weights", [one.words for one in weights_arrived(run)]
     yield "notes", [f"step {event['step']}: {event['note']}" for event in facts["events"] if event["event"] == NOTE]

@@ -19,6 +19,7 @@ from tempfile import gettempdir
 import pytest
 from support.in_terminal import ESCAPES, in_terminal, process_in_terminal
 from support.recorded import recorded
+from support.unindexed import ten_steps
 
 import ratioscope
 from ratioscope.app import cli
@@ -67,6 +68,16 @@ def test_help_names_every_verb_that_works(capsys: Captured) -> None:
 def test_without_arguments_the_help_is_shown(capsys: Captured) -> None:
     code, out, err = run(capsys)
     assert code == 2 and "Usage" in out and err == ""
+
+
+def test_info_says_that_results_are_not_kept(capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_folder = ten_steps(tmp_path / "run")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert "not kept" not in run(capsys, "info", run_folder)[1]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    out = run(capsys, "info", run_folder)[1]
+    assert "not kept\n" in out and "set XDG_CACHE_HOME to a writable folder" in " ".join(out.split())
 
 
 def test_version(capsys: Captured) -> None:
