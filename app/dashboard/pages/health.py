@@ -10,6 +10,7 @@ from ratioscope.ingest.commits.conservation import UNSEEN, Conservation, Dropped
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.definitions.registry import BY_NAME
 
+from ...browser.listener import is_narrow
 from ...figures.html.reasons import reasons
 from ...presentation.cause_facts import capital
 from ...presentation.digits import count
@@ -22,6 +23,8 @@ from ..panels.collector_line import collector_line
 
 NAMED, FIRST = 8, 3
 """The most metrics of a gap that are all named, and those that are named of more."""
+NARROW = ("step", "note")
+"""Columns that come first in a narrow window, which has no room for more."""
 TIME = st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm:ss", timezone="UTC", help="UTC")
 
 
@@ -34,7 +37,7 @@ def render(scope: Scope) -> None:
     _cards(run)
     for writer, state in run.states.items():
         st.warning(f"{label(writer)}: {label(state, 400)}", icon=":material/warning:")
-    for note in run.notes:
+    for note in (*run.notes, *([run.unkept] if run.unkept else [])):
         st.caption(f":material/info: {label(note, 400)}")
     if why := scope.view.of(why_no_gap):
         st.info(label(capital(why), 800))
@@ -148,7 +151,7 @@ def _not_available(run: Run) -> None:
         st.caption("Every metric of every recorded gap is available.")
         return
     ordered = sorted(by_reason.items(), key=lambda part: -len(part[1]))
-    rows = [(capital(reason), _named(metrics)) for reason, metrics in ordered]
+    rows = [(capital(reason.removeprefix("because ")), _named(metrics)) for reason, metrics in ordered]
     st.html(reasons(("reason", "which"), rows, theme=appearance()))
 
 
@@ -159,9 +162,9 @@ def _named(metrics: list[str]) -> str:
         gap, _, name = metric.partition("/")
         of_gap.setdefault(gap, []).append(BY_NAME[name].title if name in BY_NAME else name)
     return " · ".join(
-        f"{gap}: {', '.join(titles)}"
+        f"{gap}: {'; '.join(titles)}"
         if len(titles) <= NAMED
-        else f"{gap}: {count(len(titles), 'metric')}, such as {', '.join(titles[:FIRST])}"
+        else f"{gap}: {count(len(titles), 'metric')}, such as {'; '.join(titles[:FIRST])}"
         for gap, titles in of_gap.items()
     )
 
@@ -173,7 +176,13 @@ def _listed(title: str, frame: pl.DataFrame, none: str) -> None:
         st.caption(none)
     else:
         times = (name for name, kind in frame.schema.items() if kind.is_temporal())
-        table(frame, title, column_config=dict.fromkeys(times, TIME))
+        order = [name for name in NARROW if name in frame.columns] if is_narrow() else []
+        table(
+            frame,
+            title,
+            column_order=order + [name for name in frame.columns if name not in order],
+            column_config=dict.fromkeys(times, TIME),
+        )
 
 
 def _shown(path: Path) -> str:

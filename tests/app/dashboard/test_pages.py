@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import polars as pl
@@ -10,12 +11,12 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 from support.edge_runs import RUNS, made
-from support.pages_open import SECONDS, Open, charts, html, unopened, well, words
+from support.pages_open import SECONDS, Open, charts, html, plain, unopened, well, words
 
 from ratioscope.app.dashboard.model import live, runs_variable
 from ratioscope.app.dashboard.model.served_runs import distinct_names
 from ratioscope.app.dashboard.model.view import view
-from ratioscope.app.dashboard.pages import PAGES
+from ratioscope.app.dashboard.pages import PAGES, health
 from ratioscope.app.dashboard.pages.sequences.page import worst_first
 from ratioscope.app.dashboard.pages.tokens.navigation import WINDOW
 from ratioscope.app.dashboard.panels import controls
@@ -124,10 +125,31 @@ def test_health_begins_with_what_is_complete_and_names_metrics_in_words(opened: 
     assert well < first, "before the cards"
     named = html(app)
     assert all(
-        f"{gap}: {lacking} metrics, such as Mean |log-ratio|," in named
+        f"{gap}: {lacking} metrics, such as Mean |log-ratio|;" in named
         for gap, lacking in (("total", 50), ("drift", 27))
     )
-    assert "total/" not in named and "_z" not in named
+    assert "total/" not in named and "_z" not in named and ">Because" not in named
+
+
+def test_health_says_that_results_are_not_kept(opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    run = copytree(made(tmp_path, "stale"), tmp_path / "unkept")
+    assert "computed again" not in words(opened("health", run))
+    opened("where", run, measured="token_class")
+    assert "results are computed again each time: nothing can be kept in" in plain(opened("health", run))
+
+
+def test_health_tells_the_notes_of_events_first_where_the_window_is_narrow(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def order() -> list[str]:
+        events = next(each for each in opened("health", "stale").dataframe if "note" in each.value)
+        return list(events.proto.column_order)
+
+    assert order() == ["step", "event", "note", "time", "writer"]
+    monkeypatch.setattr(health, "is_narrow", lambda: True)
+    assert order() == ["step", "note", "event", "time", "writer"]
 
 
 def test_runs_of_one_name_are_told_apart_by_their_folders() -> None:
