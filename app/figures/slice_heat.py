@@ -134,7 +134,7 @@ def _colour_words(values: Floats, scale: Scale, span: tuple[float, float]) -> tu
     least = digits(float(values[np.isfinite(places) & (places >= span[0])].min()))
     words = [
         scale.word.replace("axis", "scale"),
-        f"{count(below, 'cell')} below {least} as faint as it" if below else "",
+        f"{count(below, 'cell')} below {least} {'has' if below == 1 else 'have'} its colour" if below else "",
     ]
     scale_words = "; ".join(word for word in words if word)
     return f"colour: {scale_words}" if scale_words else "", "blank: no value" if np.isnan(values).any() else ""

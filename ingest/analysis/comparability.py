@@ -77,7 +77,7 @@ _CUTS = (
     _Cut("top-p", ("top_p", "rollout_top_p"), (1.0,),
          "The engine renormalises over the tokens it keeps: its log-probs are too high by up to −log p at every token."),
     _Cut("top-k", ("top_k", "rollout_top_k"), (0.0, -1.0),
-         "As top-p: every log-ratio is one-sided, the more the flatter the distribution."),
+         "As top-p: the flatter a distribution is, the more its log-probs are too high."),
     _Cut("min-p", ("min_p",), (0.0,), "As top-p: the engine renormalises over the tokens it keeps."),
     _Cut("repetition penalty", ("repetition_penalty",), (1.0,),
          "The engine lowers tokens that have occurred; the trainer finds those more likely and new ones less."),
@@ -89,7 +89,7 @@ _FLOATS = frozenset({"bfloat16", "float16", "float32"})
 _MODE = (
     "Raw log-probs are those before temperature and truncation, processed ones after; both sides have to mean the same."
 )
-_VERSIONS = "Kernels change between releases: a gap that begins with an upgrade is looked for here."
+_VERSIONS = "Kernels change between releases: look here if the gap began with an upgrade."
 _ENGINES = ("vllm", "sglang")
 _LIBRARIES = ("trl", "verl", "slime", "skyrl", "nemo-rl", "areal", "openrlhf", "torch", "transformers")
 

@@ -8,9 +8,9 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 
-def control_row(key: str) -> DeltaGenerator:
-    """A row of controls, on one line where there is room."""
-    return st.container(horizontal=True, vertical_alignment="bottom", key=f"{key}_row")
+def control_row(key: str, *, labelled: bool = True) -> DeltaGenerator:
+    """A row of controls, on one line where there is room. labelled: a control has a label above it."""
+    return st.container(horizontal=True, vertical_alignment="bottom" if labelled else "center", key=f"{key}_row")
 
 
 def columns(number: int, key: str) -> list[DeltaGenerator]:

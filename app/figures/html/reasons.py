@@ -6,14 +6,18 @@ from ...presentation.escape import html as escaped
 from ...presentation.theme import FONT, LIGHT, Theme
 
 LONGEST = 3000
+SHORT = 5
+"""A table of so many columns has short cells: on a narrow screen two of them stand side by side."""
 
 
 def reasons(head: Sequence[str], rows: Sequence[Sequence[str]], *, theme: Theme = LIGHT) -> str:
     """The first column is the subject. On a narrow screen the cells of a row stand below each other, with their heads."""
     top = "".join(f"<th>{escaped(word)}</th>" for word in head)
     body = "".join(_row(head, row) for row in rows)
+    short = ' class="rs-short"' if len(head) >= SHORT else ""
     return (
-        f'<div class="rs-reasons-{theme.name}"><style>{_style(theme)}</style><table><tr>{top}</tr>{body}</table></div>'
+        f'<div class="rs-reasons-{theme.name}"><style>{_style(theme)}</style>'
+        f"<table{short}><tr>{top}</tr>{body}</table></div>"
     )
 
 
@@ -35,5 +39,7 @@ def _style(theme: Theme) -> str:
         f"@media(max-width:640px){{{root} tr{{display:block;padding:6px 0;border-top:1px solid {theme.border}}}"
         f"{root} tr:first-child{{display:none}}{root} td,{root} td:first-child{{display:block;width:auto;border:0;padding:1px 0}}"
         f'{root} td:nth-child(n+2)::before{{content:attr(data-h) ": ";color:{theme.muted}}}'
-        f"{root} td:nth-child(n+2):empty{{display:none}}}}"
+        f"{root} td:nth-child(n+2):empty{{display:none}}"
+        f"{root} .rs-short tr{{display:grid;grid-template-columns:1fr 1fr;column-gap:16px}}"
+        f"{root} .rs-short tr:first-child{{display:none}}{root} .rs-short td:first-child{{grid-column:1/-1}}}}"
     )

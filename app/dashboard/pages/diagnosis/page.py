@@ -152,7 +152,7 @@ def _excluded(diagnosis: Diagnosis) -> None:
     rows = excluded_rows(diagnosis)
     if rows:
         st.subheader(f"Ruled out ({len(rows)})", anchor=False)
-        _table("Ruled out", ("cause", "measured", "what would show"), rows)
+        _table("Ruled out", ("cause", "measured", "sensitivity"), rows)
 
 
 def _table(name: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:

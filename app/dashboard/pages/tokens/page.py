@@ -186,7 +186,7 @@ def _to_group(group: str) -> None:
 def _show(chosen: SequenceKey, tokens: pl.DataFrame, gap: str) -> int | None:
     """Draws the text and the strip. Returns the row of the chosen token, else of the worst."""
     theme = appearance().name
-    with control_row("token"):
+    with control_row("token", labelled=False):
         colours = st.popover("colours", icon=":material/palette:", key="colours")
         with colours:
             by, band = _tint_picker(gap)
