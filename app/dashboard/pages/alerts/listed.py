@@ -37,7 +37,9 @@ def listed(scope: Scope, run_alerts: Sequence[Alert]) -> None:
         return
     known = acknowledged(scope.view)
     ordered = in_order(run_alerts, known)
-    st.caption("Open alerts first, the worst first. Click a row to see what it means, what to try, and its steps.")
+    st.caption(
+        "Open alerts first, the worst first, then the newest. Click a row to see what it means, what to try, and its steps."
+    )
     chosen = table(
         rows_of(ordered, known),
         "Alerts, the open ones first",
