@@ -173,14 +173,15 @@ def _words(
     state: CorrectionState, shares: tuple[float, float, float], on_record: float | None, info: Mapping[str, Any]
 ) -> str:
     clipped, removed, masked = shares
+    zeroed = f"those of {_share(removed)}" if removed else "none"
     recorded = (
         "no loss mask is on record" if on_record is None else f"the loss mask on record has {_share(on_record)} masked"
     )
     why = MASKS_LATER.get(trainer_named(info.get("trainer")) or "", "log loss_mask to see it")
     return {
         "none set": f"the settings on record set no correction; {recorded}",
-        "weights only": f"the settings on record clip the weights of {_share(clipped)} of the tokens and zero those of "
-        f"{_share(removed)}; the record cannot show that they did, because it holds no weights",
+        "weights only": f"the settings on record clip the weights of {_share(clipped)} of the tokens and set {zeroed} to 0; "
+        "the record cannot show that they did, because it holds no weights",
         "nothing to mask": f"the settings on record set a correction whose bounds catch no token here; {recorded}",
         "not visible": f"the settings on record mask {_share(masked)} of the tokens; the record cannot show that they were: "
         f"{why}",

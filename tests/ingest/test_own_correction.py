@@ -138,4 +138,5 @@ def test_the_verdict_line_has_k3_and_the_share_that_is_removed(capsys: pytest.Ca
     assert main(["diagnose", folder, "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
     assert plain["own_correction"]["state"] == "weights only"
+    assert "of the tokens and set none to 0; " in plain["own_correction"]["words"]
     assert {each["code"] for each in plain["groups_and_masks"]} >= {"groups_without_variance", "tokens_without_version"}
