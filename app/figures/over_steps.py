@@ -12,8 +12,8 @@ from ratioscope.metrics.metric import Metric
 from ..presentation.theme import LIGHT, Theme
 from .drawing.along import axis_along
 from .drawing.bands import band_words, edges, shaded
-from .drawing.beside import FaintRun, beside_words, faint, within
 from .drawing.canvas import saying
+from .drawing.faint_run import FaintRun, beside_words, faint, within
 from .drawing.lines import line_of, metric_canvas, size_words, why_absent
 from .drawing.marks import add_events, fit
 from .drawing.plot import Pen, Trace, infinities, line_trace, value_words

@@ -18,8 +18,8 @@ from ..presentation.run_names import shortened
 from ..presentation.theme import LIGHT, Theme, faded
 from .drawing.along import Along, axis_along
 from .drawing.bands import shaded
-from .drawing.beside import FaintRun, beside_words, faint, within
 from .drawing.canvas import LINE, MARGIN, coloured, saying
+from .drawing.faint_run import FaintRun, beside_words, faint, within
 from .drawing.lines import (
     AxisType,
     DrawnLine,

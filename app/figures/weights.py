@@ -15,9 +15,9 @@ from ..presentation.gap_words import gap_words
 from ..presentation.run_names import shortened
 from ..presentation.theme import LIGHT, Theme, faded
 from .drawing.bands import COUNTED
-from .drawing.beside import NAME_ROOM
 from .drawing.canvas import canvas, coloured, saying
 from .drawing.cells import AxisCells, cells
+from .drawing.faint_run import NAME_ROOM
 from .drawing.overlay import Overlay
 from .drawing.plot import Trace
 from .drawing.weight_axis import SPREAD, CapSide, bounds, share_axis, spread, survival, weight_axis, weight_of

@@ -8,8 +8,8 @@ import numpy as np
 from .digits import digits, plus_minus, signed
 
 if TYPE_CHECKING:
-    from ratioscope.ingest.analysis.beside import NearbyChange
     from ratioscope.ingest.analysis.growth import Growth, LastingChange, SliceSplit
+    from ratioscope.ingest.analysis.nearby_changes import NearbyChange
 
 MIX_OF = {
     "position": "lengths",

@@ -16,7 +16,7 @@ from ratioscope.metrics.metric import Metric
 from ratioscope.record import GAPS
 
 from .. import figures
-from ..figures.drawing.beside import FaintRun
+from ..figures.drawing.faint_run import FaintRun
 from ..figures.svg.chart import svg_chart
 from ..figures.svg.paint import NAMED
 from ..figures.undoing import undoing

@@ -14,8 +14,8 @@ from ratioscope.metrics.diagnosis.composition import Split, split
 from ratioscope.metrics.diagnosis.history import LEAST_STEPS, Course, History, measured
 
 from ..run import Run
-from .beside import NearbyChange, Window, beside, falls_near, labels_that_changed, window_of
 from .gap_history import READ, StepMix, gap_history, step_mix
+from .nearby_changes import NearbyChange, Window, falls_near, labels_that_changed, nearby_changes, window_of
 from .row_facts import row_facts
 
 MIXES = ("probability", "position", "lag", "turn", "replica")
@@ -113,16 +113,16 @@ def _change(run: Run, course: Course, edges: tuple[int, int], read: _Read) -> La
     """A change with its parts and all that is beside it. edges: the change before it, and the one after it."""
     window = window_of(course.onset, course.earliest, course.latest, read.steps.tolist())
     splits = (_split(mix, *_sides(course, edges, mix.steps)) for mix in read.mixes)
-    near = falls_near(run, course.falls) if course.falls else _beside(run, window, read)
+    near = falls_near(run, course.falls) if course.falls else _nearby(run, window, read)
     last = int(read.steps[np.searchsorted(read.steps, edges[1]) - 1])
     return LastingChange(course, last, tuple(part for part in splits if part is not None), window, near)
 
 
-def _beside(run: Run, window: Window, read: _Read) -> tuple[NearbyChange, ...]:
+def _nearby(run: Run, window: Window, read: _Read) -> tuple[NearbyChange, ...]:
     """Everything on record that changed in the window, the nearest first."""
     replicas = (mix for mix in read.mixes if mix.slice == "replica")
     nearby = [
-        *beside(run, window, read.facts, read.steps),
+        *nearby_changes(run, window, read.facts, read.steps),
         *(
             part
             for mix in replicas

@@ -16,7 +16,7 @@ from ratioscope.metrics.frame import metric_frame
 from ratioscope.metrics.grading.limits import Limit, limits_of
 from ratioscope.metrics.metric import Metric
 
-from ...figures.drawing.beside import FaintRun
+from ...figures.drawing.faint_run import FaintRun
 from ...presentation.noise_floor import NoiseFloor, with_floor
 from ...presentation.value_text import bound
 from .jobs import jobs

@@ -14,7 +14,7 @@ from support.run_folders import FakeWriter, only
 
 from ratioscope import open_run
 from ratioscope.app.cli import main
-from ratioscope.app.figures.drawing.beside import FaintRun
+from ratioscope.app.figures.drawing.faint_run import FaintRun
 from ratioscope.app.figures.over_steps import metric_over_steps
 from ratioscope.app.presentation.escape import visible
 from ratioscope.app.report.baseline import words_of

@@ -61,7 +61,7 @@ def window_of(onset: int, earliest: int, latest: int, steps: Sequence[int]) -> W
     return Window(onset, int(steps[max(before, 0)]), int(steps[min(after, len(steps) - 1)]))
 
 
-def beside(run: Run, window: Window, facts: Mapping[str, Floats], steps: Integers) -> Iterator[NearbyChange]:
+def nearby_changes(run: Run, window: Window, facts: Mapping[str, Floats], steps: Integers) -> Iterator[NearbyChange]:
     """Attempts, settings, events and facts of steps that changed in the window.
 
     facts: in words -> values, shape (steps,).
