@@ -10,7 +10,7 @@ from support import real_runs, run_folders
 
 from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.run import Run
-from ratioscope.ingest.statistics import run_metrics, run_statistics, segment_tables
+from ratioscope.ingest.statistics import run_metrics, run_statistics, segment_tables, statistics_files
 from ratioscope.metrics.merging import merge
 
 STALE = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=6, rows=4)
@@ -60,7 +60,7 @@ def test_first_metrics_open_each_segment_once_if_their_rows_are_few(
     segments = list((root / "statistics").glob("*.parquet"))
     monkeypatch.setattr(segment_tables, "MOST_PREFETCHED", sum(path.stat().st_size for path in segments) - 1)
     opened: list[str] = []
-    read = segment_tables.segment_rows
+    read = statistics_files.segment_rows
 
     def counting(files: Any, segment: Any, asked: Any) -> Any:
         opened.append(segment.path)
