@@ -6,6 +6,7 @@
   const asked = new Map(); // fragment that was asked for, "" for the whole script: whether a run of it has begun since
   const decoder = new TextDecoder();
   let asks = 0;
+  let ended = 0;
   let quiet = 0;
   let look = 0;
 
@@ -53,6 +54,7 @@
   // A session runs one thing at a time: what has begun is over when anything ends. The end of its own run may never be sent,
   // for Streamlit forgets the last message of a run if a fragment is asked for just then.
   const ends = (early) => {
+    ended += 1;
     for (const [part, begun] of asked) {
       if (begun && early) asked.set(part, false);
       else if (begun) asked.delete(part);
@@ -106,6 +108,7 @@
     moving: document.getAnimations().filter(moves).length,
   });
   window.runsAsked = () => asks;
+  window.runsEnded = () => ended; // with those of parts that run every second
   window.hasRun = (before) => asks > before && !asked.size; // since so many runs were asked for
   window.isAtRest = (number) => { // asked once a frame; a new number is a new look
     if (number !== look || asked.size || !drawn() || document.getAnimations().some(moves)) quiet = 0;

@@ -131,6 +131,11 @@ class Opened:
             self.awaits("what it computes after it is shown", COMPUTED)
             self.settled()
 
+    def looked_again(self) -> None:
+        """Waits until the part that follows the run has begun and ended anew: then it knows what was written before the call."""
+        ended = self.page.evaluate("runsEnded()")
+        self.awaits("two more looks at the run", "runsEnded() > given", ended + 1)
+
     def drawn_whole(self) -> None:
         """Has every chart of the page drawn, however far from the screen it is, as a browser asks for before it prints."""
         self.page.evaluate("dispatchEvent(new Event('beforeprint'))")

@@ -87,6 +87,13 @@ def test_a_whole_run_whose_end_is_never_sent_is_over_when_the_next_part_is(tab: 
     assert _rests(tab)
 
 
+def test_the_runs_that_have_ended_are_counted_with_those_that_nobody_asked_for(tab: Page) -> None:
+    for number in range(3):
+        assert tab.evaluate("runsEnded()") == number
+        _begin(tab, "clock")
+        _end(tab, PART, "clock")
+
+
 def _rests(tab: Page) -> bool:
     return bool(tab.evaluate("hasRun(0)"))
 

@@ -4,6 +4,8 @@ import pytest
 from support.browser import Chromium, Dashboard, chromium, is_well, query
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
+HOVERED = "document.querySelector('.st-key-chart_kl_k3 .js-plotly-plot')._hoverdata?.length"
+"""Plotly looks for the point under the mouse a moment after it has moved, and a click means the point that was found."""
 
 
 def test_a_bar_of_the_ribbon_leads_to_its_step(dashboard: Dashboard, browser: Chromium) -> None:
@@ -27,7 +29,7 @@ def test_a_click_in_a_chart_leads_to_the_step_under_it(
     assert box is not None
     x, y = box["x"] + 0.6 * box["width"], box["y"] + 0.5 * box["height"]
     opened.page.mouse.move(x, y)
-    opened.page.wait_for_timeout(150)
+    opened.awaits("the point under the mouse", HOVERED)
     opened.page.mouse.click(x, y)
     opened.page.wait_for_url("**/sequences?**")
     opened.settled()

@@ -63,12 +63,13 @@ def test_nothing_is_drawn_anew_while_a_row_is_selected_or_the_tab_is_paused(brow
         page.get_by_text("paused · ").wait_for()
         writer.write(2)
         _newer(page, "2 newer steps").wait_for()
-        page.wait_for_timeout(2500)
+        opened.looked_again()
         assert page.evaluate(NEWEST) == 2
         _newer(page, "2 newer steps").click()
         page.wait_for_function(f"() => ({NEWEST})() === 4")
         writer.write(1)
         _newer(page, "1 newer step").wait_for()
+        opened.settled()
         page.keyboard.press("p")
         page.wait_for_function(f"() => ({NEWEST})() === 5")
         assert page.get_by_text("paused · ").count() == 0 and opened.errors == [] and opened.exceptions == 0
@@ -85,11 +86,12 @@ def test_a_run_laid_over_is_followed_and_held_with_the_page(browser: Chromium, t
         assert page.evaluate(OF_ALL) == 2
         writer.write(2)
         page.wait_for_function(f"() => ({OF_ALL})() === 4")
+        opened.settled()  # a key that is pressed while the page is drawn anew may be lost
         page.keyboard.press("p")
         page.get_by_text("paused · ").wait_for()
         writer.write(1)
         _newer(page, "new data").wait_for()
-        page.wait_for_timeout(2500)
+        opened.looked_again()
         assert page.evaluate(OF_ALL) == 4
         page.keyboard.press("p")
         page.wait_for_function(f"() => ({OF_ALL})() === 5")
@@ -107,7 +109,7 @@ def test_a_selected_row_holds_the_page_until_it_is_taken_back(browser: Chromium,
         writer.write(2)
         _newer(page, "2 newer steps").wait_for()
         page.get_by_text("step 7 · ").wait_for()
-        page.wait_for_timeout(2500)
+        opened.looked_again()
         assert page.locator(".st-key-to_peak").locator("xpath=../..").inner_text() == detail
         _newer(page, "2 newer steps").click()
         page.get_by_text("step 9 · ").wait_for()
