@@ -1,8 +1,9 @@
-"""The pages of the edge runs as files: the figures of a run are drawn once for all tests of a process."""
+"""The pages and reports of the edge runs as files: the figures of a run are drawn once for all tests of a process."""
 
 from functools import cache
 from pathlib import Path
 
+from ratioscope.app.report.html import html_report
 from ratioscope.app.static_site.material import Material, material
 from ratioscope.ingest.run import open_run
 from support.edge_runs import made
@@ -12,3 +13,9 @@ from support.edge_runs import made
 def material_of(runs: Path, name: str) -> Material:
     """The source of the pages of the edge run of this name; it keeps its figures once they are drawn."""
     return material(open_run(made(runs, name)))
+
+
+@cache
+def report_of(runs: Path, name: str, *, interactive: bool = False) -> str:
+    """The report on the edge run of this name, in one of its two forms; each takes seconds to write."""
+    return html_report(material_of(runs, name).data, interactive=interactive)

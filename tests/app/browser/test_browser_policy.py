@@ -1,19 +1,17 @@
 """What pages, exported charts and reports offer and allow in a real browser: nothing leaves them, no foreign script runs."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page
 from support.browser import Chromium, Dashboard, chromium, is_well
 from support.edge_runs import made
+from support.site import report_of
 
 from ratioscope import open_run
 from ratioscope.app.dashboard.model.export import html_of
 from ratioscope.app.figures.over_steps import metric_over_steps
 from ratioscope.app.presentation.theme import LIGHT
-from ratioscope.app.report.data import report_data
-from ratioscope.app.report.html import html_report
 from ratioscope.metrics.definitions.registry import BY_NAME
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
@@ -63,15 +61,17 @@ def test_no_script_of_others_runs_and_nothing_is_sent(
         assert found == {"ran": None, "sent": False, "refused": REFUSED}
 
 
-@pytest.fixture
-def files(browser: Chromium, runs: Path, tmp_path: Path) -> list[Page]:
-    """A report and a page of charts, each opened from its file."""
-    run = open_run(made(runs, "stale"))
+@pytest.fixture(scope="module")
+def written(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A report and a page of charts."""
+    folder, run = tmp_path_factory.mktemp("written"), open_run(made(runs, "stale"))
     figure = metric_over_steps(run.metrics(), BY_NAME["kl_k3"], "mismatch")
-    made_of: dict[str, Callable[[], bytes]] = {
-        "report": lambda: html_report(report_data(run), interactive=True).encode(),
-        "charts": lambda: html_of("stale", [("kl_k3", figure)], LIGHT),
-    }
-    for name, content in made_of.items():
-        (tmp_path / f"{name}.html").write_bytes(content())
-    return [browser.file(tmp_path / f"{name}.html") for name in made_of]
+    (report := folder / "report.html").write_text(report_of(runs, "stale", interactive=True), encoding="utf-8")
+    (charts := folder / "charts.html").write_bytes(html_of("stale", [("kl_k3", figure)], LIGHT))
+    return [report, charts]
+
+
+@pytest.fixture
+def files(browser: Chromium, written: list[Path]) -> list[Page]:
+    """Each of them opened from its file."""
+    return [browser.file(path) for path in written]

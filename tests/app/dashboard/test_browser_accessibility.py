@@ -11,9 +11,8 @@ from typing import Literal
 import pytest
 from support.axe import grave
 from support.browser import Chromium, chromium
-from support.site import material_of
+from support.site import material_of, report_of
 
-from ratioscope.app.report.html import html_report
 from ratioscope.app.static_site.document import one_file
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="needs Chromium: tests/support/install_chromium.sh")
@@ -40,11 +39,11 @@ SHOW_ALL = "for (const e of document.querySelectorAll('section.page')) e.hidden 
 @pytest.fixture(scope="module")
 def written(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The report in its two forms, and all pages in one file."""
-    folder, stale = tmp_path_factory.mktemp("written"), material_of(runs, "stale")
+    folder = tmp_path_factory.mktemp("written")
     texts = {
-        "report": html_report(stale.data),
-        "live": html_report(stale.data, interactive=True),
-        "pages": one_file(stale),
+        "report": report_of(runs, "stale"),
+        "live": report_of(runs, "stale", interactive=True),
+        "pages": one_file(material_of(runs, "stale")),
     }
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
