@@ -51,7 +51,7 @@ class Cache:
 
     @property
     def refusal(self) -> str:
-        """What to do if the newest table could not be stored; empty if it was, or if there was none."""
+        """The advice if the newest table could not be stored; empty if it was, or if there was none."""
         return self.advice if self._refused else ""
 
     @property

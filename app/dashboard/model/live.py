@@ -160,7 +160,7 @@ def pause_button(place: DeltaGenerator) -> None:
 
 @dataclass(frozen=True)
 class _Found:
-    """What a look at the runs of a page has found."""
+    """The result of a look at the runs of a page."""
 
     logs: Sizes | None
     """Sizes of the commit logs of the followed run; None if it is gone."""
