@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from ratioscope.arrays import Codes, Floats, Integers, Reals
+from ratioscope.arrays import Booleans, Codes, Floats, Integers, Reals
 from ratioscope.record import kin
 
 from ..columns import SHIFTS, log_weights
 from ..metric import SAMPLED
-from ..reduction import first_of_each
 from .arrow_columns import GapRows
 from .numpy_program import Columns
 from .program import BOUND, Program, token_program
@@ -47,10 +47,8 @@ class Tokens:
     """The unmasked tokens of a block."""
 
     gap: str
-    sequence: Integers
-    """The sequence of each token, within the block."""
-    begins: Integers
-    """The first token of each sequence that has one."""
+    lengths: Integers
+    """The number of tokens of each sequence."""
     codes: Mapping[str, Codes]
     """Name of a slice by token -> the code of each token."""
     columns: Columns
@@ -60,25 +58,40 @@ class Tokens:
     has_pairs: bool
     """False if the pairs are left out: the tokens of a sequence that has all of them lie beside their neighbours."""
 
+    @cached_property
+    def begins(self) -> Integers:
+        """The first token of each sequence that has one."""
+        present = self.lengths[self.lengths > 0]
+        return np.cumsum(present) - present
+
+    @cached_property
+    def sequence(self) -> Integers:
+        """The sequence of each token, within the block. Most blocks do without: numpy holds Python's lock while it makes it."""
+        return np.repeat(np.arange(len(self.lengths)), self.lengths)
+
+    def sequence_at(self, places: Integers) -> Integers:
+        """The sequence of each of these tokens."""
+        return np.flatnonzero(self.lengths)[np.searchsorted(self.begins, places, side="right") - 1]
+
     def program(self, *, whole: bool) -> Program:
         """The program of the gap's token statistics. whole: of those that relate tokens to their neighbours."""
         return token_program(self.gap, whole=whole, entropy="entropy" in self.columns, sound=self.sound)
 
 
-def token_weights(tokens: Tokens) -> tuple[Integers, Floats]:
-    """The sequence and the log-weight of every token that is not set aside."""
+def token_weights(tokens: Tokens) -> tuple[Booleans | slice, Floats]:
+    """The tokens that are not set aside, and the log-weight of each."""
     earlier, later = (tokens.columns[name] for name in ("earlier", "later"))
     if tokens.sound:
-        return tokens.sequence, np.subtract(later, earlier, dtype=np.float64)
+        return slice(None), np.subtract(later, earlier, dtype=np.float64)
     earlier, later = earlier.astype(np.float64), later.astype(np.float64)
     token, log_weight = log_weights(earlier, later, np.ones(len(earlier), np.bool_), np)
-    return tokens.sequence[token], log_weight[token]
+    return token, log_weight[token]
 
 
 def block_tokens(rows: GapRows, block: Block, slices: Sequence[SliceCodes]) -> Tokens:
     """The tokens of a block, with their codes in the slices by token."""
     here, lengths = slice(block.start, block.stop), rows.lengths[block.first : block.last]
-    sequence, mask = np.repeat(np.arange(len(lengths)), lengths), rows.mask[here]
+    mask = rows.mask[here]
     columns = {"earlier": rows.earlier[here], "later": rows.later[here]}
     if rows.entropy is not None:
         columns["entropy"] = rows.entropy[here]
@@ -91,9 +104,14 @@ def block_tokens(rows: GapRows, block: Block, slices: Sequence[SliceCodes]) -> T
     shifts = SHIFTS if has_pairs else ()
     pairs = {f"pair {shift}": _shifted(visible, lengths, shift)[sampled] for shift in shifts}
     codes = {piece.name: piece.codes[here][sampled] for piece in slices if piece.by_token}
-    own = sequence[sampled]
-    begins = (np.cumsum(lengths) - lengths)[lengths > 0] if complete else first_of_each(own)
-    return Tokens(rows.gap, own, begins, codes, chosen | pairs, sound, has_pairs)
+    return Tokens(rows.gap, lengths if complete else _of_each(mask, lengths), codes, chosen | pairs, sound, has_pairs)
+
+
+def _of_each(mask: Booleans, lengths: Integers) -> Integers:
+    """The number of tokens of each sequence that are in the mask."""
+    before = np.append(0, np.cumsum(mask))
+    ends = np.cumsum(lengths)
+    return before[ends] - before[ends - lengths]
 
 
 def changes(begins: Integers, codes: Sequence[Codes]) -> Integers:

@@ -16,7 +16,7 @@ def neighbour_sums(tokens: Tokens, begins: Integers, statistics: int, loops: Loo
     if tokens.has_pairs:
         return loops.sums(tokens.program(whole=True), tokens.columns, begins, ())[0]
     result = np.zeros((statistics, len(begins)))
-    lengths = np.diff(np.append(begins, len(tokens.sequence)))
+    lengths = tokens.lengths[tokens.lengths > 0]
     for distance, (program, places) in neighbour_programs(tokens.gap).items():
         have = np.flatnonzero(lengths > distance)
         if len(have):
@@ -34,5 +34,5 @@ def _sums(tokens: Tokens, begins: Integers, lengths: Integers, distance: int, pr
     first, behind = slice(None, -distance), slice(distance, None)
     columns = dict(zip(APART, (tokens.columns[n][part] for part in (first, behind) for n in APART[:2]), strict=True))
     bounds = np.stack((begins, begins + lengths - distance), axis=1).reshape(-1)
-    within = bounds[bounds < len(tokens.sequence) - distance]
+    within = bounds[bounds < int(tokens.lengths.sum()) - distance]
     return loops.sums(program, columns, within, ())[0][:, ::2]

@@ -88,10 +88,10 @@ def gap_cells(
 def _spread_tokens(spread: Spread, tokens: Tokens, rows: GapRows, block: Block, groups: Groups) -> None:
     """Adds a block's log-weights to the distributions and tails of its groups."""
     names, place = np.unique(groups.of_row[block.first : block.last], return_inverse=True)
-    of_token, log_weight = token_weights(tokens)
-    times = None if rows.stands_for is None else rows.stands_for[block.first : block.last][of_token]
-    own = place[of_token] if len(names) > 1 else np.broadcast_to(np.int64(0), len(of_token))  # takes no memory
-    spread.add("token", names, own, log_weight, times)
+    chosen, log_weight = token_weights(tokens)
+    times = None if rows.stands_for is None else rows.stands_for[block.first : block.last][tokens.sequence[chosen]]
+    one = np.broadcast_to(np.int64(0), len(log_weight))  # it takes no memory
+    spread.add("token", names, place[tokens.sequence[chosen]] if len(names) > 1 else one, log_weight, times)
 
 
 def _spread_sequences(spread: Spread, sums: PortionSums, group: Integers) -> None:

@@ -30,9 +30,9 @@ class Scattered:
     cells: int
     """The number of scattered cells."""
 
-    def of_tokens(self, lengths: Integers) -> Integers:
-        """The scattered cell of each token. lengths: the tokens of each cell of adjacent ones."""
-        return np.repeat(self.first, lengths) + self.codes
+    def of_tokens(self, lengths: Integers, cells: slice = slice(None), tokens: slice = slice(None)) -> Integers:
+        """The scattered cell of each of these tokens. cells: the cells of adjacent tokens that have them, of these lengths."""
+        return np.repeat(self.first[cells], lengths) + self.codes[tokens]
 
 
 _NUMBERS: dict[str, Callable[..., Any]] = {
@@ -65,22 +65,25 @@ def all_sums(
     """The statistics of cells of adjacent tokens, and those of cells whose tokens lie anywhere, added one after the other."""
     length = len(columns[program.columns[0]])
     ends = np.append(starts[1:], length)
-    result = np.zeros((len(program.combines), len(starts)))
-    cells = [each.of_tokens(ends - starts) for each in scattered]
+    lengths, result = ends - starts, np.zeros((len(program.combines), len(starts)))
     tables = [_table(program.combines, each.cells) for each in scattered]
+    tokens = [np.zeros(each.cells, np.int64) for each in scattered]
     first = 0
     while first < len(starts):
         last = max(first + 1, int(np.searchsorted(ends, starts[first] + _CHUNK, side="right")))
         here = slice(starts[first], ends[last - 1])
         given = [columns[name][here] for name in program.columns]
-        own = [(each[here], table) for each, table in zip(cells, tables, strict=True)]
-        _carry_out(program, given, starts[first:last] - here.start, result[:, first:last], own)
+        cells = [each.of_tokens(lengths[first:last], slice(first, last), here) for each in scattered]
+        for own, count in zip(cells, tokens, strict=True):
+            np.add(count, np.bincount(own, minlength=len(count)), out=count)
+        places = list(zip(cells, tables, strict=True))
+        _carry_out(program, given, starts[first:last] - here.start, result[:, first:last], places)
         first = last
     rows, others = list(program.rows), list[Cells]()
-    for each, own_cells, table in zip(scattered, cells, tables, strict=True):
-        occupied = np.flatnonzero(np.bincount(own_cells))
+    for each, count, table in zip(scattered, tokens, tables, strict=True):
+        occupied = np.flatnonzero(count)
         found = table[np.ix_(np.array(rows), occupied)] + 0.0  # of 0.0 and -0.0 the larger one depends on the processor
-        others.append(with_logarithms(program, columns, each, ends - starts, Cells(occupied, found)))
+        others.append(with_logarithms(program, columns, each, lengths, Cells(occupied, found)))
     return result[rows], others
 
 

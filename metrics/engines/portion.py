@@ -79,7 +79,7 @@ def block_sums(
     cells = [_cells(tokens, starts, piece) for piece in scattered]
     sums, others = loops.sums(tokens.program(whole=False), tokens.columns, starts, [own for own, _ in cells])
     return BlockSums(
-        Cells(tokens.sequence[starts] + first, sums),
+        Cells(tokens.sequence_at(starts) + first, sums),
         {name: tokens.codes[name][starts] for name in contiguous},
         neighbour_sums(tokens, tokens.begins, len(levels.whole), loops),
         {
@@ -121,7 +121,7 @@ def named_rows(matrix: Matrix, order: Sequence[Statistic]) -> dict[str, Matrix]:
 
 def _cells(tokens: Tokens, starts: Integers, piece: SliceCodes) -> tuple[Scattered, Integers]:
     """The (sequence, code) of each token as a cell, and the name of each cell: sequence * number of keys + code, -1 for none."""
-    code, sequence, width = tokens.codes[piece.name], tokens.sequence[starts], len(piece.keys)
+    code, sequence, width = tokens.codes[piece.name], tokens.sequence_at(starts), len(piece.keys)
     count = int(sequence.max(initial=-1)) + 1
     if count * (width + 1) <= 4 * len(code):
         places = np.arange(-1, width)  # of each sequence: none, and each code
