@@ -3,10 +3,11 @@
     python benchmarks/index.py [--tokens 2000000] [--steps 4] [--repeats 7]
 
 A real Collector records the run. Scan: pyarrow reads the log-probs of the same files. Index: the function that every process of
-`ratioscope index` runs for a step, from the file to all statistics, written slices and distributions. Floor: other engines
-compute the mean of exp(x) - 1 - x by step, one number of several hundred. The times are processor seconds of one thread each, in
-turns, so that the ratios hold on a busy machine too; the median ratio stands beside its quartiles. Packages that are not
-installed are left out.
+`ratioscope index` runs for a step, from the file to all statistics, written slices and distributions. Loops alone: the same calls
+of the engine's loops with the same tokens once more, without reading and without all that numpy and Python do around them. Floor:
+other engines compute the mean of exp(x) - 1 - x by step, one number of several hundred. The times are processor seconds of one
+thread each, in turns, so that the ratios hold on a busy machine too; the median ratio stands beside its quartiles. Packages that
+are not installed are left out.
 """
 
 import argparse
@@ -30,8 +31,9 @@ from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.indexing.plan import Plan
 from ratioscope.ingest.indexing.task import IndexTask, carried_out
 from ratioscope.ingest.run import Run
-from ratioscope.metrics.engines.choice_of_loops import WORTH_COMPILING, loops_for
-from ratioscope.metrics.engines.loops import NUMPY_LOOPS
+from ratioscope.metrics.engines.choice_of_loops import WORTH_COMPILING, loops_for, machine_loops
+from ratioscope.metrics.engines.loops import NUMPY_LOOPS, Loops
+from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.record import GAPS
 
 POLICIES = ("rollout", "old", "current")
@@ -83,6 +85,8 @@ def report(run: Path, policies: tuple[str, ...], tokens: int, repeats: int) -> N
     ways: dict[str, Callable[[], object]] = {"scan": lambda: [pq.read_table(f, columns=names) for f in files]}
     tasks = list(Plan.of(Run(run, Cache(None)), "all").tasks())
     ways |= {f"index, {name}": partial(index, tasks, own) for name, own in loops()}
+    if (compiled := machine_loops()) is not None:
+        ways["loops alone, machine code"] = loops_alone(files, compiled)
     ways |= {name: partial(way, files) for name, way in floors()}
     for way in ways.values():
         way()
@@ -104,6 +108,23 @@ def index(tasks: Sequence[IndexTask], loops: str) -> None:
     """Carries out the task of every step, as a process of `ratioscope index` does."""
     for task in tasks:
         assert not carried_out(replace(task, loops=loops)).refused
+
+
+def loops_alone(files: list[str], loops: Loops) -> Callable[[], object]:
+    """Carries out once more each call of the loops that the statistics of these files need."""
+    calls = list[Callable[[], object]]()
+
+    def noted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def of(*given: Any) -> Any:
+            calls.append(partial(function, *given))
+            return function(*given)
+
+        return of
+
+    own = replace(loops, sums=noted(loops.sums), buckets=noted(loops.buckets))
+    for file in files:
+        statistics(pq.read_table(file), loops=own)
+    return lambda: [call() for call in calls]
 
 
 def loops() -> Iterator[tuple[str, str]]:
