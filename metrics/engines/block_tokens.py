@@ -111,7 +111,7 @@ def _of_each(mask: Booleans, lengths: Integers) -> Integers:
     """The number of tokens of each sequence that are in the mask."""
     before = np.append(0, np.cumsum(mask))
     ends = np.cumsum(lengths)
-    return before[ends] - before[ends - lengths]
+    return np.asarray(before[ends] - before[ends - lengths])
 
 
 def changes(begins: Integers, codes: Sequence[Codes]) -> Integers:
