@@ -224,7 +224,8 @@ def _add(combine: Combine, sums: Matrix, cells: Integers, values: Array | float)
     """Adds numbers to their cells, one after the other. Numpy holds Python's lock meanwhile, so it is not given many at once."""
     if isinstance(values, np.ndarray) and values.dtype == np.bool_:  # few are true
         cells, values = cells[values], 1.0
-    function, each = np.maximum if combine == "max" else np.add, np.broadcast_to(values, len(cells))
+    each = np.ascontiguousarray(values, np.float64) if isinstance(values, np.ndarray) else np.full(len(cells), values)
+    function = np.maximum if combine == "max" else np.add
     for first in range(0, len(cells), _CHUNK):
         here = slice(first, first + _CHUNK)
-        function.at(sums, cells[here], np.ascontiguousarray(each[here], np.float64))
+        function.at(sums, cells[here], each[here])
