@@ -89,7 +89,7 @@ def _in_words(shape: Course) -> str:
         case "flat":
             return "the gap has one level over all steps"
         case "sawtooth":
-            return f"the gap falls to less than a third {shape.resets} times"
+            return f"the gap falls {shape.resets} times to less than a third of its size"
         case _:
             return f"the gap changes by a factor of {shape.factor:.3g} from step {shape.onset} on"
 
@@ -141,7 +141,7 @@ def missed_syncs(evidence: Evidence) -> Result:
         ("sawtooth",),
         lambda s: s.resets > 1,
         "from step {step} on the gap rises up to {factor} times and falls back {resets} times",
-        "two falls to less than a third between neighbouring steps would show",
+        "two falls to less than a third of its size between neighbouring steps would show",
     )
 
 
