@@ -58,7 +58,7 @@ class Best:
 
 
 @dataclass
-class TestedAlternatives:
+class ReproductionAttempt:
     """The result of every alternative."""
 
     best: list[Best] = field(default_factory=list)
@@ -76,7 +76,7 @@ def tried(
     checkpoints: Sequence[Path] = (),
     tokenizer: Any = None,
     progress: OnTried | None = None,
-) -> TestedAlternatives:
+) -> ReproductionAttempt:
     """Scores the sequences under the referee and all alternatives, and names the best of each column and step.
 
     A column that no single alternative reproduces is read under the best one together with each of the other groups.
@@ -88,7 +88,7 @@ def tried(
     table.add(every)
     pairs = [pair for policy in table.distances for pair in _pairs(table.best(policy), table.known)]
     table.add(list({pair.name: pair for pair in pairs}.values()))
-    results = TestedAlternatives(sequences=len(sequences), skipped=table.skipped)
+    results = ReproductionAttempt(sequences=len(sequences), skipped=table.skipped)
     for policy, by_name in table.distances.items():
         results.means[policy] = {
             name: _mean([x for own in steps.values() for x in own]) for name, steps in by_name.items()

@@ -13,10 +13,12 @@ from ratioscope.app.cli import main
 from ratioscope.app.cli.maintenance import compact, prune
 from ratioscope.app.cli.repairs import repair
 from ratioscope.errors import SchemaError, SourceError
+from ratioscope.ingest.commits.writer_history import _TAKERS
 from ratioscope.ingest.maintenance.pruning import Old
 from ratioscope.ingest.maintenance.verify import verify
 from ratioscope.ingest.rows.reading_rows import Fit
 from ratioscope.ingest.run import Run
+from ratioscope.layout import READING
 
 LENGTHS = (5, 7, 3, 4)
 STEPS = (1, 2, 3)
@@ -276,7 +278,7 @@ def test_the_command_line_shows_gaps_of_readings(run: Path, capsys: pytest.Captu
 
 
 def test_a_reader_of_before_there_were_readings_sees_the_same_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ratioscope.ingest.commits.writer_history.READING", "a kind that nobody wrote")
+    monkeypatch.delitem(_TAKERS, READING)
     opened: Run = open_run(run)
     assert opened.readings == {} and opened.quarantined == () and opened.notes == () and len(opened.steps) == 3
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...referee.choice import Wanted
     from ...referee.distance import Distance
     from ...referee.model import Referee
-    from ...referee.reproduction import TestedAlternatives
+    from ...referee.reproduction import ReproductionAttempt
     from ...referee.rescoring import Rescored
 
 ModelOption = Annotated[
@@ -145,7 +145,7 @@ def _floor(run: "Run", name: str, read: "Callable[..., Rescored]") -> "Distance 
 
 def _reproduced(
     run: "Run", judge: "Referee", wanted: "Wanted", tokenizer: Any, checkpoints: Path | None
-) -> "TestedAlternatives":
+) -> "ReproductionAttempt":
     """The alternatives that reproduce the recorded columns. A finding is written into the run, where the diagnosis shows it."""
     from ...referee.choice import chosen
     from ...referee.inputs import demand_some, inputs_of
@@ -183,11 +183,11 @@ def _print_floor(who: str, how: str, noise: "Distance | None", result: "RefereeA
         say(f"{said}; the recorded sides differ by {between.mean / noise.mean:,.1f} times that (mean |x|)")
 
 
-def _plain_tried(results: "TestedAlternatives") -> dict[str, Any]:
+def _plain_tried(results: "ReproductionAttempt") -> dict[str, Any]:
     return {**asdict(results), "sentences": [best.sentence for best in results.best]}
 
 
-def _print_tried(results: "TestedAlternatives") -> None:
+def _print_tried(results: "ReproductionAttempt") -> None:
     say()
     for best in results.best:
         say(best.sentence, "bold" if best.verdict == "reproduced" else None)

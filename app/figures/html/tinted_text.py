@@ -54,7 +54,7 @@ class WeightBand:
     @property
     def words(self) -> str:
         """
-        >>> Band(0.8, 1.2).words, Band(high=2).words
+        >>> WeightBand(0.8, 1.2).words, WeightBand(high=2).words
         ('0.8 to 1.2', '0 to 2')
         """
         return f"{digits(self.low)} to {digits(self.high)}"

@@ -60,6 +60,11 @@ SIMPLE = "?bhilqBHILQefd"
 """Characters of the numpy types that hold plain numbers."""
 
 
+def kind_of(value: Any) -> str:
+    """The kind of a value in a message: `name` for what a file names, else the name of the value's type."""
+    return "name" if isinstance(value, InertName) else type(value).__name__
+
+
 def opened(value: Any) -> Any:
     """The value; of an array that was built in two moves, the array."""
     if isinstance(value, NumpyArray):
@@ -80,9 +85,7 @@ def built(target: Any, state: Any, budget: Allowance) -> None:
     elif isinstance(target, Instance):
         target.state = state
     else:
-        raise UnsafeFile(
-            f"it sets the state of a {type(target).__name__} (BUILD); only objects of a known class have one"
-        )
+        raise UnsafeFile(f"it sets the state of a {kind_of(target)} (BUILD); only objects of a known class have one")
 
 
 def _content(state: Any, budget: Allowance) -> Array:

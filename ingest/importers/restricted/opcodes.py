@@ -11,7 +11,7 @@ import numpy as np
 from ratioscope.errors import UnsafeFile
 
 from .budget import OBJECT_BYTES
-from .inert import InertName, Instance, built
+from .inert import InertName, Instance, built, kind_of
 from .machine import Machine
 from .names import instance
 
@@ -162,7 +162,7 @@ def _appends(machine: Machine) -> None:
 def _extend(machine: Machine, items: list[Any]) -> None:
     target = machine.top()
     if type(target) is not list:
-        raise UnsafeFile(f"it appends to a {type(target).__name__}; wanted a list")
+        raise UnsafeFile(f"it appends to a {kind_of(target)}; wanted a list")
     machine.budget.spend(8 * len(items))
     target += items
 
@@ -180,7 +180,7 @@ def _update(machine: Machine, pairs: list[Any]) -> None:
     target = machine.top()
     items = target.items if isinstance(target, Instance) else target
     if type(items) is not dict or len(pairs) % 2:
-        raise UnsafeFile(f"it sets items of a {type(target).__name__}; wanted a dictionary, and pairs")
+        raise UnsafeFile(f"it sets items of a {kind_of(target)}; wanted a dictionary, and pairs")
     machine.budget.spend(OBJECT_BYTES * len(pairs))
     items.update(_dictionary(pairs))
 
@@ -226,7 +226,7 @@ def _stack_global(machine: Machine) -> None:
 def _reduce(machine: Machine) -> None:
     arguments, name = machine.pop(), machine.pop()
     if not isinstance(name, InertName) or type(arguments) is not tuple:
-        raise UnsafeFile(f"it calls a {type(name).__name__} (REDUCE); only known names are called, by inert stand-ins")
+        raise UnsafeFile(f"it calls a {kind_of(name)} (REDUCE); only known names are called, by inert stand-ins")
     if name.make is not None:
         machine.push(name.make(arguments, machine.budget))
     else:
@@ -236,7 +236,7 @@ def _reduce(machine: Machine) -> None:
 def _new_object(machine: Machine) -> None:
     arguments, name = machine.pop(), machine.pop()
     if not isinstance(name, InertName) or type(arguments) is not tuple:
-        raise UnsafeFile(f"it makes an object of a {type(name).__name__} (NEWOBJ); wanted a known class")
+        raise UnsafeFile(f"it makes an object of a {kind_of(name)} (NEWOBJ); wanted a known class")
     machine.push({} if name.path == "collections.OrderedDict" else instance(name, arguments))
 
 

@@ -136,9 +136,8 @@ def test_health_tells_the_recording_as_overview_does_and_one_reason_once(opened:
     reasons, which = (re.findall(f'data-h="{name}">([^<]*)<', listed) for name in ("reason", "which"))
     unavailable = open_run(json.loads(os.environ[RUNS_OPEN])[0]).unavailable
     sizes = Counter(unavailable.values())
-    named = {
-        reason: next(each for each in sizes if each.lower() == reason.lower()) for reason in map(unescape, reasons)
-    }
+    spoken = {each.lower().removeprefix("because "): each for each in sizes}
+    named = {reason: spoken[reason.lower()] for reason in map(unescape, reasons)}
     assert len(reasons) == len(set(reasons)) == len(sizes)
     assert [sizes[named[reason]] for reason in named] == sorted(sizes.values(), reverse=True)
     for reason, names in zip(named.values(), which, strict=True):

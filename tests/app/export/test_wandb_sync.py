@@ -142,6 +142,7 @@ def test_a_trainer_that_passes_its_step_keeps_every_row_beside_our_numbers(tmp_p
             collector.log(step=step, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.5]])
             assert step % 5 or collector.flush()
             trainers.log({**values, **collector.scalars(step, values)}, step=step)
+    wandb.teardown()  # its process has written the log once it has ended
     rows = of("history", sent(*logs(tmp_path)))
     assert [{name: row[name] for name in theirs[0]} for row in rows] == theirs
     assert [row["_step"] for row in rows] == list(range(1, 21))

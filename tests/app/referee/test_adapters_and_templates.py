@@ -15,7 +15,7 @@ from ratioscope.app.referee.changed_weights import with_adapter
 from ratioscope.app.referee.choice import Wanted, chosen
 from ratioscope.app.referee.inputs import inputs_of
 from ratioscope.app.referee.model import referee
-from ratioscope.app.referee.reproduction import TestedAlternatives, checkpoints_in, tried
+from ratioscope.app.referee.reproduction import ReproductionAttempt, checkpoints_in, tried
 from ratioscope.app.referee.templates import messages_of
 from ratioscope.errors import SourceError
 
@@ -47,7 +47,7 @@ def adapter(folder: Path, weights: Any, **config: Any) -> tuple[Path, Any]:
     return folder, merged
 
 
-def tried_on(run: Path, model: Path, checkpoints: Path | None = None, tokenizer: Any = None) -> TestedAlternatives:
+def tried_on(run: Path, model: Path, checkpoints: Path | None = None, tokenizer: Any = None) -> ReproductionAttempt:
     opened, judge = open_run(run), referee(model, device="cpu")
     inputs = inputs_of(opened, chosen(opened, Wanted(everything=True)), judge.room)
     saved = [] if checkpoints is None else checkpoints_in(checkpoints)
