@@ -1,6 +1,5 @@
 """What `text="ids"` and `"none"` keep of a prompt that stands where no text is expected: nothing."""
 
-import doctest
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from ratioscope import Collector, open_run
-from ratioscope.collectors.batch import text_policy
 from ratioscope.collectors.batch.text_policy import Text, without_texts
 from ratioscope.collectors.process.failures import ENOUGH
 from ratioscope.collectors.watching.recording import Recording
@@ -89,10 +87,6 @@ def test_what_adapters_say_of_failures_quotes_no_prompt(tmp_path: Path) -> None:
     assert recording.close()
     (note,) = open_run(tmp_path / "run").events.filter(event="adapter_failed")["note"]
     assert "first with ValueError" in note and "patient" not in note
-
-
-def test_the_examples_hold() -> None:
-    assert not doctest.testmod(text_policy).failed
 
 
 def test_of_an_object_in_extra_nothing_is_kept_that_its_str_might_hold(tmp_path: Path) -> None:

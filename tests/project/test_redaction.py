@@ -4,7 +4,6 @@ import argparse
 import base64
 import collections
 import dataclasses
-import doctest
 import enum
 import functools
 import json
@@ -21,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.paths import ROOT
 
-from ratioscope import Collector, kept_settings, open_run, redaction
+from ratioscope import Collector, kept_settings, open_run
 from ratioscope.ingest.analysis.info import info
 from ratioscope.kept_settings import CHARACTERS, MEMBERS, NAMED, kept
 from ratioscope.redaction import REDACTED, without_secrets
@@ -426,10 +425,6 @@ def test_what_was_kept_is_kept_again_as_it_is() -> None:
 @given(st.text())
 def test_any_text_can_be_looked_through(text: str) -> None:
     assert without_secrets(without_secrets(text)) == without_secrets(text)
-
-
-def test_the_examples_of_the_docstrings_hold() -> None:
-    assert not doctest.testmod(redaction).failed and not doctest.testmod(kept_settings).failed
 
 
 def test_a_trainer_pays_nothing_for_importing_it() -> None:

@@ -115,7 +115,7 @@ def masked_crc(data: bytes) -> int:
     """The CRC-32C of the data, turned and shifted as TensorFlow's records have it.
 
     >>> hex(masked_crc(b"123456789"))
-    '0xdc8b4fca'
+    '0xc78ab0e5'
     """
     table, crc = _table(), 0xFFFFFFFF
     for byte in data:

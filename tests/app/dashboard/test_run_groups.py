@@ -1,6 +1,5 @@
 """Which runs belong together, and how each looks: told by names and configurations alone, and never twice the same."""
 
-import doctest
 import itertools
 from collections.abc import Sequence
 
@@ -12,8 +11,6 @@ from hypothesis import strategies as st
 
 from ratioscope.app.dashboard.pages.metrics import repetitions as run_groups
 from ratioscope.app.dashboard.pages.metrics.repetitions import by_key, by_seed, flat, seedless, sharing_keys
-from ratioscope.app.figures.drawing import along
-from ratioscope.app.presentation import run_names as names
 from ratioscope.app.presentation.run_colours import MARKS, SLOTS, SYMBOLS, slots
 from ratioscope.app.presentation.theme import THEMES, Theme
 
@@ -24,11 +21,6 @@ MACHADO = {  # Machado, Oliveira, Fernandes 2009: what is left of linear RGB whe
     "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
 }
 Floats = npt.NDArray[np.float64]
-
-
-def test_examples_hold() -> None:
-    for module in (run_groups, names, along):
-        assert doctest.testmod(module).failed == 0
 
 
 @given(NAMES)
