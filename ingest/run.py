@@ -20,7 +20,7 @@ from ratioscope.metrics.frame import unavailable
 from ratioscope.metrics.grading.run_rules import RunRules
 from ratioscope.record import GAPS, POLICIES, sides
 
-from .commits.attempts import Limits, Shadow
+from .commits.attempts import Cutoffs, Shadow
 from .commits.catalog import Catalog
 from .commits.conservation import Conservation, conservation, endings
 from .commits.entries import TokenFile
@@ -568,8 +568,8 @@ class Run:
         """The readings of the visible steps, as the logs name them now."""
         with self._lock:
             if self._known_readings is None or self._known_readings[0] != self._catalog.version:
-                limits = self._visible.limits
-                files = (file for file in self._catalog.readings() if _is_shown(file, limits))
+                cutoffs = self._visible.cutoffs
+                files = (file for file in self._catalog.readings() if _is_shown(file, cutoffs))
                 self._known_readings = self._catalog.version, Readings.of(self._reading_rows, files)
             return self._known_readings[1]
 
@@ -599,7 +599,7 @@ class Run:
         return visible.token_files.get(step, ())
 
 
-def _is_shown(file: ReadingFile, limits: Limits) -> bool:
+def _is_shown(file: ReadingFile, cutoffs: Cutoffs) -> bool:
     """True unless a later start recorded the step again."""
-    limit = limits.of(file.attempt, (file.writer,))
-    return limit is None or file.step < limit.step
+    cutoff = cutoffs.of(file.attempt, (file.writer,))
+    return cutoff is None or file.step < cutoff.step

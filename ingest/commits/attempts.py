@@ -36,7 +36,7 @@ class WriterSteps:
 
 
 @dataclass(frozen=True)
-class Limit:
+class Cutoff:
     """The step at which the rows of an attempt or of a writer stop being shown."""
 
     step: int
@@ -48,33 +48,33 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """All limits of a run."""
+class Cutoffs:
+    """All cutoffs of a run."""
 
-    attempts: Mapping[int, Limit] = field(default_factory=dict)
-    """attempt -> its limit, for attempts that a later start of the whole job replaces."""
-    writers: Mapping[str, Limit] = field(default_factory=dict)
-    """writer -> its limit, for writers whose rank was started again alone."""
+    attempts: Mapping[int, Cutoff] = field(default_factory=dict)
+    """attempt -> its cutoff, for attempts that a later start of the whole job replaces."""
+    writers: Mapping[str, Cutoff] = field(default_factory=dict)
+    """writer -> its cutoff, for writers whose rank was started again alone."""
 
     def __bool__(self) -> bool:
         return bool(self.attempts or self.writers)
 
-    def of(self, attempt: int, writers: Collection[str]) -> Limit | None:
-        """The limit of a file with rows of these writers. The file is shown as long as one of the writers is."""
+    def of(self, attempt: int, writers: Collection[str]) -> Cutoff | None:
+        """The cutoff of a file with rows of these writers. The file is shown as long as one of the writers is."""
         if not self.writers:
             return self.attempts.get(attempt)
-        limits = [self._of_writer(attempt, writer) for writer in writers] or [self.attempts.get(attempt)]
-        actual = [limit for limit in limits if limit is not None]
-        return max(actual, key=lambda limit: limit.step) if len(actual) == len(limits) else None
+        cutoffs = [self._of_writer(attempt, writer) for writer in writers] or [self.attempts.get(attempt)]
+        actual = [cutoff for cutoff in cutoffs if cutoff is not None]
+        return max(actual, key=lambda cutoff: cutoff.step) if len(actual) == len(cutoffs) else None
 
     def taken_over(self, writers: Collection[str], step: int | None = None) -> bool:
         """True if a restart of their own ranks replaced all of these writers: at this step, or (None) at any step."""
         own = [self.writers.get(writer) for writer in writers]
-        return bool(own) and all(limit is not None and (step is None or step >= limit.step) for limit in own)
+        return bool(own) and all(cutoff is not None and (step is None or step >= cutoff.step) for cutoff in own)
 
-    def _of_writer(self, attempt: int, writer: str) -> Limit | None:
-        both = [limit for limit in (self.attempts.get(attempt), self.writers.get(writer)) if limit is not None]
-        return min(both, key=lambda limit: limit.step, default=None)
+    def _of_writer(self, attempt: int, writer: str) -> Cutoff | None:
+        both = [cutoff for cutoff in (self.attempts.get(attempt), self.writers.get(writer)) if cutoff is not None]
+        return min(both, key=lambda cutoff: cutoff.step, default=None)
 
 
 @dataclass(frozen=True)
@@ -94,22 +94,22 @@ class Shadow:
     """Number of token rows of these steps."""
 
 
-def limits(parts: Sequence[WriterSteps]) -> Limits:
+def cutoffs(parts: Sequence[WriterSteps]) -> Cutoffs:
     """From which steps on these attempts and writers are replaced."""
     recorded = [part for part in parts if part.steps]
     first: dict[int, int] = {}
     for part in recorded:
         first[part.attempt] = min(part.first, first.get(part.attempt, part.first))
     alone = _started_alone(recorded)
-    return Limits(dict(_of_attempts(first, alone)), dict(_of_writers(recorded, alone)))
+    return Cutoffs(dict(_of_attempts(first, alone)), dict(_of_writers(recorded, alone)))
 
 
-def shadows(hidden: Mapping[tuple[int, Limit], tuple[Collection[int], int]]) -> tuple[Shadow, ...]:
-    """One Shadow for each attempt and what replaces it. hidden: (attempt, limit) -> (steps not shown, their token rows)."""
+def shadows(hidden: Mapping[tuple[int, Cutoff], tuple[Collection[int], int]]) -> tuple[Shadow, ...]:
+    """One Shadow for each attempt and what replaces it. hidden: (attempt, cutoff) -> (steps not shown, their token rows)."""
     totals: dict[tuple[int, int, int | None], tuple[set[int], int]] = {}
-    for (attempt, limit), (steps, rows) in hidden.items():
-        total = totals.get((attempt, limit.by, limit.rank), (set[int](), 0))
-        totals[attempt, limit.by, limit.rank] = total[0] | set(steps), total[1] + rows
+    for (attempt, cutoff), (steps, rows) in hidden.items():
+        total = totals.get((attempt, cutoff.by, cutoff.rank), (set[int](), 0))
+        totals[attempt, cutoff.by, cutoff.rank] = total[0] | set(steps), total[1] + rows
     ordered = sorted(totals.items(), key=lambda item: (item[0][:2], -1 if item[0][2] is None else item[0][2]))
     return tuple(
         Shadow(attempt, by, min(steps), max(steps), len(steps), rank, rows)
@@ -117,24 +117,24 @@ def shadows(hidden: Mapping[tuple[int, Limit], tuple[Collection[int], int]]) -> 
     )
 
 
-def _of_attempts(first: Mapping[int, int], alone: Collection[tuple[int, int]]) -> Iterator[tuple[int, Limit]]:
+def _of_attempts(first: Mapping[int, int], alone: Collection[tuple[int, int]]) -> Iterator[tuple[int, Cutoff]]:
     for attempt in sorted(first):
-        later = [Limit(first[by], by) for by in first if by > attempt and (attempt, by) not in alone]
+        later = [Cutoff(first[by], by) for by in first if by > attempt and (attempt, by) not in alone]
         if later:
-            yield attempt, min(later, key=lambda limit: (limit.step, -limit.by))
+            yield attempt, min(later, key=lambda cutoff: (cutoff.step, -cutoff.by))
 
 
-def _of_writers(parts: Sequence[WriterSteps], alone: Collection[tuple[int, int]]) -> Iterator[tuple[str, Limit]]:
+def _of_writers(parts: Sequence[WriterSteps], alone: Collection[tuple[int, int]]) -> Iterator[tuple[str, Cutoff]]:
     again = {by for _, by in alone}
     starts = [part for part in parts if part.takes_over or part.attempt in again]
     for part in parts if starts else ():
         after = [
-            Limit(later.first, later.attempt, later.rank)
+            Cutoff(later.first, later.attempt, later.rank)
             for later in starts
             if later is not part and _takes_over(later, part, alone) and part.policies <= later.policies
         ]
         if after:
-            yield part.writer, min(after, key=lambda limit: limit.step)
+            yield part.writer, min(after, key=lambda cutoff: cutoff.step)
 
 
 def _takes_over(later: WriterSteps, part: WriterSteps, alone: Collection[tuple[int, int]]) -> bool:

@@ -11,7 +11,7 @@ from ratioscope.layout import commit_file, is_offline, writer_of
 from ..files.listing import Listing, listing, logs
 from ..files.parquet_files import FileSignature, ParquetFiles
 from ..files.run_file import stated_id
-from .attempts import Limits, Shadow
+from .attempts import Cutoffs, Shadow
 from .catalog_notes import notes_on_logs, notes_on_lost_parts
 from .commit_log import CommitLog
 from .entries import Segment, TokenFile
@@ -21,7 +21,7 @@ from .merged_files import unreplaced
 from .overall_files import OverallFile
 from .reading_files import ReadingFile
 from .recovery import recovered, uncounted
-from .restarts import limits_of, shadows_of
+from .restarts import cutoffs_of, shadows_of
 from .short_forms_of_run import begun_from_short_form, lacking_wanted_files
 from .writer_history import WriterHistory
 
@@ -217,14 +217,14 @@ class Catalog:
         yield from self._items()
         yield from self._moved_items()
 
-    def limits(self) -> Limits:
+    def cutoffs(self) -> Cutoffs:
         """From which steps on attempts and single writers are replaced by later ones."""
-        return limits_of(list(self.recorded()), self.histories)
+        return cutoffs_of(list(self.recorded()), self.histories)
 
     def shadows(self) -> tuple[Shadow, ...]:
         """The steps that are not shown because they were recorded again."""
         recorded = list(self.recorded())
-        return shadows_of(recorded, limits_of(recorded, self.histories))
+        return shadows_of(recorded, cutoffs_of(recorded, self.histories))
 
     def rows_set_aside(self) -> int:
         """Token rows in files that are not read. Rows of a merged file do not count where the files it replaced are read."""

@@ -2,24 +2,24 @@
 
 from collections.abc import Mapping, Sequence
 
-from .attempts import Limit, Limits, Shadow, WriterSteps, limits, shadows
+from .attempts import Cutoff, Cutoffs, Shadow, WriterSteps, cutoffs, shadows
 from .entries import Segment, TokenFile
 from .file_parts import parts_by_writer, steps_of, writers_of
 from .writer_history import WriterHistory
 
 
-def limits_of(recorded: Sequence[TokenFile | Segment], histories: Mapping[str, WriterHistory]) -> Limits:
+def cutoffs_of(recorded: Sequence[TokenFile | Segment], histories: Mapping[str, WriterHistory]) -> Cutoffs:
     """From which steps on attempts and single writers are replaced by later ones. recorded: every file of the run."""
     is_restarted = any(history.takes_over for history in histories.values())
     if not is_restarted and len({item.attempt for item in recorded}) < 2:  # most runs
-        return Limits()
+        return Cutoffs()
     steps: dict[tuple[int, str], set[int]] = {}
     policies: dict[str, frozenset[str]] = {}
     for item in recorded:
         for part in parts_by_writer(item):
             steps.setdefault((item.attempt, part.writer), set()).update(part.steps)
             policies[part.writer] = policies.get(part.writer, frozenset()) | part.policies
-    return limits(
+    return cutoffs(
         [
             _writer_steps(histories.get(writer), attempt, writer, own, policies[writer])
             for (attempt, writer), own in steps.items()
@@ -27,15 +27,15 @@ def limits_of(recorded: Sequence[TokenFile | Segment], histories: Mapping[str, W
     )
 
 
-def shadows_of(recorded: Sequence[TokenFile | Segment], limits: Limits) -> tuple[Shadow, ...]:
+def shadows_of(recorded: Sequence[TokenFile | Segment], cutoffs: Cutoffs) -> tuple[Shadow, ...]:
     """The steps that are not shown because they were recorded again."""
-    hidden = dict[tuple[int, Limit], tuple[set[int], int]]()
-    for item in recorded if limits else ():
-        limit = limits.of(item.attempt, writers_of(item))
-        steps = set() if limit is None else {step for step in steps_of(item) if step >= limit.step}
-        if limit is not None and steps:
-            before, rows = hidden.get((item.attempt, limit), (set[int](), 0))
-            hidden[item.attempt, limit] = before | steps, rows + (item.rows if isinstance(item, TokenFile) else 0)
+    hidden = dict[tuple[int, Cutoff], tuple[set[int], int]]()
+    for item in recorded if cutoffs else ():
+        cutoff = cutoffs.of(item.attempt, writers_of(item))
+        steps = set() if cutoff is None else {step for step in steps_of(item) if step >= cutoff.step}
+        if cutoff is not None and steps:
+            before, rows = hidden.get((item.attempt, cutoff), (set[int](), 0))
+            hidden[item.attempt, cutoff] = before | steps, rows + (item.rows if isinstance(item, TokenFile) else 0)
     return shadows(hidden)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .attempts import Limit, Limits
+from .attempts import Cutoff, Cutoffs
 from .catalog import Catalog
 from .entries import Segment, TokenFile
 from .file_parts import steps_of, writers_of
@@ -23,32 +23,32 @@ class VisibleFiles:
     """Statistics segments with at least one visible step, by path."""
     scalars: tuple[Segment, ...]
     """Files of scalars with at least one visible step, by path."""
-    limits: Limits
+    cutoffs: Cutoffs
     """Steps at which attempts and writers stop being shown."""
 
-    def limit(self, item: TokenFile | Segment) -> Limit | None:
+    def cutoff(self, item: TokenFile | Segment) -> Cutoff | None:
         """From which step on the file is not shown; None where all of it is."""
-        return self.limits.of(item.attempt, writers_of(item))
+        return self.cutoffs.of(item.attempt, writers_of(item))
 
     def shown(self, item: TokenFile | Segment) -> frozenset[int]:
         """The steps of the file that are shown."""
-        limit = self.limit(item)
-        return steps_of(item) if limit is None else frozenset(step for step in steps_of(item) if step < limit.step)
+        cutoff = self.cutoff(item)
+        return steps_of(item) if cutoff is None else frozenset(step for step in steps_of(item) if step < cutoff.step)
 
 
 def visible_files(catalog: Catalog) -> VisibleFiles:
     """The part of the catalog that is shown."""
-    limits_alone = VisibleFiles((), {}, (), (), catalog.limits())
-    limits = limits_alone.limits
+    cutoffs_alone = VisibleFiles((), {}, (), (), catalog.cutoffs())
+    cutoffs = cutoffs_alone.cutoffs
     recorded, aside = list(catalog.recorded()), catalog.set_aside
-    read = [item for item in recorded if item.path not in aside and (not limits or limits_alone.shown(item))]
+    read = [item for item in recorded if item.path not in aside and (not cutoffs or cutoffs_alone.shown(item))]
     by_step: dict[int, list[TokenFile]] = {}
     for item in read:
         if isinstance(item, TokenFile):
             by_step.setdefault(item.step, []).append(item)
     segments = [item for item in read if isinstance(item, Segment) and item.steps]
-    steps = set[int]().union(*(limits_alone.shown(item) if limits else steps_of(item) for item in recorded))
-    return _in_order(steps, {step: _by_path(files) for step, files in by_step.items()}, segments, limits)
+    steps = set[int]().union(*(cutoffs_alone.shown(item) if cutoffs else steps_of(item) for item in recorded))
+    return _in_order(steps, {step: _by_path(files) for step, files in by_step.items()}, segments, cutoffs)
 
 
 def next_visible_files(catalog: Catalog, version: int, before: VisibleFiles) -> VisibleFiles:
@@ -65,10 +65,10 @@ def next_visible_files(catalog: Catalog, version: int, before: VisibleFiles) -> 
 def _is_growth(fresh: Sequence[TokenFile | Segment], before: VisibleFiles, attempts: set[int]) -> bool:
     """True if the files add to those before, and hide none of them: a start that goes on hides what it did before."""
     newest = max(attempts)
-    first = min((limit.step for limit in before.limits.attempts.values() if limit.by == newest), default=None)
+    first = min((cutoff.step for cutoff in before.cutoffs.attempts.values() if cutoff.by == newest), default=None)
     known = {segment.path: segment.steps for segment in (*before.segments, *before.scalars)}
     return (
-        not before.limits.writers
+        not before.cutoffs.writers
         and (len(attempts) == 1 or first is not None)
         and all(item.attempt == newest and not item.replaces for item in fresh)
         and all(first is None or step >= first for item in fresh for step in steps_of(item))
@@ -85,11 +85,11 @@ def _grown(before: VisibleFiles, fresh: Sequence[TokenFile | Segment]) -> Visibl
             )
     parts = {segment.path: segment for segment in (*before.segments, *before.scalars)}
     parts |= {item.path: item for item in fresh if isinstance(item, Segment) and item.steps}
-    return _in_order(steps, files, parts.values(), before.limits)
+    return _in_order(steps, files, parts.values(), before.cutoffs)
 
 
 def _in_order(
-    steps: set[int], files: Mapping[int, tuple[TokenFile, ...]], segments: Iterable[Segment], limits: Limits
+    steps: set[int], files: Mapping[int, tuple[TokenFile, ...]], segments: Iterable[Segment], cutoffs: Cutoffs
 ) -> VisibleFiles:
     ordered = sorted(segments, key=lambda segment: segment.path)
     return VisibleFiles(
@@ -97,7 +97,7 @@ def _in_order(
         {step: files[step] for step in sorted(files)},
         tuple(segment for segment in ordered if not segment.is_scalars),
         tuple(segment for segment in ordered if segment.is_scalars),
-        limits,
+        cutoffs,
     )
 
 

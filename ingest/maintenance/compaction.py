@@ -67,11 +67,11 @@ def row_plans(catalog: Catalog, tables: SegmentTables) -> dict[int, tuple[dict[i
     Files of writers that another writer replaced are left out: merged with others they could no longer be hidden.
     """
     plans: dict[int, tuple[dict[int, list[TokenFile]], RowPlan]] = {}
-    segments, limits = catalog.segments(), catalog.limits()
+    segments, cutoffs = catalog.segments(), catalog.cutoffs()
     for attempt in sorted(catalog.steps_of_attempts()):
         by_step: dict[int, list[TokenFile]] = {}
         for file in sorted(catalog.token_files(), key=lambda file: file.path):
-            if file.attempt == attempt and not limits.taken_over(writers_of(file), file.step):
+            if file.attempt == attempt and not cutoffs.taken_over(writers_of(file), file.step):
                 by_step.setdefault(file.step, []).append(file)
         measured = tables.gaps_by_writer([segment for segment in segments if segment.attempt == attempt])
         plans[attempt] = dict(sorted(by_step.items())), row_plan(by_step, measured)
@@ -106,7 +106,7 @@ def merged_statistics(catalog: Catalog) -> Iterator[Merged | Skipped]:
     visible = visible_files(catalog)
     for attempt in sorted(catalog.steps_of_attempts()):
         every = [s for s in catalog.segments() if s.attempt == attempt and s.sha256 is not None]
-        own = [s for s in every if not visible.limits.taken_over(writers_of(s))]
+        own = [s for s in every if not visible.cutoffs.taken_over(writers_of(s))]
         shown = {segment.path for segment in visible.segments}
         alike = [[segment for segment in own if (segment.path in shown) is is_shown] for is_shown in (True, False)]
         for few in (few for part in alike for few in _neighbours(part)):

@@ -15,7 +15,7 @@ from ratioscope.metrics.engines.join import joined
 from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.metrics.merging import KEYS, merge
 
-from ..commits.attempts import Limits
+from ..commits.attempts import Cutoffs
 from ..commits.catalog import Catalog
 from ..commits.entries import Segment, TokenFile
 from ..commits.file_parts import writers_of
@@ -29,14 +29,14 @@ def differing(catalog: Catalog, alone: dict[str, int]) -> Iterator[Trouble]:
     """Steps whose statistics differ from their rows. alone: is filled with reason -> number of steps; "" for compared steps."""
     rows = RecordRows(catalog.files, catalog.quarantine)
     segments = SegmentTables(catalog.files, catalog.quarantine)
-    limits = catalog.limits()
+    cutoffs = catalog.cutoffs()
     for attempt in sorted(catalog.steps_of_attempts()):
         by_step: dict[int, list[TokenFile]] = {}
         for file in sorted(catalog.token_files(), key=lambda file: file.path):
-            if file.attempt == attempt and not _is_replaced(limits, file, file.step):
+            if file.attempt == attempt and not _is_replaced(cutoffs, file, file.step):
                 by_step.setdefault(file.step, []).append(file)
         own = [segment for segment in catalog.segments() if segment.attempt == attempt]
-        yield from _of_attempt(catalog, rows, segments, own, by_step, limits, alone)
+        yield from _of_attempt(catalog, rows, segments, own, by_step, cutoffs, alone)
 
 
 def _of_attempt(
@@ -45,7 +45,7 @@ def _of_attempt(
     segments: SegmentTables,
     own: Sequence[Segment],
     by_step: Mapping[int, Sequence[TokenFile]],
-    limits: Limits,
+    cutoffs: Cutoffs,
     alone: dict[str, int],
 ) -> Iterator[Trouble]:
     measured = segments.gaps_by_writer(own)
@@ -53,7 +53,7 @@ def _of_attempt(
     writers: dict[int, set[str]] = {}
     for writer, step in measured:
         # those of an offline writer are statistics of the rows on disk, whoever wrote them
-        if not is_offline(writer) and not limits.taken_over([writer], step):
+        if not is_offline(writer) and not cutoffs.taken_over([writer], step):
             writers.setdefault(step, set()).add(writer)
     plan = row_plan(by_step, measured)
     frames: dict[str, pl.DataFrame | None] = {}
@@ -66,15 +66,15 @@ def _of_attempt(
             reason = reason or "no statistics of them are on record"
         alone[reason] = alone.get(reason, 0) + 1
         if not reason:
-            holding = [segment for segment in own if step in segment.steps and not _is_replaced(limits, segment, step)]
+            holding = [segment for segment in own if step in segment.steps and not _is_replaced(cutoffs, segment, step)]
             frames |= {s.path: segments.all_slices(s) for s in holding if s.path not in frames}
             recorded = [frame.filter(step=step) for s in holding if (frame := frames[s.path]) is not None]
             yield from _compared(rows, step, files, recorded, ", ".join(sorted(s.path for s in holding)))
         frames = {path: frame for path, frame in frames.items() if last[path] > step}
 
 
-def _is_replaced(limits: Limits, item: TokenFile | Segment, step: int) -> bool:
-    return limits.taken_over(writers_of(item), step)
+def _is_replaced(cutoffs: Cutoffs, item: TokenFile | Segment, step: int) -> bool:
+    return cutoffs.taken_over(writers_of(item), step)
 
 
 def _not_comparable(

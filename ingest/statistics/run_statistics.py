@@ -17,7 +17,7 @@ from ratioscope.metrics.engines.statistics_table import schema
 from ratioscope.metrics.merging import KEYS, merge
 from ratioscope.record import GAPS
 
-from ..commits.attempts import Limit
+from ..commits.attempts import Cutoff
 from ..commits.visible_files import VisibleFiles
 from .growing_table import ByStep, Ingredients, grown
 from .kept_tables import name_of
@@ -84,8 +84,8 @@ class RunStatistics:
         own = holding(visible.segments, steps)
         parts = self.segments.parts(own, slice_name, columns)
         present = frozenset[int]().union(*(part.steps for part in parts))
-        limits = {self.segments.version(segment): visible.limit(segment) for segment in own}
-        visible_rows = [_shown(part.rows, limits.get(part.version)) for part in parts]
+        cutoffs = {self.segments.version(segment): visible.cutoff(segment) for segment in own}
+        visible_rows = [_shown(part.rows, cutoffs.get(part.version)) for part in parts]
         recorded = pl.DataFrame(pa.concat_tables([_empty(columns), *visible_rows]))
         rows = [_without(_chosen(recorded, present, steps), replaced)]
         rows += [_chosen(frame, own, steps) for own, frame in computed if not steps.isdisjoint(own)]
@@ -123,10 +123,10 @@ class RunStatistics:
         }
         lasting: dict[Hashable, str] = {}
         for made_of in set(self.ingredients(visible).values()):
-            limits, *sources = made_of if isinstance(made_of, tuple) else (made_of,)
+            cutoffs, *sources = made_of if isinstance(made_of, tuple) else (made_of,)
             names = [of_segments.get(source) if isinstance(source, str) else None for source in sources]
             if all(name is not None for name in names):
-                lasting[made_of] = name_of(limits, *names)
+                lasting[made_of] = name_of(cutoffs, *names)
         return lasting
 
     def sampled(self, visible: VisibleFiles) -> bool:
@@ -181,9 +181,9 @@ def _chosen(frame: pl.DataFrame, present: frozenset[int], steps: set[int]) -> pl
     return frame if present <= steps else frame.filter(pl.col("step").is_in(list(present & steps)))
 
 
-def _shown(rows: pa.Table, limit: Limit | None) -> pa.Table:
+def _shown(rows: pa.Table, cutoff: Cutoff | None) -> pa.Table:
     """Rows of a segment without those that a later start replaces."""
-    return rows if limit is None else rows.filter(pc.less(rows["step"], limit.step))
+    return rows if cutoff is None else rows.filter(pc.less(rows["step"], cutoff.step))
 
 
 def _without(frame: pl.DataFrame, pairs: Sequence[tuple[int, str]]) -> pl.DataFrame:

@@ -6,7 +6,7 @@ A reader that follows a run plans only those steps again of which a file has cha
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
-from ..commits.attempts import Limits
+from ..commits.attempts import Cutoffs
 from ..commits.entries import Segment
 from ..commits.visible_files import VisibleFiles
 from .growing_table import Ingredients
@@ -37,8 +37,8 @@ def statistics_plan(
     before: StatisticsPlan | None,
 ) -> StatisticsPlan:
     """The plan for these files. measured: version of a segment -> what it measured. before: an earlier plan."""
-    if before is None or before.visible.limits != visible.limits:
-        before = StatisticsPlan(VisibleFiles((), {}, (), (), visible.limits))
+    if before is None or before.visible.cutoffs != visible.cutoffs:
+        before = StatisticsPlan(VisibleFiles((), {}, (), (), visible.cutoffs))
     segments = {name: segment for segment in visible.segments if (name := version(segment)) in measured}
     changed = _changed_steps(before, visible, segments)
     own = {name: segment for name, segment in segments.items() if not segment.steps.isdisjoint(changed)}
@@ -47,7 +47,7 @@ def statistics_plan(
     rows = RowPlan(
         _grown(before.rows.per_writer, changed, fresh.per_writer), _grown(before.rows.joint, changed, fresh.joint)
     )
-    made_of = _ingredients(visible.limits, own, fresh, changed)
+    made_of = _ingredients(visible.cutoffs, own, fresh, changed)
     kept = {step: sources for step, sources in before.ingredients.items() if step not in changed}
     return StatisticsPlan(visible, segments, rows, kept | made_of)
 
@@ -66,7 +66,7 @@ def _grown(before: Mapping[int, RowJob], changed: set[int], fresh: Mapping[int, 
     return {step: jobs[step] for step in sorted(jobs)}
 
 
-def _ingredients(limits: Limits, segments: SegmentsByVersion, rows: RowPlan, steps: set[int]) -> dict[int, Hashable]:
+def _ingredients(cutoffs: Cutoffs, segments: SegmentsByVersion, rows: RowPlan, steps: set[int]) -> dict[int, Hashable]:
     made_of: dict[int, list[Hashable]] = {}
     for version, segment in segments.items():
         for step in segment.steps & steps:
@@ -74,6 +74,6 @@ def _ingredients(limits: Limits, segments: SegmentsByVersion, rows: RowPlan, ste
     for jobs in (rows.per_writer, rows.joint):
         for step, job in jobs.items():
             made_of.setdefault(step, []).append(job)
-    of_run = (*sorted(limits.attempts.items()), *sorted(limits.writers.items()))
+    of_run = (*sorted(cutoffs.attempts.items()), *sorted(cutoffs.writers.items()))
     same: dict[Hashable, Hashable] = {}  # steps of one segment share one value, which is then compared by identity
     return {step: same.setdefault((of_run, *sources), (of_run, *sources)) for step, sources in made_of.items()}

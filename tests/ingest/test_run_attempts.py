@@ -11,7 +11,7 @@ from support import real_runs, run_folders
 from support.run_folders import FakeWriter
 
 from ratioscope import open_run
-from ratioscope.ingest.commits.attempts import Shadow, WriterSteps, limits
+from ratioscope.ingest.commits.attempts import Shadow, WriterSteps, cutoffs
 
 STEPS = run_folders.by_step(run_folders.few(real_runs.records("trl_vllm_stale4"), steps=6, rows=3))
 
@@ -56,11 +56,11 @@ ATTEMPTS = st.dictionaries(st.integers(0, 5), st.sets(st.integers(0, 12), min_si
 
 @given(ATTEMPTS)
 def test_every_step_is_shown_by_one_attempt_and_the_last_is_shown_whole(steps: dict[int, set[int]]) -> None:
-    found = limits([WriterSteps(f"w{attempt}", attempt, own) for attempt, own in steps.items()])
+    found = cutoffs([WriterSteps(f"w{attempt}", attempt, own) for attempt, own in steps.items()])
 
     def is_shown(attempt: int, step: int) -> bool:
-        limit = found.of(attempt, [f"w{attempt}"])
-        return limit is None or step < limit.step
+        cutoff = found.of(attempt, [f"w{attempt}"])
+        return cutoff is None or step < cutoff.step
 
     shown = [(attempt, step) for attempt, own in steps.items() for step in own if is_shown(attempt, step)]
     assert len({step for _, step in shown}) == len(shown)
