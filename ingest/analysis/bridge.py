@@ -53,7 +53,8 @@ class Bridge:
         best = f"{self.advice.best} ({self.rule})" if self.rule else self.advice.best
         own = "; its settings are below" if self.settings else ""
         read = f"at the {self.steps} steps that were read" if self.steps > 1 else "at the step that was read"
-        return f"{best} bridges the gap best {read} ({self.advice.confidence} confidence){own}"
+        rank = "" if self.advice.as_good else " best"
+        return f"{best} bridges the gap{rank} {read} ({self.advice.confidence} confidence){own}"
 
 
 def bridge_of(run: Run, result: RunDiagnosis, verdict: Finding, trainer: str | None) -> Bridge | None:

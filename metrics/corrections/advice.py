@@ -1,4 +1,4 @@
-"""The best of several corrections, and the certainty of that choice. The advice never contradicts the run's verdict.
+"""The best of several corrections, those as good as it, and how sure it is that it helps. It never contradicts the verdict.
 
 The measure of a correction is a proxy of the squared error of a step's gradient, in units of the squared advantage:
 
@@ -45,6 +45,9 @@ class Advice:
     why: str
     """The reasons, in sentences."""
     confidence: Confidence
+    """How sure it is that the recommended correction lowers the risk, or that none is to be recommended."""
+    as_good: tuple[str, ...] = ()
+    """Names of those whose risk is too close to that of the recommended one to call, ascending by risk."""
 
 
 def risk(bias: Floats, ess: Floats, sequences: Floats) -> Floats:
@@ -120,18 +123,23 @@ def _no_difference(best: str, lower: float, most: float, verdict: Finding) -> Ad
 
 
 def _helps(best: str, risks: Mapping[str, Floats], nothing: Floats, common: Booleans) -> Advice:
-    own, steps = risks[best][common], int(common.sum())
-    better = int((own < nothing[common]).sum())
-    why = f"Its risk is {_lower(float(own.mean()), nothing[common])}, and lower at {better:,} of {steps:,} steps."
-    others = {name: float(values[common].mean()) for name, values in risks.items() if name != best}
-    confidence: Confidence = "high"
-    if others:
-        second = min(others, key=lambda name: others[name])
-        distance = _in_standard_errors(risks[second][common] - own)
-        confidence = "high" if distance >= SURE else "medium" if distance >= LIKELY else "low"
-        why += f" Next is {second}, {_between(float(own.mean()), others[second], distance)}."
-    why += " A correction limits the harm of the gap and leaves its cause, which the diagnosis names."
-    return Advice("one helps", best, f"{best} helps most", why, confidence)
+    own, bare = risks[best][common], nothing[common]
+    more = {name: values[common] - own for name, values in risks.items() if name != best}
+    others = sorted(more, key=lambda name: float(more[name].mean()))
+    as_good = tuple(name for name in others if _in_standard_errors(more[name]) < LIKELY)
+    ranked = as_good or others[:1]
+    return Advice(
+        "one helps",
+        best,
+        f"{best} helps" if as_good else f"{best} helps most",
+        f"Its risk is {_lower(float(own.mean()), bare)}, and lower at {int((own < bare).sum()):,} of {len(own):,} steps."
+        + (" As good, too close to call: " if as_good else " Next is " if ranked else "")
+        + ", ".join(f"{name}, {_higher(own, more[name])}" for name in ranked)
+        + ("." if ranked else "")
+        + " A correction limits the harm of the gap and leaves its cause, which the diagnosis names.",
+        "high" if _in_standard_errors(bare - own) >= SURE else "medium",
+        as_good,
+    )
 
 
 def _reduction(nothing: Floats, own: Floats) -> tuple[float, float]:
@@ -151,17 +159,16 @@ def _lower(mean: float, nothing: Floats) -> str:
     return f"{1 - mean / float(nothing.mean()):.1%} below that of no correction" if nothing.mean() > 0 else "0"
 
 
-def _between(own: float, other: float, distance: float) -> str:
-    more = (
+def _higher(own: Floats, more: Floats) -> str:
+    one, other, distance = float(own.mean()), float((own + more).mean()), _in_standard_errors(more)
+    higher = (
         "higher"
-        if own <= 0
-        else f"{other / own - 1:.1%} higher"
-        if other < 2 * own
-        else f"{other / own:.1f} times as high"
+        if one <= 0
+        else f"{other / one - 1:.1%} higher"
+        if other < 2 * one
+        else f"{other / one:.1f} times as high"
     )
-    if distance < LIKELY:
-        return f"{more}: too close to call"
-    return f"{more}, {distance:.1f} standard errors apart over steps"
+    return higher if distance < LIKELY else f"{higher}, {distance:.1f} standard errors apart over steps"
 
 
 def _too_little(gain: float, steps: int) -> str:

@@ -67,11 +67,22 @@ def test_the_clear_winner_is_named_with_its_margin() -> None:
     assert found.why.endswith("leaves its cause, which the diagnosis names.")
 
 
-def test_what_is_too_close_is_said_to_be() -> None:
-    found = advice({"a": values(0.5, seed=1), "b": values(0.5, seed=2)}, values(1.0), ACT)
-    assert found.confidence == "low" and "too close to call" in found.why
+def test_what_is_too_close_is_as_good_and_leaves_no_doubt_that_the_best_helps() -> None:
+    found = advice({"a": values(0.5, seed=1), "b": values(0.5, seed=2), "c": values(0.9, seed=3)}, values(1.0), ACT)
+    other = "b" if found.best == "a" else "a"
+    assert (found.outcome, found.title, found.as_good) == ("one helps", f"{found.best} helps", (other,))
+    assert f"As good, too close to call: {other}, " in found.why and "Next is" not in found.why
+    assert found.confidence == "high"
     same = values(0.5)
-    assert advice({"a": same, "b": same}, values(1.0), ACT).confidence == "low"
+    assert advice({"a": same, "b": same}, values(1.0), ACT).as_good == ("b",)
+
+
+def test_the_confidence_is_that_the_best_helps() -> None:
+    rng = np.random.default_rng(0)
+    gains = rng.normal(0, 1, 40)
+    gains = (gains - gains.mean()) / gains.std(ddof=1) * 40**0.5 * 0.1 / 2.5 + 0.1  # 2.5 standard errors above 0
+    found = advice({"a": 1 - gains}, np.ones(40), ACT)
+    assert (found.title, found.confidence, found.as_good) == ("a helps most", "medium", ())
 
 
 @pytest.mark.parametrize("steps", [1, 2, 4])
@@ -89,7 +100,7 @@ def test_what_is_no_better_than_nothing_is_not_advised() -> None:
 
 def test_a_difference_too_small_to_matter_needs_no_correction_however_sure_it_is() -> None:
     found = advice({"truncate token at 2": values(0.985, noise=1e-4)}, values(1.0, noise=1e-4, seed=1), ACT)
-    assert found.outcome == "none makes a difference" and found.best is None and "helps most" not in found.title
+    assert found.outcome == "none makes a difference" and found.best is None and "helps" not in found.title
     assert "1.5% below that of no correction" in found.why and "below 5% it makes no difference" in found.why
     assert found.confidence == "high" and ACT.remedy in found.why
     assert advice({"a": values(0.9, noise=1e-4)}, values(1.0, noise=1e-4, seed=1), ACT).outcome == "one helps"

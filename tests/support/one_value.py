@@ -26,7 +26,7 @@ OF_PAGES = {
     "mass above the cap": r"mass removed ([\d.]+)%",
     "size of the whole run": r"have the same KL: ([\d.]+ ± [\d.]+)|\A(?s:.*?)kl_k3\W+([\d.]+ ± [\d.]+), ",
     "newest size": r"KL nats/token ([\d.]+ ± [\d.]+)|newest KL ([\d.]+ ± [\d.]+)",
-    "best correction": r"(\w+ \w+ at [\d.]+) (?:helps most|bridges the gap best)|\((\w+ \w+ at [\d.]+)\) bridges the gap best",
+    "best correction": r"(\w+ \w+ at [\d.]+) (?:helps|bridges the gap)|\((\w+ \w+ at [\d.]+)\) bridges the gap",
 }
 """Facts that live pages tell, and files and terminal too."""
 

@@ -35,7 +35,11 @@ def test_ours_are_compared_over_the_whole_run(capsys: Output) -> None:
 def test_the_recommendation_comes_before_the_table(capsys: Output) -> None:
     assert main(["corrections", RUN]) == 0
     answer, empty, gap = capsys.readouterr().out.splitlines()[:3]
-    assert answer.startswith("token TIS 2 helps most (") and empty == "" and gap.startswith("mismatch: ")
+    assert (
+        answer.startswith("token TIS 2 helps (high confidence). ")
+        and "As good, too close to call: veto 1e-4, " in answer
+    )
+    assert empty == "" and gap.startswith("mismatch: ")
 
 
 def test_a_threshold_gives_truncation_and_masking_at_it_per_step(capsys: Output) -> None:
