@@ -105,6 +105,14 @@ Face `datasets` saved is one table), CSV, npz, safetensors, `.pt` or `.pkl`, one
 
     ratioscope import rollouts.parquet -o runs/own --map rollout_logprobs=lp --map "old_logprobs=train_lp|span(mask)"
 
+A table may also have one row for each token, as `ratioscope export --level token` writes it:
+
+    ratioscope import tokens.parquet -o runs/own --map sequence_ids=sample --map rollout_logprobs=lp --map old_logprobs=train_lp
+
+The rows of a sequence have one step and one sequence id, and follow one another; a field `position`, if the rows have it, goes
+up by 1. A sequence that lacks a token, or whose rows differ in a value of the whole sequence, is listed with the reason.
+The importer does not read weight, packing and router columns of an export by token; `push` or a copy of the folder keeps all.
+
 Columns that have the names of [the Record](record.md) need no `--map`. A field is a name; `a.b` leads inside, `x or y` takes the
 first that is there, `^x` is a place in the whole file, `@step` a number in the file's name, `@row` the number of the row,
 and `@source` the file's path, where the source has several.

@@ -99,8 +99,8 @@ class Run:
     Several threads may share a Run and the frames it returns: frames are never changed in place.
     """
 
-    def __init__(self, path: Path, cache: Cache | None = None, rules: RunRules | None = None) -> None:
-        self.path = path
+    def __init__(self, path: Path | str, cache: Cache | None = None, rules: RunRules | None = None) -> None:
+        self.path = path = Path(path)
         self._mirror = mirror_at(path)
         self.revision = 0
         self._lock = threading.RLock()

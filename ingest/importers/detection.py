@@ -7,6 +7,8 @@ from itertools import chain, islice
 from pathlib import PurePosixPath
 from typing import Any
 
+import numpy as np
+
 from ratioscope.errors import ConfigError, UnsafeFile
 
 from .compression import plain_name
@@ -20,6 +22,8 @@ from .table import ONLY_IF_NAMED, ColumnMapping, FileKind, Format
 TABLE = "table"
 """The name of the format of any table, whose columns the user names, or which have the names of the Record."""
 _LOOKED_AT = 20
+_CELLS = (int, float, str, np.generic)
+"""Types of what one token has: of a log-prob, or of the id of its sequence."""
 _FORMS = {"json": ("json", "json object"), "arrow": ("parquet",)}
 """The container of a name -> the containers of tables that read such a file. Rows of Arrow are those of Parquet."""
 _SHARD = re.compile(r"-\d+-of-\d+(?=\.\w+$)")
@@ -147,7 +151,9 @@ def _has(mark: str, part: FileKind, whole: Any, first: Sequence[Any]) -> bool:
     rows = [row for row in first if not isinstance(row, Unreadable)]
     if part.split is not None:
         rows = [one for row in rows for one in islice(split_rows(part, row), 3) if not isinstance(one, Unreadable)]
-    return any(Row(row, whole, {}).at(place) is not None for row in rows for place in places)
+    values = [value for row in rows for place in places if (value := opened(Row(row, whole, {}).at(place))) is not None]
+    cells = sum(isinstance(value, _CELLS) for value in values)
+    return bool(values) and (not part.of_tokens or 2 * cells > len(values))  # one row may be damaged
 
 
 def _is_there(whole: Any, place: str) -> bool:
@@ -177,21 +183,29 @@ def framed(matches: Iterable[Candidate], whole: Any) -> tuple[Candidate, ...]:
 def generic(path: str, lines: Sequence[ColumnMapping]) -> tuple[Candidate, ...]:
     """A table of any kind, with the columns that the user named, and those that have the names of the Record.
 
-    A pickle and a .pt file may be one of columns or of rows.
+    A pickle and a .pt file may be one of columns or of rows. A row is a sequence, or one token of it.
     """
     container = container_of(path)
     if container is None:
         return ()
     named = {column.into for column in lines}
     table = (*lines, *(column for column in BY_RECORD if column.into not in named))
-    counted = " or ".join(place for line in table if line.into in LOGPROBS for place in line.places)
+    counted, ids = (_places(table, into) for into in (LOGPROBS, ("sequence_ids",)))
     of_rows = FileKind("a table", ".*", container, table, marks=(counted,))
     of_columns = replace(of_rows, counted_by=counted, marks=(_in_file(counted),))
-    parts = (*(of_columns,) * (container in _OF_COLUMNS), *(of_rows,) * (container not in ("npz", "safetensors")))
+    of_tokens = replace(of_rows, what="a table of tokens", of_tokens=True, marks=(counted, ids))
+    parts = (
+        *(of_columns,) * (container in _OF_COLUMNS),
+        *(of_tokens, of_rows) * (container not in ("npz", "safetensors")),
+    )
     whole = _whole_name(path)
     number = re.search(r"step[_=-]?(\d{1,15})", whole) or re.search(r"(\d{1,15})\.\w+$", whole)
     facts = {"step": int(number[1])} if number else {}
     return tuple(Candidate(Format(TABLE, "a table", "", (part,)), part, facts) for part in parts)
+
+
+def _places(table: Iterable[ColumnMapping], into: Sequence[str]) -> str:
+    return " or ".join(place for line in table if line.into in into for place in line.places)
 
 
 _OF_COLUMNS = ("npz", "safetensors", "torch", "pickle")
@@ -206,10 +220,12 @@ def _by_record() -> Iterator[ColumnMapping]:
 
     for line in (
         "step=step or @step", "minibatch=minibatch", "sequence_ids=sequence_ids or sequence_id or sample_id",
-        "group_ids=group_ids or group_id", "rollout_logprobs=rollout_logprobs", "old_logprobs=old_logprobs",
-        "current_logprobs=current_logprobs", "reference_logprobs=reference_logprobs", "entropy=entropy", "mask=mask",
-        "loss_mask=loss_mask", "token_ids=token_ids", "prompt_ids=prompt_ids", "turns=turns or turn", "advantages=advantages",
-        "rewards=rewards or reward", "rollout_versions=rollout_versions", "rollout_version_min=rollout_version_min",
+        "group_ids=group_ids or group_id", "rollout_logprobs=rollout_logprobs or rollout_logprob",
+        "old_logprobs=old_logprobs or old_logprob", "current_logprobs=current_logprobs or current_logprob",
+        "reference_logprobs=reference_logprobs or reference_logprob", "entropy=entropy", "mask=mask", "loss_mask=loss_mask",
+        "token_ids=token_ids or token_id", "prompt_ids=prompt_ids", "turns=turns or turn", "advantages=advantages or advantage",
+        "rewards=rewards or reward", "rollout_versions=rollout_versions or rollout_version",
+        "rollout_version_min=rollout_version_min", "prompt_tokens=prompt_tokens", "cached_tokens=cached_tokens",
         "rollout_version_max=rollout_version_max", "trainer_version=trainer_version", "generation_step=generation_step",
         "replica=replica", "finish_reasons=finish_reasons or finish_reason", "prompt_texts=prompt_texts or prompt_text",
     ):  # fmt: skip

@@ -1,10 +1,11 @@
 """Reads the files of a source, one after the other in the order of their steps, as samples of the Record."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from .source_files import File, Options, SourceNumbers, log_named
 
 MOST_SMALL_ROWS = 1 << 18
 """Rows that any file may have. A larger number needs a byte of the file for each row: run lengths of some KB claim millions."""
+_Rows = TypeVar("_Rows")
+_NAMED_LOGPROB = re.compile("log_?p", re.IGNORECASE)
 
 
 class _PassedOver(Exception):
@@ -120,13 +123,27 @@ def _first_row(left: Content) -> str:
         return f" (row 0: {first.reason})"
     if not isinstance(first, Mapping):
         return ""
-    names = [str(name) for name, value in first.items() if _may_be_logprobs(value)]
+    lists = [str(name) for name, value in first.items() if _may_be_logprobs(value)]
+    numbers = [
+        name for name in map(str, first) if _NAMED_LOGPROB.search(name) and _may_be_logprobs([_number(first[name])])
+    ]
+    names = lists or numbers
+    if not names:
+        return ""
     listed = ", ".join(name[:40] for name in names[:4])
+    row = "lists" if lists else "rows of one token with numbers"
+    more = "" if lists else " and its sequence with --map sequence_ids=FIELD"
     return (
-        f" (it has lists that may be log-probs: {listed}; say whose with --map rollout_logprobs={names[0][:40]})"
-        if names
-        else ""
+        f" (it has {row} that may be log-probs: {listed}; say whose with --map rollout_logprobs={names[0][:40]}{more})"
     )
+
+
+def _number(cell: Any) -> Any:
+    """The number that a cell of a CSV file is."""
+    try:
+        return float(cell) if isinstance(cell, str) else cell
+    except ValueError:
+        return cell
 
 
 def _may_be_logprobs(value: Any) -> bool:
@@ -148,17 +165,25 @@ def _with_steps(
     if part.refused:
         raise UnsafeFile(part.refused)
     part = replace(part, columns=(*part.columns, *options.keys))
-    for number, row in enumerate(samples(part, left, file.name, facts)):
-        if number >= max(MOST_SMALL_ROWS, file.size):
-            raise UnsafeFile(
-                f"it has more than {number} rows in {file.size} bytes, less than a byte for a row: it repeats few values; to"
-                " import it all the same, write it anew without compression"
-            )
+    if left.rows is not None:
+        left = replace(left, rows=_bounded(left.rows, file.size))
+    for number, row in enumerate(_bounded(samples(part, left, file.name, facts), file.size)):
         if progress is not None and number % 64 == 0:
             progress(done + min(left.tell(), file.size))
         if isinstance(row, RecordedRow) and row.step is None:
             row.step = options.step if options.step is not None else facts.get("step", 0)
             file.without_step += options.step is None and "step" not in facts
+        yield row
+
+
+def _bounded(rows: Iterator[_Rows], size: int) -> Iterator[_Rows]:
+    """The rows; UnsafeFile where they are more than a file of so many bytes may have."""
+    for number, row in enumerate(rows):
+        if number >= max(MOST_SMALL_ROWS, size):
+            raise UnsafeFile(
+                f"it has more than {number} rows in {size} bytes, less than a byte for a row: it repeats few values; to"
+                " import it all the same, write it anew without compression"
+            )
         yield row
 
 

@@ -13,6 +13,7 @@ from .restricted.inert import opened
 from .row import Row, Unreadable, flat, inside
 from .steps import STEPS, TAKES_NONE, counted, number, text, whole
 from .table import ColumnMapping, FileKind
+from .token_rows import TokenRows, is_number
 
 LOGPROBS = ("rollout_logprobs", "old_logprobs", "current_logprobs")
 PER_TOKEN = (*LOGPROBS, "reference_logprobs", "entropy", "mask", "loss_mask", "token_ids", "turns")
@@ -68,7 +69,7 @@ class RecordedRow:
 
 def samples(part: FileKind, content: Content, file: str, facts: Mapping[str, Any]) -> Iterator[RecordedRow | Rejected]:
     """The rows of a file of this kind, in their order."""
-    for index, values in enumerate(_rows(part, content)):
+    for index, values in _numbered(part, _rows(part, content)):
         if isinstance(values, Unreadable):
             yield Rejected(file, index, None, values.reason)
             continue
@@ -78,6 +79,11 @@ def samples(part: FileKind, content: Content, file: str, facts: Mapping[str, Any
                 yield Rejected(file, index, None, one.reason)
             else:
                 yield sample(part, Row(one, content.whole, row), file)
+
+
+def _numbered(part: FileKind, rows: Iterator[Any]) -> Iterator[tuple[int, Any]]:
+    """The rows, each with its number. A table of tokens has a row for each sequence, with the number of its first token."""
+    return TokenRows(part.columns, frozenset((*PER_TOKEN, *EITHER))).joined(rows) if part.of_tokens else enumerate(rows)
 
 
 def split_rows(part: FileKind, values: Any) -> Iterator[Any]:
@@ -179,6 +185,11 @@ def _value(column: ColumnMapping, row: Row) -> Any:
 
 def _typed(into: str, value: Any, row: Row) -> Any:
     """The value in the form in which its column is recorded."""
+    if into in LOGPROBS and is_number(value):
+        kind = type(value).__name__
+        raise FieldError(
+            f"it is a {kind}; wanted one number per token, or rows of one token each and --map sequence_ids=FIELD"
+        )
     if into in PER_TOKEN or into == "prompt_ids" or (into in EITHER and np.ndim(value)):
         return _within(into, _numbers(into, flat(value, "it")))
     if into in WHOLE or into == "rollout_versions":

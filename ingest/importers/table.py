@@ -73,6 +73,8 @@ class FileKind:
     """The column whose length is the number of rows, where `rows` is a place of columns."""
     padding_rows: str = ""
     """The place in the file of how many of the last rows only fill up the batch."""
+    of_tokens: bool = False
+    """True if a row is one token; the rows of a sequence follow one another."""
     unwrapped: bool = False
     """True if each value of a row lies in a list of one."""
     prepared: Callable[[Any, Allowance], Any] | None = None
