@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support import real_runs, run_folders
 
-from ratioscope import open_run
+from ratioscope import Run, open_run
 from ratioscope.errors import SourceError
 from ratioscope.ingest.files.folder import runs_in
 from ratioscope.record import SCHEMA_VERSION
@@ -34,6 +34,11 @@ def test_a_file_points_to_the_run_it_lies_in(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(SourceError, match=r"notes.txt is a file, wanted a run folder; a run folder holds run.json"):
         open_run(tmp_path / "notes.txt")
+
+
+def test_a_path_may_be_text(tmp_path: Path) -> None:
+    root = run_folders.write_run(tmp_path / "run", SMALL)
+    assert Run(str(root)).steps == open_run(str(root)).steps == Run(root).steps != ()
 
 
 def test_a_device_is_refused(tmp_path: Path) -> None:
