@@ -190,7 +190,7 @@ CAUSES = (
         "this factor.",
         "Divide the trainer's logits by the sampling temperature, or sample at temperature 1.",
         "Score one batch with the trainer's logits divided by the estimated temperature: the gap must fall as shown.",
-        estimate="temperature {temperature:.2f} ± {error:.2f}",
+        estimate="temperature {temperature:.3f} ± {error:.1g}",
         mistaken_for={"reported_raw": "The mean weight is 1 here and not 1 there."},
     ),
     Cause(
@@ -203,7 +203,7 @@ CAUSES = (
         "Ask the engine for processed log-probs (vLLM: logprobs_mode=processed_logprobs; SGLang returns them after temperature), "
         "or sample at temperature 1.",
         "Compare one response's reported log-probs with a re-score at both temperatures.",
-        estimate="temperature {temperature:.2f} ± {error:.2f}",
+        estimate="temperature {temperature:.3f} ± {error:.1g}",
         mistaken_for={"trainer_temperature": "The mean weight is 1 there and not 1 here."},
     ),
     Cause(
