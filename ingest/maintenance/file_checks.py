@@ -104,7 +104,7 @@ def demand_overall(files: ParquetFiles, file: OverallFile, segments: Sequence[Se
     names = tuple(name for name in SCHEMA.names if name not in KEYS)
     repeated = OverallRows(files).of(file, segments, names)
     for segment, rows in zip(segments, repeated, strict=True):
-        if not pl.DataFrame(rows).equals(pl.DataFrame(segment_rows(files, segment, [("all", names)])[0])):
+        if not pl.DataFrame(rows).equals(pl.DataFrame(segment_rows(files, segment, [(("all",), names)])[0])):
             raise SourceError(f"its rows are not those of {segment.path}")
 
 

@@ -49,7 +49,7 @@ class OverallRows:
         rest = {source: own for source, own in rows.items() if source not in sources}
         if rest and sum(list(self._bytes.values())) + nbytes <= MOST_HELD:
             self._held[file, columns], self._bytes[file, columns] = rest, nbytes
-        asked = "all", columns
+        asked = ("all",), columns
         return [committed_rows(rows[source], asked, segment) for source, segment in zip(sources, segments, strict=True)]
 
     def let_go(self) -> None:

@@ -144,7 +144,7 @@ class RunMetrics:
             chosen = {step for step in self.visible.steps if step in steps}
             if "step" in by and (_what(by, names) in self._step_tables or 2 * len(chosen) > len(self.visible.steps)):
                 return within(self._recorded(by, progress, names=names), steps)
-            return metric_frame(self.written.of(self.visible, name, _columns(names), chosen), by, names)
+            return metric_frame(self.written.of(self.visible, (name,), _columns(names), chosen), by, names)
         return self._by_step(by, names) if "step" in by else self._whole(by, names)
 
     def _by_step(self, by: Sequence[str], names: Sequence[str] | None) -> pl.DataFrame:
@@ -154,7 +154,7 @@ class RunMetrics:
         visible, what = self.visible, _what(by, names)
 
         def fresh(steps: set[int]) -> pl.DataFrame:
-            statistics = self.written.of(visible, slice_of(by), _columns(names), steps)
+            statistics = self.written.of(visible, (slice_of(by),), _columns(names), steps)
             if tuple(by) == ("step",) and names is None and statistics.estimated_size() <= MOST_BYTES:
                 self._read = visible, steps, statistics
             return metric_frame(statistics, by, names)
@@ -196,7 +196,7 @@ class RunMetrics:
         self._read = None
         for name, table in tables.items():
             table.replace(rows[name], len(ingredients), self._names)
-        parts = list(rows[slice_name].values()) or [self.written.of(visible, slice_name, columns, set())]
+        parts = list(rows[slice_name].values()) or [self.written.of(visible, (slice_name,), columns, set())]
         keys = [key for key in _KEYS_WITHOUT_STEP if key in parts[0].columns]
         return merge(pl.concat(parts, how="diagonal_relaxed"), keys)
 
@@ -206,19 +206,20 @@ class RunMetrics:
         """slice -> its statistics merged over these steps. Merging all slices at once takes hardly longer than one of them."""
         if not slices:
             return {}
-        if len(slices) > 1:
-            self.written.prefetch(visible, [(name, columns) for name in slices], steps)
-        rows = pl.concat([self._of_block(visible, name, columns, steps) for name in slices])
-        merged = merge(rows, _KEYS_WITHOUT_STEP)
+        merged = merge(self._of_block(visible, slices, columns, steps), _KEYS_WITHOUT_STEP)
         return {name: merged.filter(pl.col("slice") == name) for name in slices}
 
-    def _of_block(self, visible: VisibleFiles, name: str, columns: Sequence[str], steps: set[int]) -> pl.DataFrame:
-        """Statistics of a slice. Those that metrics by step have just read are not read again."""
-        if self._read is not None and (name, tuple(columns)) == ("all", SCALARS):
+    def _of_block(
+        self, visible: VisibleFiles, slices: Sequence[str], columns: Sequence[str], steps: set[int]
+    ) -> pl.DataFrame:
+        """Statistics of some slices. Those that metrics by step have just read are not read again."""
+        if self._read is not None and tuple(columns) == SCALARS and "all" in slices:
             files, own, statistics = self._read
             if files is visible and steps <= own:
-                return statistics.filter(pl.col("step").is_in(list(steps)))
-        return self.written.of(visible, name, columns, steps)
+                others = [name for name in slices if name != "all"]
+                parts = [self.written.of(visible, others, columns, steps)] if others else []
+                return pl.concat([statistics.filter(pl.col("step").is_in(list(steps))), *parts])
+        return self.written.of(visible, slices, columns, steps)
 
     def _block_table(self, slice_name: str, columns: Sequence[str]) -> BlockTable:
         what = f"merged {slice_name} {' '.join(columns)}"
@@ -280,8 +281,10 @@ class RunMetrics:
 
         def histogram(level: Level, beside: Sequence[Level]) -> pl.DataFrame:
             def fresh(steps: set[int]) -> pl.DataFrame:
-                self.written.prefetch(visible, [("all", histogram_columns(each)) for each in (level, *beside)], steps)
-                return self.written.of(visible, "all", histogram_columns(level), steps)
+                self.written.prefetch(
+                    visible, [(("all",), histogram_columns(each)) for each in (level, *beside)], steps
+                )
+                return self.written.of(visible, ("all",), histogram_columns(level), steps)
 
             if level not in self._histograms:
                 kept = KeptTable(self.kept, f"{level} histograms", WORTH_KEEPING)

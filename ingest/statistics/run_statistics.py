@@ -34,7 +34,10 @@ SCALARS = tuple(name for name in schema().names if name not in {*KEYS, *HISTOGRA
 MOST_ROWS = 4096
 """Rows that are merged at a time; a merge takes some 15 KB of memory for each of them."""
 
-PREFETCH: tuple[SliceColumns, ...] = (("all", SCALARS),)
+FEW_WRITERS = 8
+"""Writers of a step up to which all slices are merged at once: the slices of a segment have fifty times the rows of `all`."""
+
+PREFETCH: tuple[SliceColumns, ...] = ((("all",), SCALARS),)
 """Columns that grades need, and so the first that every reader of a whole run asks for."""
 
 
@@ -51,29 +54,34 @@ class RunStatistics:
     def table(self, visible: VisibleFiles, slice_name: str, columns: Sequence[str], before: ByStep | None) -> ByStep:
         """Rows of a written slice: KEYS and these columns, one row per (attempt, step, gap, key)."""
         return grown(
-            before, self.ingredients(visible), lambda steps: self.of(visible, slice_name, columns, steps), KEYS
+            before, self.ingredients(visible), lambda steps: self.of(visible, (slice_name,), columns, steps), KEYS
         )
 
-    def of(self, visible: VisibleFiles, slice_name: str, columns: Sequence[str], steps: set[int]) -> pl.DataFrame:
-        """The rows of these steps in such a table. Segments without these steps are not read.
+    def of(self, visible: VisibleFiles, slices: Sequence[str], columns: Sequence[str], steps: set[int]) -> pl.DataFrame:
+        """The rows of these steps in such tables of some slices. Segments without these steps are not read.
 
-        They are read and merged by blocks of steps, so that many steps take no more memory than a block and the result.
+        They are read and merged by blocks of steps, so that many steps take no more memory than a block and the result; where a
+        step has many writers, by slices too.
         """
+        writers = len(visible.segments) * SEGMENT_STEPS / max(1, len(visible.steps))
+        if len(slices) > 1 and writers > FEW_WRITERS:
+            self.prefetch(visible, [((name,), columns) for name in slices], steps)
+            return pl.concat([self.of(visible, (name,), columns, steps) for name in slices])
         plan = self._plan(visible).rows
         computed = [
-            (frozenset(jobs), self._computed(jobs, slice_name, columns))
+            (frozenset(jobs), self._computed(jobs, slices, columns))
             for jobs in (plan.per_writer, plan.joint)
             if not steps.isdisjoint(jobs)
         ]
-        blocks = _blocks(steps, len(visible.segments) * SEGMENT_STEPS / max(1, len(visible.steps)))
-        parts = [self._of(visible, slice_name, columns, block, computed) for block in blocks]
+        blocks = _blocks(steps, writers)
+        parts = [self._of(visible, slices, columns, block, computed) for block in blocks]
         self.segments.let_go()
         return parts[0] if len(parts) == 1 else pl.concat(parts).sort(KEYS, nulls_last=True)
 
     def _of(
         self,
         visible: VisibleFiles,
-        slice_name: str,
+        slices: Sequence[str],
         columns: Sequence[str],
         steps: set[int],
         computed: Sequence[tuple[frozenset[int], pl.DataFrame]],
@@ -82,7 +90,7 @@ class RunStatistics:
         plan = self._plan(visible).rows
         replaced = [(step, gap) for step, job in plan.joint.items() for gap in sorted(job.gaps) if step in steps]
         own = holding(visible.segments, steps)
-        parts = self.segments.parts(own, slice_name, columns)
+        parts = self.segments.parts(own, slices, columns)
         present = frozenset[int]().union(*(part.steps for part in parts))
         cutoffs = {self.segments.version(segment): visible.cutoff(segment) for segment in own}
         visible_rows = [_shown(part.rows, cutoffs.get(part.version)) for part in parts]
@@ -91,10 +99,9 @@ class RunStatistics:
         rows += [_chosen(frame, own, steps) for own, frame in computed if not steps.isdisjoint(own)]
         return merge(pl.concat(rows).rechunk(), KEYS)
 
-    def prefetch(self, visible: VisibleFiles, asked: Sequence[tuple[str, Sequence[str]]], steps: set[int]) -> None:
+    def prefetch(self, visible: VisibleFiles, asked: Sequence[SliceColumns], steps: set[int]) -> None:
         """Opens the segments of these steps once for several slices and columns, each of which is then read with `of`."""
-        slices = [(slice_name, tuple(columns)) for slice_name, columns in asked]
-        self.segments.prefetch(holding(visible.segments, steps), slices)
+        self.segments.prefetch(holding(visible.segments, steps), asked)
 
     def from_rows(self, visible: VisibleFiles) -> list[FilesByStep]:
         """The work to do on token rows: step -> its files, by the kind of job."""
@@ -143,9 +150,9 @@ class RunStatistics:
             self.notes = tuple(note for own, because in jobs for note in (_note(own, because) if own else ()))
         return self._planned
 
-    def _computed(self, jobs: Mapping[int, RowJob], slice_name: str, columns: Sequence[str]) -> pl.DataFrame:
+    def _computed(self, jobs: Mapping[int, RowJob], slices: Sequence[str], columns: Sequence[str]) -> pl.DataFrame:
         pairs = [(step, gap) for step, job in jobs.items() for gap in sorted(job.gaps)]
-        own = self._from_rows(jobs).frame.filter(slice=slice_name).select(_in_order(columns))
+        own = self._from_rows(jobs).frame.filter(pl.col("slice").is_in(slices)).select(_in_order(columns))
         return own.join(_pairs(pairs), on=["step", "gap"], how="semi", maintain_order="left")
 
     def _from_rows(self, jobs: Mapping[int, RowJob]) -> FromRows:

@@ -44,7 +44,7 @@ SegmentCoverage = tuple[tuple[str, str, tuple[int, ...]], ...]
 
 @dataclass(frozen=True)
 class SliceRows:
-    """Rows of one slice of one segment."""
+    """Rows of some slices of one segment."""
 
     version: str
     """Names the segment; changes whenever the segment is committed again."""
@@ -63,18 +63,18 @@ class SegmentTables:
     overall: OverallRows | None = None
     """Reads the files that repeat rows of slice `all`; None where the segments themselves are to be read."""
     _newest: dict[SliceColumns, dict[str, SliceRows]] = field(default_factory=dict)
-    """slice -> version -> rows, of the newest segments."""
+    """slices -> version -> rows, of the newest segments."""
     _prefetched: dict[SliceColumns, dict[str, SliceRows]] = field(default_factory=dict)
-    """slice -> version -> rows, for the next call of `parts` alone."""
+    """slices -> version -> rows, for the next call of `parts` alone."""
     _measured: dict[str, SegmentCoverage] = field(default_factory=dict)
     """version -> what the segment measured."""
     _checked_earlier: dict[str, FileSignature] = field(default_factory=dict)
     """version -> signature of a segment whose digest was checked at an earlier start."""
     _is_copy_read: bool = False
 
-    def parts(self, segments: Sequence[Segment], slice_name: str, columns: Sequence[str]) -> list[SliceRows]:
-        """The rows of the slice in each segment, with KEYS and these columns."""
-        return self._parts_of_slices(segments, [(slice_name, tuple(columns))])[0]
+    def parts(self, segments: Sequence[Segment], slices: Sequence[str], columns: Sequence[str]) -> list[SliceRows]:
+        """The rows of the slices in each segment, with KEYS and these columns."""
+        return self._parts_of_slices(segments, [(tuple(slices), tuple(columns))])[0]
 
     def prefetch(self, segments: Sequence[Segment], slices: Sequence[SliceColumns]) -> None:
         """Opens each segment once for several slices, each of which is then read with `parts`, up to MOST_PREFETCHED bytes."""
@@ -104,12 +104,12 @@ class SegmentTables:
             self._read_copy(versions)
         missing = [segment for version, segment in versions.items() if version not in self._measured]
         if missing:
-            slices = tuple(prefetch) or (("all", ()),)
+            slices = tuple(prefetch) or ((("all",), ()),)
             self.prefetch(missing, slices)
             known = dict(self._prefetched.get(slices[0], {}))
             rest = [segment for segment in missing if self.version(segment) not in known]
             for few in _portions(rest, _AT_ONCE):
-                known |= {part.version: part for part in self.parts(few, "all", ())}
+                known |= {part.version: part for part in self.parts(few, ("all",), ())}
             self._measured |= {
                 version: _measured_in(versions[version], part.rows)
                 for version, part in known.items()
@@ -176,7 +176,7 @@ class SegmentTables:
         """The segments by the file that repeats what is asked of them; each alone that has none."""
         by_file: dict[OverallFile, list[Segment]] = {}
         alone: list[_Together] = []
-        is_overall = self.overall is not None and all(name == "all" for name, _ in slices)
+        is_overall = self.overall is not None and all(names == ("all",) for names, _ in slices)
         for segment in segments:
             if is_overall and segment.overall is not None:
                 by_file.setdefault(segment.overall, []).append(segment)

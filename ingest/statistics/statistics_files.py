@@ -25,12 +25,12 @@ from ..files.leaves import leaves
 from ..files.parquet_files import FileChanged, Opened, ParquetFiles, read
 from ..files.required_columns import SCHEMA, demand_segment
 
-SliceColumns = tuple[str, tuple[str, ...]]
-"""(slice, names of the statistics to read)."""
+SliceColumns = tuple[tuple[str, ...], tuple[str, ...]]
+"""(slices, names of the statistics to read). The rows of several slices are one table."""
 
 
 def segment_rows(files: ParquetFiles, segment: Segment, asked: Sequence[SliceColumns]) -> list[pa.Table]:
-    """For each slice in `asked` its committed rows, with KEYS and its columns. SourceError where the file is not as committed."""
+    """For each of `asked` its committed rows, with KEYS and its columns. SourceError where the file is not as committed."""
     with opened_segment(files, segment) as (parquet, _):
         return _rows(parquet, segment, asked)
 
@@ -62,20 +62,22 @@ def all_rows(files: ParquetFiles, segment: Segment) -> pl.DataFrame:
 def _rows(parquet: Opened, segment: Segment, asked: Sequence[SliceColumns]) -> list[pa.Table]:
     demand_known_segment(parquet.metadata)
     every = wanted(tuple(name for _, columns in asked for name in columns))
-    groups = sorted({group for name, _ in asked for group in groups_of_slice(parquet.metadata, name)})
+    groups = sorted(
+        {group for names, _ in asked for name in names for group in groups_of_slice(parquet.metadata, name)}
+    )
     table = read(parquet, every.names, groups, present=SCHEMA.names)
     return [committed_rows(table, slice_columns, segment) for slice_columns in asked]
 
 
 def committed_rows(table: pa.Table, asked: SliceColumns, segment: Segment) -> pa.Table:
-    """Those rows that are of the slice and of committed steps, with KEYS and the columns.
+    """Those rows that are of the slices and of committed steps, with KEYS and the columns.
 
-    They are cast after they are chosen: a segment has fifty times as many rows.
+    They are cast after they are chosen: a segment has fifty times as many rows as its slice `all`.
     """
-    slice_name, columns = asked
+    slices, columns = asked
     schema = wanted(columns)
     committed = pc.is_in(pc.cast(table["step"], pa.int64()), pa.array(sorted(segment.steps), pa.int64()))
-    chosen = pc.and_(pc.equal(table["slice"], slice_name), committed)
+    chosen = pc.and_(pc.is_in(pc.cast(table["slice"], pa.string()), pa.array(slices, pa.string())), committed)
     rows = table.select(schema.names)
     # a file of overall statistics has no other rows, and a table without a part of its rows is a copy
     return conformed(rows if pc.sum(chosen).as_py() == len(rows) else rows.filter(chosen), schema)

@@ -53,6 +53,23 @@ def test_blocks_of_steps_give_the_values_of_all_steps_at_once(
     assert max(merged) == 2 and len(merged) > len(FRAMES)
 
 
+def test_slices_that_are_merged_one_by_one_have_the_values_of_slices_merged_at_once(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once = frames(root)
+    merged: list[set[str]] = []
+
+    def noting(rows: pl.DataFrame, by: Any) -> pl.DataFrame:
+        merged.append(set(rows["slice"]))
+        return merge(rows, by)
+
+    monkeypatch.setattr(run_statistics, "merge", noting)
+    monkeypatch.setattr(run_statistics, "FEW_WRITERS", 0)
+    for one, other in zip(at_once, frames(root), strict=True):
+        assert_frame_equal(one, other, check_exact=True)
+    assert max(map(len, merged)) == 1
+
+
 def test_first_metrics_open_each_segment_once_if_their_rows_are_few(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
