@@ -160,14 +160,13 @@ def conservation(
 
 def counts(history: WriterHistory) -> SequenceCounts:
     """The numbers of sequences of one writer."""
-    files, unnamed = history.token_files.values(), history.omitted
-    written = unnamed.rows + sum(file.rows for file in files)
-    left_out = unnamed.left_out + sum(file.left_out for file in files)
+    files, unnamed = history.file_totals, history.omitted
+    written, left_out = history.rows, unnamed.left_out + files.left_out
     if history.totals is not None:
         offered, closed, dropped = (history.totals[name] for name in ("offered", "written", "dropped"))
         left_out = left_out if (total := history.totals.get("left_out")) is None else total
         return SequenceCounts(offered or 0, written if closed is None else closed, left_out, dropped or 0)
-    newest = [(file.offered or 0, file.step, file.dropped or 0) for file in files]
+    newest = [] if files.newest is None else [files.newest]
     newest += [] if history.taken is None else [(*history.taken, 0)]
     offered, _, dropped = max([*newest, unnamed.newest or (0, 0, 0)])
     dropped = max(dropped, sum(drop.sequences for drop in history.drops))
@@ -176,8 +175,8 @@ def counts(history: WriterHistory) -> SequenceCounts:
 
 def last_step(history: WriterHistory) -> int | None:
     """The last step whose token rows the writer committed."""
-    unnamed = [] if history.omitted.last_step is None else [history.omitted.last_step]
-    return max((*unnamed, *(file.step for file in history.token_files.values())), default=None)
+    steps = history.omitted.last_step, history.file_totals.last_step
+    return max((step for step in steps if step is not None), default=None)
 
 
 def _reasons(histories: Collection[WriterHistory], counted: Mapping[str, SequenceCounts]) -> tuple[Dropped, ...]:

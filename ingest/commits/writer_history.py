@@ -29,6 +29,7 @@ from ratioscope.process import Process
 from ..files.quarantine import printable
 from .commit_log import CommitLog
 from .entries import Segment, TokenFile, committed
+from .file_totals import FileTotals, file_totals
 from .members import names, optional_count, seconds, step_spans, text, whole_number
 from .overall_files import committed_overall
 from .reading_files import ReadingFile, committed_reading
@@ -129,6 +130,8 @@ class WriterHistory:
     """log -> its short form; only the logs of `compact` hold any."""
     fresh: list[TokenFile | Segment] | None = None
     """Files committed since this list was last emptied; None if lines changed more of what the run consists of."""
+    _totals: FileTotals | None = FileTotals()
+    """Totals over `token_files`; None after a file was committed again, until they are asked for."""
     _parts: list[Mapping[str, Any]] = field(default_factory=list)
     """The entries of a short form that is not complete yet."""
 
@@ -170,7 +173,14 @@ class WriterHistory:
     @property
     def rows(self) -> int:
         """Sequences whose token rows the writer committed."""
-        return self.omitted.rows + sum(file.rows for file in self.token_files.values())
+        return self.omitted.rows + self.file_totals.rows
+
+    @property
+    def file_totals(self) -> FileTotals:
+        """Totals over the token files that this history names."""
+        if self._totals is None:
+            self._totals = file_totals(self.token_files.values())
+        return self._totals
 
     @property
     def is_offline(self) -> bool:
@@ -235,6 +245,8 @@ class WriterHistory:
         self.refused.pop(item.path, None)
         if isinstance(item, TokenFile):
             self._tell_time(item.step, item.time)
+            is_new = item.path not in self.token_files
+            self._totals = self._totals.plus(item) if is_new and self._totals is not None else None
             self.token_files[item.path] = item
             self.unmeasured |= {item.path} if item.unmeasured else set()
         elif item.is_scalars:  # it was logged before it was imported, so the time of its commit is none of its steps

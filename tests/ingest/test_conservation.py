@@ -5,18 +5,22 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from support import real_runs, run_folders
 from support.run_folders import FakeWriter
 
-from ratioscope import open_run
+from ratioscope import layout, open_run
 from ratioscope.app.cli import main
 from ratioscope.app.report.quality import quality
 from ratioscope.app.report.texts import quality_facts
 from ratioscope.ingest.analysis.recorded_events import recorded_events
+from ratioscope.ingest.commits.commit_log import CommitLog
 from ratioscope.ingest.commits.conservation import UNSEEN
+from ratioscope.ingest.commits.entries import TokenFile
+from ratioscope.ingest.commits.file_totals import FileTotals, file_totals
+from ratioscope.ingest.commits.writer_history import WriterHistory
 from ratioscope.process import here, process_start
 
 STEPS = run_folders.by_step(run_folders.few(real_runs.records("trl_vllm_stale4"), steps=4, rows=3))
@@ -111,3 +115,37 @@ def test_rows_that_are_not_shown_are_counted_with_their_reason(tmp_path: Path) -
     run = open_run(root)
     run.sequences(16)
     assert run.conservation.set_aside == 3
+
+
+def test_totals_of_files_are_kept_line_by_line(tmp_path: Path) -> None:
+    """Also of a step without statistics yet, and of a file that was committed again with other numbers."""
+    writer = FakeWriter(tmp_path / "run", segment_steps=2).open()
+    history = WriterHistory(CommitLog(writer.root, writer.writer))
+    for place, rows in enumerate(STEPS):
+        path = writer.step(rows, with_statistics=place % 2 == 0)
+        history.advance()
+        assert history.file_totals == file_totals(history.token_files.values())
+    (line,) = (
+        line
+        for line in map(layout.decode_line, writer.log.read_bytes().splitlines())
+        if line and line.get("file") == path
+    )
+    again = {key: value for key, value in line.items() if key not in ("line", "chain", "crc32", "time")}
+    writer.say(**again | {"rows": 1, "left_out": 2})
+    history.advance()
+    assert history.file_totals == file_totals(history.token_files.values()) == FileTotals(10, 2, (12, 22, 0), 22)
+
+
+def test_a_look_without_news_adds_up_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = open_run(recorded(tmp_path / "run", os.getpid()))
+    before = run.conservation
+    for history in run._catalog.writers:
+        monkeypatch.setattr(history, "token_files", Unread())
+    assert not run.refresh() and run.conservation == before
+
+
+class Unread(dict[str, TokenFile]):
+    """Files that nobody may go through."""
+
+    def values(self) -> NoReturn:
+        raise AssertionError("the files are added up again")
