@@ -19,13 +19,15 @@ from ....presentation.slice_names import BY_NAME as WORDS
 from ....presentation.slice_names import SLICES, SliceWords, only_value_words, part_words
 from ...model.scope import Scope
 from ...model.slice_absences import absences
-from ...model.view import asked_gap
+from ...model.view import View, asked_gap
 from ...panels.charts import appearance, draw
 from ...panels.layout import columns, control_row
 from ...panels.slice_reading import slice_frame, steps_shown
 from .slice_chart import slice_chart
 from .slice_pickers import heat_picker, measured_picker, metric_picker
 
+ShownSlice = tuple[SliceWords, range | None]
+"""(slice, steps of its chart)."""
 HEAD = 9
 """Height of a chart's title and axis, in rows."""
 
@@ -45,7 +47,7 @@ def render(scope: Scope) -> None:
     shown = [words for words in SLICES if words.name not in absent and (words.written or words.name in measured)]
     frames = {words.name: slice_frame(view, words, steps_shown(view, words, chosen), scope.gap) for words in shown}
     with answer:
-        _say_where(scope, shown, frames)
+        _say_where(scope, [(words, steps_shown(view, words, chosen)) for words in shown])
     _say_filter(scope)
     if heat is not None:
         _heat(scope, WORDS[heat], metric, chosen)
@@ -71,12 +73,20 @@ def _side_by_side(
     return [(sides[0 if at[words.name] == left else 1], words) for words in shown]
 
 
-def _say_where(scope: Scope, shown: Sequence[SliceWords], frames: Mapping[str, pl.DataFrame]) -> None:
+def _say_where(scope: Scope, shown: Sequence[ShownSlice]) -> None:
     """The answer of the page, above all of it."""
-    size, gap = size_metric(scope.gap), scope.gap
-    found = [(words, concentration(slice_parts(frames[words.name], words.name, gap, size))) for words in shown]
-    sentences = concentration_words(found, BY_NAME[size].title)
+    sentences = scope.view.figure(_sentences, scope.view, scope.gap, tuple(shown))
     st.markdown("  \n".join(f"**{label(sentence, 300)}**" for sentence in sentences))
+
+
+def _sentences(view: View, gap: str, shown: Sequence[ShownSlice]) -> list[str]:
+    """The sentences on the slices that concentrate the gap. Their metrics have been computed for the charts."""
+    size = size_metric(gap)
+    found = [
+        (words, concentration(slice_parts(view.metrics((words.name,), steps, gap), words.name, gap, size)))
+        for words, steps in shown
+    ]
+    return concentration_words(found, BY_NAME[size].title)
 
 
 def _say_filter(scope: Scope) -> None:
