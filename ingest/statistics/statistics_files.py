@@ -7,7 +7,7 @@ an old ratioscope have no announcements and vouch for any file until they are cl
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import polars as pl
@@ -77,7 +77,7 @@ def committed_rows(table: pa.Table, asked: SliceColumns, segment: Segment) -> pa
     slices, columns = asked
     schema = wanted(columns)
     committed = pc.is_in(pc.cast(table["step"], pa.int64()), pa.array(sorted(segment.steps), pa.int64()))
-    chosen = pc.and_(pc.is_in(pc.cast(table["slice"], pa.string()), pa.array(slices, pa.string())), committed)
+    chosen = pc.and_(reduce(pc.or_, (pc.equal(table["slice"], name) for name in slices)), committed)
     rows = table.select(schema.names)
     # a file of overall statistics has no other rows, and a table without a part of its rows is a copy
     return conformed(rows if pc.sum(chosen).as_py() == len(rows) else rows.filter(chosen), schema)
