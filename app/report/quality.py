@@ -134,7 +134,7 @@ def quality(run: "Run", steps: pl.DataFrame) -> Quality:
         uncommitted=len(run.uncommitted),
         quarantined=tuple(UnreadFile(scrubbed_text(item.path), scrubbed_text(item.reason)) for item in run.quarantined),
         notes=tuple(scrubbed_text(note) for note in run.notes),
-        unrecorded=tuple(UnavailableView(*row) for row in missing_of(run) if row[0] not in run.gaps),
+        unrecorded=tuple(UnavailableView(*row) for row in missing_of(run)),
     )
 
 

@@ -100,6 +100,8 @@ def diagnosis_of(run: Run, gap: str | None = None, steps: Sequence[int] | None =
 
 def _why_no_tokens(run: Run, gap: str, steps: Sequence[int] | None) -> str:
     """Why no step has a token to diagnose, and what to do."""
+    if steps is not None and not set(steps).intersection(run.steps):
+        return f"has none of the steps that were asked for; it has steps {run.steps[0]} to {run.steps[-1]}"
     frame = run.metrics(names=("tokens", "non_finite"))
     asked = frame if steps is None else frame.filter(pl.col("step").is_in(list(steps)))
     known = {name: f"{gap}/{name}" for name in ("tokens", "non_finite") if f"{gap}/{name}" in asked.columns}

@@ -40,7 +40,7 @@ FEATURES = (
 def missing_of(run: "Run") -> Iterator[tuple[str, str]]:
     """(feature, "because ...") for each feature that the run lacks."""
     if not (reason := run.no_tokens):
-        yield from missing_features(run.columns)
+        yield from (each for each in missing_features(run.columns) if each[0] not in run.gaps)
         return
     for feature in FEATURES:
         if feature.name not in run.gaps:

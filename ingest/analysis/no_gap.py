@@ -3,18 +3,27 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from ..run import Run
 
 TRAINED = ("old", "current")
+EMPTY = (
+    "every sequence is empty, or its mask is false at all of its tokens. Pass a mask= that is true at the tokens that the policy "
+    "sampled."
+)
 
 
 def why_no_gap(run: "Run") -> str:
     """The state of the run, and what to record, in words that can follow "because".
 
-    Empty if the run has a number of a gap, or is a log without tokens. Ids that it quotes are text of the trainer's.
+    Empty if the run has a token with both sides of a gap, or is a log without tokens. Ids in it are text of the trainer's.
     """
-    if run.no_tokens or run.metrics(by=("step",)).width > 1:
+    if run.no_tokens:
         return ""
+    steps = run.metrics(by=("step",))
+    if steps.width > 1:
+        return "" if _has_token(steps) else EMPTY
     if not run.steps:
         return f"no step is on record{_dropped(run)}."
     recorded = run.policies
@@ -27,6 +36,11 @@ def why_no_gap(run: "Run") -> str:
     wanted = "rollout_logprobs=" if "rollout" not in recorded else "old_logprobs= or current_logprobs="
     words = f"only the log-probs of {' and '.join(recorded)} are on record" if recorded else "no log-prob is on record"
     return f"{words}{_dropped(run)}. Pass {wanted} to the collector too, under the same step and sequence_ids."
+
+
+def _has_token(steps: "pl.DataFrame") -> bool:
+    """True if a token counts in one of the gaps, or would if its log-probs were numbers."""
+    return any(steps[name].sum() for name in steps.columns if name.endswith(("/tokens", "/non_finite")))
 
 
 def _apart(run: "Run", trained: str) -> str:

@@ -84,7 +84,7 @@ def checks(graded: pl.DataFrame, missing: Mapping[str, str] | None, in_force: Ru
     return tuple(Check(check.name, check.steps, "" if check.steps else check.absent) for check in result)
 
 
-_UNKNOWN = "because no step has both of its sides"
+_UNKNOWN = "because no token has both of its sides"
 
 
 def _why(name: str, missing: Mapping[str, str]) -> str:

@@ -29,12 +29,22 @@ def test_steps_of_statistics_alone_say_what_to_record(tmp_path: Path) -> None:
         diagnosis_of(open_run(tmp_path / "run"), steps=[5, 6])
 
 
+def test_steps_that_the_run_lacks_or_that_are_empty_are_named_as_such(tmp_path: Path) -> None:
+    with Collector(tmp_path) as collector:
+        collector.log(step=0, rollout_logprobs=[[-1.0]], old_logprobs=[[-2.0]])
+        collector.log(step=1, rollout_logprobs=[[]], old_logprobs=[[]])
+    with pytest.raises(SourceError, match="has none of the steps that were asked for; it has steps 0 to 1"):
+        diagnosis_of(open_run(tmp_path), steps=[7])
+    with pytest.raises(SourceError, match="no tokens in the sequences of these steps"):
+        diagnosis_of(open_run(tmp_path), steps=[1])
+
+
 @pytest.mark.parametrize(
     ("logprobs", "said"),
     [
         (np.full((2, 3), np.nan), "6 tokens with both sides of the mismatch, and not one pair of finite log-probs"),
         (np.full((2, 3), np.inf), "not one pair of finite log-probs .* export RUN --level token"),
-        (np.zeros((2, 0)), "no tokens in the sequences of these steps"),
+        (np.zeros((2, 0)), "every sequence is empty, or its mask is false at all of its tokens"),
     ],
 )
 def test_rows_without_a_finite_pair_are_not_called_absent(tmp_path: Path, logprobs: Floats, said: str) -> None:

@@ -71,6 +71,10 @@ LOGGED: dict[str, tuple[list[dict[str, list[list[float]]]], str]] = {
         [{"rollout_logprobs": [[-1.0]]}, {"old_logprobs": [[-1.0]]}],
         "both rollout and old: rollout has “<b>0</b>” at step 4, old has “<b>1</b>” at step 4. Log both under the same step",
     ),
+    "a mask that is false everywhere": (
+        [{"rollout_logprobs": [[-1.0]], "old_logprobs": [[-2.0]], "mask": [[0.0]]}],
+        "Every sequence is empty, or its mask is false at all of its tokens. Pass a mask= that is true",
+    ),
     "nothing": ([], "No step is on record."),
 }
 
@@ -90,6 +94,7 @@ def test_a_run_without_a_gap_says_what_it_holds_and_what_it_lacks(opened: Open, 
     found = verdict_of(run)
     assert found.word == "not graded" and found.evidence.lower() == why_no_gap(run).lower() and wanted in found.evidence
     assert found.brief.startswith("not graded: ")
+    assert not any(check.name in run.gaps and "not on record" in check.absent for check in found.checks)
     with pytest.raises(SourceError) as refused:
         diagnosis_of(run)
     assert str(refused.value) == why_no_gap(run)
