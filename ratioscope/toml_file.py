@@ -1,5 +1,6 @@
 """TOML files that configure ratioscope. They may be a stranger's: the size is bounded, and unknown names are errors."""
 
+import codecs
 import os
 import stat
 import tomllib
@@ -33,7 +34,7 @@ def tables(content: bytes, name: str) -> dict[str, Any]:
     if len(content) > MOST_BYTES:
         raise ConfigError(f"{name} has more than {MOST_BYTES:,} bytes; wanted some kilobytes of TOML")
     try:
-        return tomllib.loads(content.decode())
+        return tomllib.loads(content.removeprefix(codecs.BOM_UTF8).decode())
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ConfigError(f"{name} is no TOML: {reason}") from error

@@ -57,7 +57,8 @@ def _of_exactness(run: Run, gate: Gate) -> Iterator[DemandOutcome]:
 def _of_verdict(run: Run, gate: Gate) -> Iterator[DemandOutcome]:
     if gate.verdict is not None:
         verdict = verdict_of(run)
-        state: DemandState = "failed" if verdict.severity >= gate.verdict else "passed"
+        is_better: DemandState = "passed" if verdict.signal else "undecided"  # no signal: nothing could be graded
+        state = "failed" if verdict.severity >= gate.verdict else is_better
         yield DemandOutcome("verdict", state, f"better than {gate.verdict.label}", verdict.sentence.rstrip("."))
 
 

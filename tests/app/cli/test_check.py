@@ -84,6 +84,10 @@ def test_a_signed_metric_has_a_plain_error_and_one_without_an_error_has_none() -
     assert surely(BY_NAME["kl_k3"], math.inf, math.nan, 2.0) == (math.inf, math.inf)
 
 
+def test_a_byte_order_mark_before_the_tables_is_passed_over() -> None:
+    assert tables(b'\xef\xbb\xbfverdict = "act"', "limits.toml") == {"verdict": "act"}
+
+
 def test_an_absent_metric_fails_with_its_reason_unless_it_is_optional(stale: Path) -> None:
     text = '[metrics]\n"mismatch/surprisal_gap" = { max = 1 }'
     (found,) = outcomes(open_run(stale), gate(f'verdict = "allow"\n{text}'))
@@ -99,6 +103,13 @@ def test_a_run_without_steps_passes_no_bound(tmp_path: Path) -> None:
         pass
     assert states(tmp_path / "empty", '[metrics]\n"mismatch/kl_k3" = { max = 1, steps = "each" }')[0][1] == "failed"
     assert states(tmp_path / "empty", '[causes]\nshifted = "fail"') == [("shifted", "failed")]
+
+
+def test_a_verdict_of_a_run_that_cannot_be_graded_is_undecided(tmp_path: Path) -> None:
+    with Collector(tmp_path / "one_side") as collector:
+        collector.log(step=0, rollout_logprobs=[[-1.0]])
+    (outcome,) = outcomes(open_run(tmp_path / "one_side"), gate(""))
+    assert outcome.state == "undecided" and "nothing could be graded" in outcome.found
 
 
 def test_a_likely_cause_fails_an_allowed_one_does_not_and_an_open_one_is_undecided(stale: Path) -> None:
