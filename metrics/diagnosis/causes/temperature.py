@@ -161,10 +161,11 @@ def silent_sampling(evidence: Evidence) -> Result:
         )
     spread = float(np.nanmean((evidence.later + evidence.facts["entropy"]) ** 2))
     inverse = 1 - gap / spread if spread > 0 else 1.0
-    equal = f"as a temperature of about {1 / inverse:.2f} would" if 0.1 < inverse < 10 else ""
+    has_temperature = 0.1 < inverse < 10
+    equal = f", as a temperature of about {1 / inverse:.2f} would" if has_temperature else ""
     direction = "sharper" if gap < 0 else "flatter"
     effect = f"the tokens are {gap:+.3f} ± {error:.3f} nats more surprising than the entropy says" + (
-        f": sampling was {direction} than the policy, {equal}" if holds else ""
+        f": sampling was {direction} than the policy{equal}" if holds else ""
     )
     shown = f"a surprisal gap beyond {max(SURPRISED[0] * error, SURPRISED[1]):.2g} nats would show"
     if not clean and not holds:
@@ -175,7 +176,7 @@ def silent_sampling(evidence: Evidence) -> Result:
         shown,
         None,
         None,
-        {"surprisal_gap": round(gap, 3), "temperature": round(1 / inverse, 2)} if holds else {},
+        {"surprisal_gap": round(gap, 3), "temperature": round(1 / inverse, 2)} if holds and has_temperature else {},
     )
 
 

@@ -74,3 +74,11 @@ def test_a_mask_that_selects_tokens_by_their_log_ratio_is_no_ban_and_no_temperat
         for kept in (whole.log_ratio < 0, whole.log_ratio >= 0):
             assert not diagnose(whole.kept(kept)).likely, name
     assert CAUSE["banned_tokens"].test(fault_runs.evidence("banned_3")).holds
+
+
+@pytest.mark.parametrize("log_prob", [-1.0, -0.5])
+def test_an_entropy_of_zero_everywhere_names_no_temperature(log_prob: float) -> None:
+    healthy = run()
+    same = np.full(len(healthy), log_prob)
+    result = TEST(Evidence(same, same, healthy.row, healthy.position, {"entropy": np.zeros(len(same))}, {}))
+    assert result.holds and not result.parameters and "temperature" not in result.effect
