@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ratioscope.arrays import Booleans, Integers
 from ratioscope.errors import SchemaError
@@ -18,6 +19,7 @@ from ratioscope.record import FIELDS, MOST_POSITIONS, TOKEN_FIELDS, arrow_schema
 from .batch import POLICY_COLUMNS, Batch
 from .host_copy import HostArray
 from .prompt_columns import prompt_columns
+from .shared_ids import WANTED, other_samples
 from .token_columns import (
     Lengths,
     Padded,
@@ -92,9 +94,9 @@ def rows_of(batch: Batch, attempt: int) -> Rows:
         )
         sound &= ~nowhere
     arrays: dict[str, pa.Array[Any]] = {name: column.arrow() for name, column in cut.items()}
-    arrays |= (
-        _keys(batch, attempt, rows) | _sequence_columns(values, rows, faults) | prompt_columns(values, rows, faults)
-    )
+    keys = _keys(batch, attempt, rows)
+    arrays |= keys | _sequence_columns(values, rows, faults) | prompt_columns(values, rows, faults)
+    arrays["sequence_id"] = pc.coalesce(arrays["sequence_id"], keys["sequence_id"])
     arrays |= _versions(per_sequence.get("rollout_versions"), cut, rows, faults)
     if (advantages := per_sequence.get("advantages")) is not None:
         numbers = _numbers("advantages", advantages, rows, pa.float32(), faults)
@@ -103,6 +105,11 @@ def rows_of(batch: Batch, attempt: int) -> Rows:
         [arrays[f.name] if f.name in arrays else pa.nulls(rows, f.type) for f in SCHEMA], schema=SCHEMA
     )
     read, reading_faults = _readings(batch, cuts, lengths)
+    if (other := other_samples(records)).any():
+        fault = (
+            fault or f"sequence {np.flatnonzero(other)[0]} has the id of an earlier one, and other log-probs; {WANTED}"
+        )
+        sound &= ~other
     if not sound.all():
         records = records.filter(pa.array(sound))
         read = {name: column.filter(pa.array(sound)) for name, column in read.items()}

@@ -301,6 +301,27 @@ def test_only_the_sequences_at_fault_are_left_out() -> None:
     assert sink.gaps[0]["reason"] == "malformed: old_logprobs of sequence 1 has 1 tokens, 2 were expected"
 
 
+def test_two_samples_under_one_id_are_told_and_not_lost_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+    sink = CollectingSink()
+    with Collector("unused", sink=lambda: sink) as collector:
+        collector.log(step=1, rollout_logprobs=[[-1.0], [-2.0], [-3.0]], sequence_ids=["prompt", "prompt", "next"])
+    assert [row["rollout_logprobs"] for row in sink.written] == [[-1.0], [-3.0]]
+    assert (collector.counts.sequences.written, collector.counts.sequences.dropped) == (2, 1)
+    assert "sequence 1 has the id of an earlier one, and other log-probs; wanted an id for each sample" in caplog.text
+
+
+def test_copies_halves_and_slices_of_a_sequence_may_share_its_id() -> None:
+    nan = float("nan")
+    assert len(rows_of(rollout_logprobs=[[-1.0, nan], [-1.0, nan]], sequence_ids=["a", "a"])) == 2
+    assert len(rows_of(rollout_logprobs=[[-1.0], None], old_logprobs=[None, [-2.0]], sequence_ids=["a", "a"])) == 2
+    assert len(rows_of(rollout_logprobs=[[-1.0], [-2.0]], positions=[[0], [1]], sequence_ids=["a", "a"])) == 2
+
+
+def test_a_sequence_without_an_id_beside_others_gets_one() -> None:
+    rows = rows_of(rollout_logprobs=[[-1.0], [-2.0]], sequence_ids=["a", None])
+    assert [row["sequence_id"] for row in rows] == ["a", "1-0-1"]
+
+
 def test_a_sequence_may_lack_a_column() -> None:
     first, second = rows_of(rollout_logprobs=[[-1.0], None], old_logprobs=[[-1.0], [-2.0, -3.0]])
     assert (first["rollout_logprobs"], second["rollout_logprobs"]) == ([-1.0], None)
