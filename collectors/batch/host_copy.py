@@ -105,7 +105,7 @@ class HostCopies:
         """A copy of a numpy array or torch tensor as it is at this moment."""
         if not is_tensor(value):
             return self._of_array(whole_array(value))
-        tensor = value.detach()
+        tensor = _widened(value.detach())
         if tensor.device.type == "cuda":
             return self._of_cuda(tensor)
         if tensor.device.type not in ("cpu", "meta"):
@@ -203,6 +203,12 @@ def is_tensor(value: Any) -> bool:
     """True for a torch tensor; imports nothing."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _widened(tensor: Tensor) -> Tensor:
+    """The tensor; one of float8, which numpy lacks, as float32, which holds each of its values."""
+    is_float8 = tensor.is_floating_point() and tensor.element_size() == 1
+    return tensor.float() if is_float8 else tensor
 
 
 def _raw_bits(tensor: Tensor) -> Tensor:

@@ -85,6 +85,8 @@ TENSORS: dict[str, Callable[[torch.Tensor], Any]] = {
     "float64": lambda x: x.double(),
     "float16": lambda x: x.half(),
     "bfloat16": lambda x: x.bfloat16(),
+    "float8 of more digits": lambda x: x.to(torch.float8_e4m3fn),
+    "float8 of more range": lambda x: x.to(torch.float8_e5m2),
     "with gradient": lambda x: x.clone().requires_grad_() * 1,
     "a bfloat16 leaf with gradient": lambda x: x.bfloat16().requires_grad_(),
     "transposed": lambda x: x.t().contiguous().t(),
