@@ -120,6 +120,7 @@ export default function ({ parentElement, data, setTriggerValue }) {
   chart.clicked = points => {
     if (head.clickable) setTriggerValue("points", points.map(({ x, customdata, data }) => ({ x, customdata, trace: data.name })))
   }
+  offer(chart, head)
   chart.div.setAttribute("aria-label", head.alt)
   chart.div.toggleAttribute("data-leads", head.clickable)
   if (head.clickable) chart.div.tabIndex = 0
@@ -134,6 +135,7 @@ export default function ({ parentElement, data, setTriggerValue }) {
     waiting.delete(chart)
     charts.delete(parentElement)
     window.Plotly?.purge(chart.div)
+    chart.button?.remove()
     chart.div.remove()
   }
 }

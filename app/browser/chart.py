@@ -24,10 +24,20 @@ _TEXTS: dict[int, str] = {}
 
 
 def chart(
-    figure: go.Figure, key: str, alt: str, config: Mapping[str, Any], on_click: Callable[[], object] | None = None
+    figure: go.Figure,
+    key: str,
+    alt: str,
+    config: Mapping[str, Any],
+    *,
+    on_click: Callable[[], object] | None = None,
+    has_numbers: bool = False,
 ) -> None:
-    """The figure, as wide as its place. config: of plotly.js. on_click: called when a point was clicked, see `points`."""
+    """The figure, as wide as its place. config: of plotly.js. on_click: called when a point was clicked, see `points`.
+
+    has_numbers: whether a button below asks for its table, see `listener.listen`.
+    """
     options = {"alt": alt, "state": state(), "clickable": on_click is not None, "library": PLACE}
+    options["numbers"] = key if has_numbers else ""
     drawn = f'{{"config": {json.dumps(config)}, "figure": {_text(figure)}}}'
     _component()(key=key, data=f"{json.dumps(options)}\n{drawn}".encode(), on_points_change=on_click or _nothing)
 
@@ -49,7 +59,9 @@ def points(key: str) -> list[dict[str, Any]]:
 def _component() -> Any:
     return v2.component(
         NAME,
-        js=script("library.js", "linked.js", "definition.js", "keyed.js", "freed.js", "picture.js", "chart.js"),
+        js=script(
+            "library.js", "linked.js", "definition.js", "keyed.js", "freed.js", "picture.js", "numbers.js", "chart.js"
+        ),
         isolate_styles=False,
     )
 

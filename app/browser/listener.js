@@ -1,5 +1,5 @@
 // Tells whether the window is narrow, and the token of a text that is clicked, presses the buttons of `?`, `[` and `]`, opens the
-// page of `g` and a letter, puts choices that were made for the reader into the address, and has Plotly ready where a page draws no
+// page of `g` and a letter, passes on which chart's numbers are asked for, puts choices that were made for the reader into the address, and has Plotly ready where a page draws no
 // chart.
 const narrow = matchMedia("(max-width: 520px)")
 const presses = { "?": "keys", "[": "step_before", "]": "step_after" }
@@ -40,6 +40,7 @@ function pick(event) {
 }
 
 document.addEventListener("click", pick)
+document.addEventListener("rs-numbers", ({ detail }) => tellOnce("numbers", detail))
 
 function tellWidth() {
   if (narrow.matches !== known) tell("narrow", (known = narrow.matches))

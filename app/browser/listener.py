@@ -3,7 +3,8 @@
 It reports a narrow window: Plotly breaks no line, so the page is drawn anew for it. It listens to `?`, `[`, `]` and `g`:
 Streamlit's shortcuts know letters and digits only. It completes the address: Streamlit leaves out choices made for the
 reader, such as the worst step, and a link without them leads elsewhere once the run has grown. It leaves one entry in the
-browser's history per visited page. It tells the token of a text that was clicked.
+browser's history per visited page. It tells the token of a text that was clicked,
+and the chart whose numbers are asked for.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,9 +16,14 @@ from streamlit.components import v2
 from .library import PLACE
 from .scripts import script
 
+NUMBERS = "_numbers"
+"""The state that holds the key of the chart whose numbers are shown."""
+
 
 def page_begins(path: str) -> None:
     """Notes that the page of this path, in the URL, is about to be drawn; what was drawn before is forgotten."""
+    if st.session_state.get("_path") != path:
+        hide_numbers()
     st.session_state["_path"] = path
     st.session_state["_address"] = {}
     st.session_state["_choose_token"] = None
@@ -47,16 +53,26 @@ def is_narrow() -> bool:
 
 
 @st.fragment
-def listen(pages: Mapping[str, str]) -> None:
+def listen(pages: Mapping[str, str], show_numbers: Callable[[str], None]) -> None:
     """Puts the script on the page; below all that is drawn, for it has a place of its own there.
 
-    pages: letter that follows `g` -> path of the page that it opens; the path of the first page is empty.
+    pages: letter that follows `g` -> path of the page that it opens; the path of the first page is empty. show_numbers: called
+    with the key of the chart whose numbers are asked for, as long as they are.
     """
     if is_narrow() != st.session_state["_drawn_narrow"] or st.session_state.pop("_token_clicked", False):
         st.rerun()
     path, address = st.session_state["_path"], st.session_state["_address"]
     data = {"library": PLACE, "narrow": is_narrow(), "address": address, "path": path, "pages": dict(pages)}
-    _component()(key="listener", data=data, on_narrow_change=_note_narrow, on_token_change=_note_token, height=0)
+    _component()(
+        key="listener",
+        data=data,
+        on_narrow_change=_note_narrow,
+        on_token_change=_note_token,
+        on_numbers_change=_note_numbers,
+        height=0,
+    )
+    if key := st.session_state.get(NUMBERS):
+        show_numbers(key)
 
 
 @st.cache_resource(show_spinner=False)
@@ -64,9 +80,17 @@ def _component() -> Any:
     return v2.component("ratioscope_listener", js=script("library.js", "listener.js"))
 
 
+def hide_numbers() -> None:
+    st.session_state.pop(NUMBERS, None)
+
+
 def listen_to_tokens(choose: Callable[[int], None]) -> None:
     """Has `choose` called with the position of a token of the text on this page when it is clicked."""
     st.session_state["_choose_token"] = choose
+
+
+def _note_numbers() -> None:
+    st.session_state[NUMBERS] = st.session_state["listener"].numbers
 
 
 def _note_token() -> None:

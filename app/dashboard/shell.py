@@ -20,7 +20,7 @@ from .model.scope import Scope, Steps
 from .model.served_runs import Served, served, watch
 from .model.view import View
 from .pages import PAGES, Page, ScopeChoice
-from .panels.charts import LOG_X, begin_page
+from .panels.charts import LOG_X, begin_page, show_numbers
 from .panels.controls import gap_picker, log_x_switch, others_picker, run_picker, steps_field
 from .panels.empty_run import WAITS, how_to_attach, say_empty, say_no_metric, say_no_tokens
 from .panels.keyboard import keys_button
@@ -62,7 +62,7 @@ def main() -> None:
 def _call_first(draw: list[Callable[[], object]]) -> None:
     draw[0]()
     note_drawn()
-    listen({letter: "" if path == PAGES[0].path else path for letter, path in LETTERS.items()})
+    listen({letter: "" if path == PAGES[0].path else path for letter, path in LETTERS.items()}, show_numbers)
 
 
 def prepared(card: Page) -> Callable[[], object]:

@@ -12,7 +12,7 @@ from ratioscope.ingest.rows.text_columns import changed
 
 from ...browser.chart import chart, points
 from ...browser.chart_config import CLICKED, CONFIG
-from ...browser.listener import is_narrow
+from ...browser.listener import hide_numbers, is_narrow
 from ...figures.drawing.log_x import with_log_x
 from ...presentation.digits import count
 from ...presentation.escape import visible
@@ -68,7 +68,7 @@ def draw(
 ) -> None:
     """Draws the figure. Sessions may share it, so it is not changed.
 
-    numbers: makes the table behind the figure when the reader opens it. on_click: called after a click on a point, see
+    numbers: makes the table behind the figure when the reader asks for it. on_click: called after a click on a point, see
     `clicked`.
     """
     shown = page_contents()
@@ -76,11 +76,9 @@ def draw(
         figure = with_log_x(figure)
     shown.charts[key] = (alt, figure)
     config = (CONFIG if on_click is None else CLICKED) | {"toImageButtonOptions": _image(shown.file(key))}
-    with st.container(gap=None, key=f"{key}_chart"):
-        chart(figure, key, alt, config, on_click)
-        if numbers is not None:
-            shown.tables[key] = numbers
-            _numbers(numbers, key, alt, shown)
+    if numbers is not None:
+        shown.tables[key] = numbers
+    chart(figure, key, alt, config, on_click=on_click, has_numbers=numbers is not None)
 
 
 def _image(name: str) -> dict[str, Any]:
@@ -89,13 +87,21 @@ def _image(name: str) -> dict[str, Any]:
     return {"format": chosen if chosen in IMAGES else IMAGES[0], "filename": name, "scale": 2}
 
 
-@st.fragment
-def _numbers(numbers: Callable[[], pl.DataFrame], key: str, alt: str, shown: PageContents) -> None:
-    """A drawer with the table behind a chart. The table is made when the drawer is opened, without a redraw of the page."""
-    drawer = st.popover(
-        "numbers", icon=":material/table_chart:", type="tertiary", key=f"{key}_numbers", on_change="rerun"
-    )
-    _fill(drawer, numbers, alt, key, shown)
+def show_numbers(key: str) -> None:
+    """Shows the table behind the chart of this key, without a redraw of the page."""
+    shown = page_contents()
+    if key in shown.charts and key in shown.tables:
+        _numbers(key, shown)
+    else:
+        hide_numbers()
+
+
+@st.dialog("Numbers", width="large", icon=":material/table_chart:", on_dismiss=hide_numbers)
+def _numbers(key: str, shown: PageContents) -> None:
+    alt, _ = shown.charts[key]
+    frame = shown.tables[key]()
+    _table(frame, alt)
+    _download(frame, key, shown)
 
 
 def _download(frame: pl.DataFrame, key: str, shown: PageContents) -> None:

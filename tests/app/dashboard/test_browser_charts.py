@@ -61,8 +61,26 @@ def test_a_chart_that_stays_as_it_is_is_not_drawn_and_keeps_its_zoom(dashboard: 
     zoomed = opened.page.evaluate(RANGE)
     opened.page.evaluate(WATCH)
     with opened.rerun():
-        opened.page.locator(".st-key-ribbon_numbers button").first.click()
+        opened.page.locator(".st-key-ribbon .rs-numbers").click()
     assert opened.page.evaluate("drawn") == [] and opened.page.evaluate(RANGE) == zoomed
+    is_well(opened)
+
+
+def test_numbers_behind_a_chart_stay_open_while_the_page_is_redrawn(dashboard: Dashboard, browser: Chromium) -> None:
+    opened = browser.visit(f"{dashboard.url}/?run=stale")
+    page, numbers = opened.page, opened.page.get_by_role("dialog")
+    with opened.rerun():
+        page.locator(".st-key-chart_kl_k3 .rs-numbers").click()
+    rows = numbers.get_by_role("button", name="CSV, ").inner_text()
+    assert numbers.get_by_test_id("stDataFrame").count() == 1
+    with opened.rerun():
+        page.keyboard.press("r")
+    assert numbers.get_by_role("button", name="CSV, ").inner_text() == rows
+    with opened.rerun():
+        page.keyboard.press("Escape")
+    assert numbers.count() == 0
+    _choose(opened, "total")
+    assert numbers.count() == 0
     is_well(opened)
 
 
@@ -140,7 +158,19 @@ def test_where_the_library_does_not_come_the_chart_says_so_and_the_next_asks_aga
 @pytest.mark.parametrize(
     ("names", "kept"),
     [
-        (("library.js", "linked.js", "definition.js", "keyed.js", "freed.js", "picture.js", "chart.js"), 1),
+        (
+            (
+                "library.js",
+                "linked.js",
+                "definition.js",
+                "keyed.js",
+                "freed.js",
+                "picture.js",
+                "numbers.js",
+                "chart.js",
+            ),
+            1,
+        ),
         (("library.js", "listener.js"), 0),
     ],
 )

@@ -15,7 +15,7 @@ def test_the_answer_arrives_on_the_first_page_and_leads_to_its_proof(dashboard: 
     opened.page.wait_for_url("**/diagnosis?*")
     opened.page.get_by_role("heading", name="Likely cause").wait_for()
     opened.settled()
-    assert opened.page.locator(".st-key-undoing_0_chart .js-plotly-plot").count() == 1
+    assert opened.page.locator(".st-key-undoing_0 .js-plotly-plot").count() == 1
     assert opened.page.get_by_role("heading", name="Ruled out").count() == 1
     with opened.rerun():
         opened.page.get_by_role("button", name="14", exact=True).click()

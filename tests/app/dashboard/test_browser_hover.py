@@ -118,7 +118,7 @@ def test_the_definition_of_a_metric_is_reached_by_pointer_and_keyboard_and_nothi
 ) -> None:
     opened = browser.visit(f"{dashboard.url}/metrics?run=stale")
     page = opened.page
-    chart = page.locator(".st-key-main_kl_k3_chart .rs-chart")
+    chart = page.locator(".st-key-main_kl_k3 .rs-chart")
     mark = chart.locator(".annotation [role=note]")
     assert "exp(" in (mark.get_attribute("aria-label") or "") and mark.count() == 1
     chart.hover()
@@ -131,7 +131,7 @@ def test_the_definition_of_a_metric_is_reached_by_pointer_and_keyboard_and_nothi
     page.keyboard.press("Tab")
     chart.locator(".hoverlayer .hovertext").wait_for(state="detached")
     opened.go_to("Overview")
-    assert page.locator(".st-key-chart_kl_k3_chart .annotation [role=note]").count() == 1
+    assert page.locator(".st-key-chart_kl_k3 .annotation [role=note]").count() == 1
     marks = page.locator(".rs-chart .annotation [role=note]")
     assert marks.count() == page.locator(".rs-chart").count() > 3, "each chart says how it was made"
     for mark in marks.all():

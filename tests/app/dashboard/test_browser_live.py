@@ -161,7 +161,7 @@ def test_a_page_that_is_held_keeps_its_steps_while_another_tab_follows_the_run(b
         held.page.bring_to_front()  # what lies behind draws no chart
         _newer(held.page, "6 newer steps").wait_for()
         assert "some parts show newer steps" not in held.page.content()
-        held.page.locator(f".st-key-{CHART}_numbers button").first.click()
+        held.page.locator(f".st-key-{CHART} .rs-numbers").click()
         held.page.get_by_text("CSV, 4 rows").wait_for()
         held.page.keyboard.press("Escape")
         held.page.get_by_role("textbox", name="steps", exact=True).fill("-2:")

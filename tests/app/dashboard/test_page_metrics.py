@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from streamlit.testing.v1 import AppTest
 from support.edge_runs import made
@@ -116,11 +117,9 @@ def test_a_run_of_statistics_alone_says_what_it_cannot_show(on_tree: Open) -> No
 
 def test_numbers_behind_a_chart_are_those_of_all_its_runs(on_tree: Open, tree: Path) -> None:
     app = on_tree(run="fp8/seed0", **{"with": ["fp8/seed1"]})
-    app.session_state["main_kl_k3_numbers"] = True
-    app.run()
-    shown = app.dataframe[0].value
+    shown = app.session_state["_shown"].tables["main_kl_k3"]()
     wanted = open_run(tree / "fp8" / "seed1").metrics()["mismatch/kl_k3"].to_list()
-    assert shown[shown["run"] == "fp8/seed1"]["mismatch/kl_k3"].tolist() == pytest.approx(wanted)
+    assert shown.filter(pl.col("run") == "fp8/seed1")["mismatch/kl_k3"].to_list() == pytest.approx(wanted)
 
 
 def test_tokens_and_time_grow_with_the_steps(tree: Path) -> None:
