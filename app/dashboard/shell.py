@@ -180,10 +180,17 @@ def _with_tools(tools: _Tools, draw: Callable[[], object]) -> None:
     draw()
     if tools.shown is not None:
         name_tab(tools.shown)
+        _say_unkept(tools.shown)
     if tools.shown is not None and not tools.pausing and may_grow(tools.shown):  # a run beside the page's own may grow
         pause_button(tools.pause)
         follow_beside(tools.shown)
     say_link(tools.link)
+
+
+def _say_unkept(shown: View) -> None:
+    """The reason why every visit computes results of this run again, at the foot of the page; nothing if they are kept."""
+    if shown.run.unkept:
+        st.caption(f":material/info: {label(shown.run.unkept, 400)}")
 
 
 def _say_none(served_runs: Served) -> None:

@@ -37,7 +37,7 @@ def render(scope: Scope) -> None:
     _cards(run)
     for writer, state in run.states.items():
         st.warning(f"{label(writer)}: {label(state, 400)}", icon=":material/warning:")
-    for note in (*run.notes, *([run.unkept] if run.unkept else [])):
+    for note in run.notes:
         st.caption(f":material/info: {label(note, 400)}")
     if why := scope.view.of(why_no_gap):
         st.info(label(capital(why), 800))

@@ -131,13 +131,16 @@ def test_health_begins_with_what_is_complete_and_names_metrics_in_words(opened: 
     assert "total/" not in named and "_z" not in named and ">Because" not in named
 
 
-def test_health_says_that_results_are_not_kept(opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_page_says_once_that_results_are_not_kept(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     run = copytree(made(tmp_path, "stale"), tmp_path / "unkept")
     assert "computed again" not in words(opened("health", run))
-    opened("where", run, measured="token_class")
-    assert "results are computed again each time: nothing can be kept in" in plain(opened("health", run))
+    for page in ("where", "health", "sequences"):
+        shown = plain(opened(page, run, measured="token_class"))
+        assert shown.count("results are computed again each time: nothing can be kept in") == 1
 
 
 def test_health_tells_the_notes_of_events_first_where_the_window_is_narrow(
