@@ -37,7 +37,7 @@ from ...presentation.weights_table import NO_DIGESTS, weights_table
 from ..model.scope import Scope
 from ..model.slice_absences import absences
 from ..model.view import asked_gap
-from ..panels.charts import appearance, draw, number_column, table
+from ..panels.charts import appearance, draw, number_column, number_format, table
 from ..panels.layout import columns
 
 RECORD = """collector.log(
@@ -114,13 +114,14 @@ def _beside_the_table(scope: Scope, parts: pl.DataFrame) -> None:
         alt = f"{gap} {metric.name} by version lag: {count(len(parts), 'lag')}"
         draw(view.figure(_bars, scope, appearance().name), "lag_bars", alt)
     with right:
+        rows = lag_rows(parts, metric.name)
         table(
-            lag_rows(parts, metric.name).drop(["N tokens"] if is_narrow() else []),  # the chart above has it
+            rows.drop(["N tokens"] if is_narrow() else []),  # the chart above has it
             f"{gap} by version lag",
             height="content" if len(parts) < 12 else 430,
             column_config={
-                metric.name: number_column(metric.title, metric.name, "%.3g"),
-                "± se": number_column("± se", "standard error", "%.3g"),
+                metric.name: number_column(metric.title, metric.name, number_format(rows[metric.name])),
+                "± se": number_column("± se", "standard error", number_format(rows["± se"])),
             },
         )
         if len(parts) < view.metrics(("lag",), scope.chosen, gap).height:

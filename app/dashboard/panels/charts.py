@@ -29,6 +29,8 @@ ABSENT = "–"
 LOG_X = "_log_x"
 """True while the page draws its lines over a logarithmic x axis."""
 _LAST: list[ThemeName] = [LIGHT.name]
+SMALLEST_DECIMAL = 1e-6
+"""The browser writes a number below this with a power of ten."""
 WIDEST_NUMBER, SHORT_TITLE = 96, 10
 """Pixels of a column that holds -0.0001234 or 1.234e-05, and characters of a title that takes less room."""
 
@@ -138,6 +140,13 @@ def number_column(title: str, name: str, format: str | None = None) -> Any:
     """A column of numbers under a title, with its name as help. Below a short title a long number would lose its first digits."""
     width = WIDEST_NUMBER if format is not None and len(title) < SHORT_TITLE else None
     return st.column_config.NumberColumn(title, format=format, help=name, width=width)
+
+
+def number_format(values: pl.Series) -> str:
+    """One way to write all numbers of a column: powers of ten where some would be written so and others as long decimals."""
+    sizes = values.cast(pl.Float64).abs()
+    least = sizes.filter(sizes > 0).min()
+    return "%.2e" if isinstance(least, float) and least < SMALLEST_DECIMAL else "%.3g"
 
 
 def worded(names: Iterable[str]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The page of a step's sequences: what is shown, in which order, what filters leave, prompts and their samples, keys."""
 
+import json
 import math
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from support.pages_open import Open, plain, well, words
 
 from ratioscope.app.dashboard.pages.sequences.filters import Filters, range_of
 from ratioscope.app.dashboard.pages.sequences.prompt_groups import group_table
+from ratioscope.app.dashboard.panels.charts import number_format
 from ratioscope.collectors.budget import Budget
 from ratioscope.collectors.collector import Collector
 from ratioscope.errors import ConfigError
@@ -177,3 +179,14 @@ def test_a_sample_says_how_it_was_kept(tmp_path: Path, opened: Open) -> None:
 def test_rows_of_several_minibatches_have_each_their_course(opened: Open, gap: str) -> None:
     shown = opened("sequences", ["holes"], step="5", gap=gap).dataframe[0].value
     assert {0, 1} <= set(shown["minibatch"].dropna()) and all(len(line) <= 8 for line in shown["line"])
+
+
+def test_a_column_writes_all_its_numbers_in_one_way(opened: Open) -> None:
+    assert number_format(pl.Series([5.99e-7, -6.01e-6, 0.0, None])) == "%.2e"
+    assert number_format(pl.Series([6.01e-6, 0.5, math.nan, 0.0])) == "%.3g"
+    assert number_format(pl.Series([None, None], dtype=pl.Null)) == "%.3g"
+    table = opened("sequences", ["stale"], step="14").dataframe[0]
+    told = json.loads(table.proto.columns)
+    for name in ("kl_k3", "mean_abs_log_ratio", "weight"):
+        if name in told:
+            assert told[name]["type_config"]["format"] == number_format(pl.Series(table.value[name]))

@@ -16,7 +16,7 @@ from ....presentation.slice_names import part_words
 from ....presentation.theme import MARKS
 from ...model.scope import Scope
 from ...model.view import View, asked_gap
-from ...panels.charts import number_column, table, worded
+from ...panels.charts import number_column, number_format, table, worded
 from ...panels.choices import choice, dropdown
 from ...panels.clicked_rows import CELLS, clicked_row
 from ...panels.controls import nearest, severity_of, step_picker, steps_with_rows
@@ -34,7 +34,6 @@ OWN = ("matching", "tokens_within", "first_within")
 FACTS = ("minibatch", "reward", "advantage", "lag", "group_id", "replica", "rank", "finish_reason")
 NUMBERS = (*sequence_measures_at("column"), *sequence_measures_at("fault"), "advantage", "reward", "lag", *OWN)
 WHOLE = ("worst_position", "tokens", *sequence_measures_at("fault"), "lag", *OWN)
-HEADS = {name: number_column(title_of(name), name, None if name in WHOLE else "%.3g") for name in NUMBERS}
 SHOWN = 500
 HERE = "▸"
 """The mark of the row that the keys have reached."""
@@ -152,12 +151,21 @@ def _show(view: View, ranked: pl.DataFrame, step: int, gap: str, order: str) -> 
         height="content" if len(ranked) < 20 else 720,
         column_config={
             **worded(columns.columns),
-            **HEADS,
+            **_heads(columns),
             "": st.column_config.TextColumn("", width=28),
             "text": st.column_config.TextColumn("begins with", width=250),
             "line": _line_column(reach),
         },
     )
+
+
+def _heads(columns: pl.DataFrame) -> dict[str, object]:
+    """The columns of numbers by their names."""
+    return {
+        name: number_column(title_of(name), name, None if name in WHOLE else number_format(columns[name]))
+        for name in NUMBERS
+        if name in columns.columns
+    }
 
 
 def _drawable(frame: pl.DataFrame) -> tuple[pl.DataFrame, float]:

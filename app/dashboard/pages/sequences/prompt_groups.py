@@ -12,7 +12,7 @@ from ....presentation.digits import count, digits
 from ....presentation.escape import streamlit_label as label
 from ....presentation.escape import visible
 from ....presentation.metric_places import sequence_measures_at, title_of
-from ...panels.charts import number_column, table, worded
+from ...panels.charts import number_column, number_format, table, worded
 from ...panels.clicked_rows import CELLS, clicked_row
 from ...panels.controls import asked
 
@@ -100,7 +100,7 @@ def show_groups(frame: pl.DataFrame, gap: str) -> None:
         height="content" if len(groups) < 20 else 720,
         column_config=worded(groups.columns)
         | {
-            name: number_column(title_of(name), name, "%.3g" if kind == pl.Float64 else None)
+            name: number_column(title_of(name), name, number_format(groups[name]) if kind == pl.Float64 else None)
             for name, kind in groups.schema.items()
             if kind.is_numeric()
         },
