@@ -62,6 +62,16 @@ def test_a_healthy_run_has_no_alert_and_a_stale_one_rings(opened: Open) -> None:
     assert set(opened("alerts", "stale", of="this gap", gap="total").dataframe[0].value["gaps"]) == {"total"}
 
 
+def test_the_lanes_stand_in_the_order_of_the_table(opened: Open) -> None:
+    app = opened("alerts", "stale")
+    layout = json.loads(charts(app)[0])["layout"]
+    above = sorted((each["y"], each["text"]) for each in layout["annotations"] if each.get("yref") == "y")
+    lanes = [re.sub(r"<[^>]*>", "", text) for _, text in above]
+    rows = app.dataframe[0].value
+    titles = list(dict.fromkeys(zip(rows["alert"], rows["gaps"], strict=True)))
+    assert len(lanes) > 2 and [lane.split(" · ")[0] for lane in lanes] == [title for title, _ in titles]
+
+
 def test_a_range_of_steps_is_graded_as_if_the_run_began_and_ended_there(opened: Open) -> None:
     whole, part = (
         opened("alerts", "stale").dataframe[0].value,

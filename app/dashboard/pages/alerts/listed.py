@@ -9,10 +9,10 @@ from ratioscope.ingest.analysis.events_and_alerts import until
 from ratioscope.metrics.grading.alerts import Alert
 
 from ....browser.listener import is_narrow
-from ....presentation.alert_words import in_order, rows_of
+from ....presentation.alert_words import rows_of
 from ....presentation.escape import streamlit_label as label
 from ....presentation.theme import MARKS
-from ...model.acknowledgement import acknowledged, change
+from ...model.acknowledgement import change
 from ...model.live import deselect, selectable, show_newest
 from ...model.scope import Scope
 from ...model.view import View
@@ -31,12 +31,8 @@ NARROW = ("severity", "alert", "steps", "state", *COLUMNS[4:])
 FAILED = "_not_acknowledged"
 
 
-def listed(scope: Scope, run_alerts: Sequence[Alert]) -> None:
+def listed(scope: Scope, ordered: Sequence[Alert], known: Acknowledgements) -> None:
     """The table, and below it the clicked alert with its meaning and its links."""
-    if not run_alerts:
-        return
-    known = acknowledged(scope.view)
-    ordered = in_order(run_alerts, known)
     st.caption(
         "Open alerts first, the worst first, then the newest. Click a row to see what it means, what to try, and its steps."
     )

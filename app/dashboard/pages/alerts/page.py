@@ -13,11 +13,12 @@ from ratioscope.metrics.grading.run_rules import RULES_FILE
 
 from ....figures.alert_lanes import alert_lanes
 from ....figures.html.reasons import reasons
-from ....presentation.alert_words import counted, none_words, not_graded, passed_checks, passed_words
+from ....presentation.alert_words import counted, in_order, none_words, not_graded, passed_checks, passed_words
 from ....presentation.digits import count, digits
 from ....presentation.escape import streamlit_label as label
 from ....presentation.metric_places import titled
 from ....presentation.theme import MARKS
+from ...model.acknowledgement import acknowledged
 from ...model.scope import Scope
 from ...panels.charts import appearance, clicked, draw, page_contents, table
 from ...panels.choices import choice, dropdown
@@ -49,8 +50,10 @@ def render(scope: Scope) -> None:
     _say(run_alerts, rules, in_force, shown, scope.view.verdict())
     cause_line(scope.view)
     if run_alerts:
-        _timeline(scope, run_alerts)
-    listed(scope, run_alerts)
+        known = acknowledged(scope.view)
+        ordered = in_order(run_alerts, known)
+        _timeline(scope, ordered)
+        listed(scope, ordered, known)
     _silent(shown, run_alerts, rules, scope.view.verdict())
     _in_force(rules, in_force)
 
@@ -135,6 +138,7 @@ def _back(run_rules: Rules) -> None:
 
 
 def _timeline(scope: Scope, run_alerts: Sequence[Alert]) -> None:
+    """The lanes in the order of the table below them."""
     frame = alert_frame(run_alerts)
     chosen = scope.range
     ends = np.array([chosen[0], chosen[-1]] if chosen else [], np.float64)
