@@ -121,6 +121,8 @@ def _beside_the_table(scope: Scope, parts: pl.DataFrame) -> None:
             height="content" if len(parts) < 12 else 430,
             column_config={
                 metric.name: number_column(metric.title, metric.name, number_format(rows[metric.name])),
+                "N tokens": st.column_config.NumberColumn(format="localized"),
+                **{share: st.column_config.NumberColumn(format="%.2f") for share in ("% of tokens", "% of the gap")},
                 "± se": number_column("± se", "standard error", number_format(rows["± se"])),
             },
         )
