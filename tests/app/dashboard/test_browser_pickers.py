@@ -49,4 +49,6 @@ def test_metrics_picked_by_name_are_chips_in_words(dashboard: Dashboard, browser
     assert query(opened)["metric"] == "pareto_k_sequence"
     assert opened.page.get_by_text("Pareto k of sequence weights · pareto_k_sequence").count() >= 1
     assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    last = opened.page.locator(".st-key-groups button").last.bounding_box()
+    assert last is not None and last["x"] + last["width"] <= 420  # no group of metrics is out of sight
     is_well(opened)

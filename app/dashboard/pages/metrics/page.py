@@ -109,7 +109,7 @@ def render(scope: Scope) -> None:
 def _titles(groups: Sequence[str]) -> list[str]:
     options = [MAIN, *groups]
     chosen = st.pills(
-        "metric groups", options, selection_mode="multi", default=[MAIN], key="groups", bind="query-params"
+        "metric groups", options, selection_mode="multi", default=[MAIN], key="groups", bind="query-params", wrap=True
     )
     return [title for title in options if title in chosen]
 

@@ -34,6 +34,7 @@ def measured_picker(offered: Sequence[SliceWords]) -> list[str]:
             "measure from token rows, by",
             format_func=_title,
             **words_of_pills(names, "measured"),
+            wrap=True,
             help="Statistics do not contain these slices. The token rows are read once, and the result is kept.",
         )
         if set(names) - set(chosen):
