@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from streamlit import config
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
@@ -18,6 +19,8 @@ Open = Callable[..., AppTest]
 Names = str | Path | Sequence[str | Path]
 # each AppTest asks for it: the metadata of all installed packages, which a process reads once and not before every page
 manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
+# as the server sets it: else Streamlit inspects the arguments of every call for its statistics, an eighth of a page's time
+config.set_option("browser.gatherUsageStats", False)
 
 
 def opener(runs: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
