@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from _overall import Repeated
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
@@ -28,7 +29,7 @@ from ratioscope.metrics.engines.join import joined
 from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.record import arrow_schema
 
-FOLDER = Path(tempfile.gettempdir()) / "ratioscope-long-runs-3"
+FOLDER = Path(tempfile.gettempdir()) / "ratioscope-long-runs-4"
 PHASES = 4
 """Batches that the gap grows through over a run."""
 
@@ -67,6 +68,7 @@ def _made(root: Path, shape: Shape, seed: int, steps: int) -> None:
 def write(root: Path, shape: Shape, seed: int, steps: int) -> None:
     """One writer's run; its last two steps have token rows."""
     fake = FakeWriter(root, f"r00000-host-{seed}-abcdef").open()
+    repeated = Repeated(fake)
     phases = [_measured(shape, seed, phase) for phase in range(PHASES)]
     for segment, first in enumerate(range(0, steps, layout.SEGMENT_STEPS)):
         block = range(first, min(first + layout.SEGMENT_STEPS, steps))
@@ -76,8 +78,10 @@ def write(root: Path, shape: Shape, seed: int, steps: int) -> None:
         for last in range(1, len(block) + 1):  # a line per step, as a growing segment leaves them
             whole = last == len(block)
             fake.say(**(committed(path, data) if whole else committed(path, b"-")), steps=list(block[:last]))
+        repeated.add(committed(path, data), rows)
         if segment % 20 == 0:
             fake.event("weight_sync", first, "the engine has the trainer's weights")
+    repeated.end()
     for rows in by_step(records(shape, seed, range(steps - 2, steps), PHASES - 1)):
         fake.step(rows, with_statistics=False)
     fake.close()

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
+from _overall import Repeated
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
@@ -51,13 +52,14 @@ def make(root: Path, steps: int, writers: int) -> None:
 def _write(fake: FakeWriter, steps: int, measured: pa.Table, data: bytes, facts: Any) -> None:
     original = fake.root / "original.parquet"
     original.write_bytes(data)
+    repeated = Repeated(fake)
     for first in range(0, steps, layout.SEGMENT_STEPS):
         block = range(first, min(first + layout.SEGMENT_STEPS, steps))
         for step in block:
             path = layout.token_file(step, fake.writer, 0)
             (fake.root / path).parent.mkdir(parents=True, exist_ok=True)
             os.link(original, fake.root / path)
-            fake.offered += facts["rows"]
+            fake.offered, fake.written = fake.offered + facts["rows"], fake.written + facts["rows"]
             fake.say(**{**committed(path, data), **facts, "step": step, "offered": fake.offered, "dropped": 0})
         segment = pa.concat_tables(_like(measured, step) for step in block)
         path, content = layout.statistics_file(fake.writer, first // layout.SEGMENT_STEPS), parquet_bytes(segment)
@@ -65,6 +67,8 @@ def _write(fake: FakeWriter, steps: int, measured: pa.Table, data: bytes, facts:
         for last in range(1, len(block) + 1):  # one line per step, as a growing segment leaves them
             digest = committed(path, content) if last == len(block) else {**committed(path, b""), "bytes": 0}
             fake.say(**{**digest, "steps": list(block[:last])})
+        repeated.add(committed(path, content), segment)
+    repeated.end()
     original.unlink()
 
 
