@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope import Collector, layout
+from ratioscope.collectors.writing.overall import Overall
 from ratioscope.collectors.writing.parquet_file import parquet_bytes
 
 READ = """
@@ -67,8 +68,8 @@ IN_ONE_PROCESS = ("open", "refresh", "describe", "metrics by step", "follow a st
 Spent = tuple[float, int]
 """CPU seconds, and the most memory held in MB."""
 SEGMENT = layout.SEGMENT_STEPS
-_LAST = 3
-"""Lines of a log that belong to its last step: its rows, its statistics, and that the writer has closed."""
+REPEATED = layout.OVERALL_SEGMENTS
+"""Segments that a file of overall statistics repeats."""
 
 
 def main() -> None:
@@ -151,8 +152,10 @@ def write(run: Path, ranks: int, steps: int) -> None:
     """A run in which every rank committed every step."""
     template = recorded(run)
     size = -(-steps // SEGMENT) * SEGMENT
-    segments = list(shifted(pq.read_table(run / template["segment"]), range(0, size, SEGMENT)))
-    tokens = list(shifted(pq.read_table(run / template["files"][0]["file"]), range(size)))
+    tables = list(shifted(pq.read_table(run / template["segment"]), range(0, size, SEGMENT)))
+    segments, overall = [parquet_bytes(table, {}) for table in tables], list(overall_files(tables))
+    first = pq.read_table(run / template["files"][0]["file"])
+    tokens = [parquet_bytes(table, {}) for table in shifted(first, range(size))]
     for entry in [*template["files"], {"file": template["segment"]}]:
         (run / entry["file"]).unlink()
     (run / layout.commit_file(template["open"]["writer"])).unlink()
@@ -160,7 +163,12 @@ def write(run: Path, ranks: int, steps: int) -> None:
         put(run, [layout.token_file(step, writer(rank), 0) for rank in range(ranks)], data)
     for place, data in enumerate(segments):
         put(run, [layout.statistics_file(writer(rank), place) for rank in range(ranks)], data)
-    facts = {"tokens": [described(data) for data in tokens], "segments": [described(data) for data in segments]}
+    for place, data in enumerate(overall):
+        put(run, [layout.overall_file(writer(rank), place) for rank in range(ranks)], data)
+    facts = {
+        name: [described(data) for data in files]
+        for name, files in (("tokens", tokens), ("segments", segments), ("overall", overall))
+    }
     for rank in range(ranks):
         (run / layout.commit_file(writer(rank))).write_bytes(b"".join(chained(log({**template, **facts}, rank))))
 
@@ -212,17 +220,35 @@ def recorded(run: Path) -> dict[str, Any]:
     }
 
 
-def shifted(table: pa.Table, firsts: Iterable[int]) -> Iterator[bytes]:
-    """The file as it would be at other steps."""
+def overall_files(segments: Sequence[pa.Table]) -> Iterator[bytes]:
+    """The files that repeat the overall statistics of these segments; none for one segment."""
+    files: list[bytes] = []
+
+    def keep(number: int, rows: pa.Table, entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        files.append(parquet_bytes(rows, {}))
+        return {}
+
+    overall = Overall(keep)
+    for first in range(0, len(segments) if len(segments) > 1 else 0, REPEATED):
+        for rows in segments[first : first + REPEATED]:
+            overall.add({}, rows)
+        overall.written()
+    yield from files
+
+
+def shifted(table: pa.Table, firsts: Iterable[int]) -> Iterator[pa.Table]:
+    """The rows as they would be at other steps."""
     place = table.schema.get_field_index("step")
     for first in firsts:
         moved = pa.array(np.asarray(table["step"]) + first, table.schema.field(place).type)
-        yield parquet_bytes(table.set_column(place, table.schema.field(place), moved), {})
+        yield table.set_column(place, table.schema.field(place), moved)
 
 
 def log(template: dict[str, Any], rank: int) -> Iterator[dict[str, Any]]:
     """The lines that the rank would have written."""
-    name, count = writer(rank), 0
+    name, count, waiting = writer(rank), 0, list[dict[str, Any]]()
+    last_step, opened = len(template["tokens"]) - 1, template["open"]["time"]
+    files = enumerate(template["overall"])
     yield {**template["open"], "writer": name, "rank": rank}
     for step, rows in enumerate(template["tokens"]):
         within, place = step % SEGMENT, step // SEGMENT
@@ -231,8 +257,20 @@ def log(template: dict[str, Any], rank: int) -> Iterator[dict[str, Any]]:
         yield {**told, **rows, "offered": count}
         steps = list(range(step - within, step + 1))
         segment = {"kind": layout.COMMIT, "file": layout.statistics_file(name, place).as_posix(), "steps": steps}
-        yield {**segment, **template["segments"][place], "time": template["open"]["time"]}
+        segment |= template["segments"][place]
+        yield {**segment, "time": opened}
+        waiting += [segment] if step == last_step or within == SEGMENT - 1 else []
+        if template["overall"] and (step == last_step or len(waiting) == REPEATED):
+            number, data = next(files)
+            path, sources = layout.overall_file(name, number).as_posix(), [sha(each) for each in waiting]
+            yield {"kind": layout.OVERALL, "file": path, **data, "time": opened, "segments": sources}
+            waiting = []
     yield {**template["close"], "offered": count, "written": count}
+
+
+def sha(segment: dict[str, Any]) -> dict[str, str]:
+    """The file and the digest of a segment."""
+    return {name: segment[name] for name in ("file", "sha256")}
 
 
 def read(run: Path) -> dict[str, Spent]:
@@ -245,12 +283,13 @@ def read(run: Path) -> dict[str, Spent]:
 
 
 def without_last_step(run: Path) -> dict[str, str]:
-    """Takes the lines of the last step and the close line off each log: log -> these lines."""
+    """Takes the lines from the rows of the last step on off each log: log -> these lines."""
     taken = dict[str, str]()
     for log in (run / layout.COMMITS).iterdir():
         lines = log.read_bytes().splitlines(keepends=True)
-        log.write_bytes(b"".join(lines[:-_LAST]))
-        taken[str(log)] = b"".join(lines[-_LAST:]).decode()
+        last = max(place for place, line in enumerate(lines) if "rows" in (layout.decode_line(line) or {}))
+        log.write_bytes(b"".join(lines[:last]))
+        taken[str(log)] = b"".join(lines[last:]).decode()
     return taken
 
 
