@@ -65,7 +65,7 @@ class RunStatistics:
         """
         writers = len(visible.segments) * SEGMENT_STEPS / max(1, len(visible.steps))
         if len(slices) > 1 and writers > FEW_WRITERS:
-            self.prefetch(visible, [((name,), columns) for name in slices], steps)
+            self.prefetch(visible, [((name,), tuple(columns)) for name in slices], steps)
             return pl.concat([self.of(visible, (name,), columns, steps) for name in slices])
         plan = self._plan(visible).rows
         computed = [

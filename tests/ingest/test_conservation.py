@@ -120,7 +120,7 @@ def test_rows_that_are_not_shown_are_counted_with_their_reason(tmp_path: Path) -
 def test_totals_of_files_are_kept_line_by_line(tmp_path: Path) -> None:
     """Also of a step without statistics yet, and of a file that was committed again with other numbers."""
     writer = FakeWriter(tmp_path / "run", segment_steps=2).open()
-    history = WriterHistory(CommitLog(writer.root, writer.writer))
+    history, path = WriterHistory(CommitLog(writer.root, writer.writer)), ""
     for place, rows in enumerate(STEPS):
         path = writer.step(rows, with_statistics=place % 2 == 0)
         history.advance()
