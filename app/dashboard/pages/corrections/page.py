@@ -26,7 +26,7 @@ from ...model.view import CacheRequest, View
 from ...panels.charts import appearance, draw, last_appearance, numbers_behind
 from ...panels.choices import dropdown
 from ...panels.layout import columns
-from ...panels.verdict_box import cause_line
+from ...panels.verdict_box import READABLE, cause_line
 from .charts import charts_to_prefetch, comparison_charts
 from .config import trainer_config
 from .controls import DEFAULT, comparison_controls
@@ -135,20 +135,24 @@ def _advise(scope: Scope, source: OutcomeSource, outcomes: Sequence[CorrectionOu
     nothing = outcome(source, Entry("none", "no correction", NOTHING), None)
     recommendation = advice(risks, risk_per_step(nothing.at(common), sizes), scope.view.verdict())
     st.markdown(f"#### {label(recommendation.title, 200)} :small[· {recommendation.confidence} confidence]")
-    st.caption(f"{label(recommendation.why, 900)} {_basis(len(fair), outcomes, common)}")
+    unranked = _unranked(len(outcomes) - len(fair))
+    st.caption(f"{label(recommendation.why, 900)}{unranked}", help=_risk(len(common)), width=READABLE)
     cause_line(scope.view)
 
 
-def _basis(fair: int, outcomes: Sequence[CorrectionOutcome], common: Sequence[int]) -> str:
-    left_out = len(outcomes) - fair
-    without = (
-        f" {count(left_out, 'correction')} could not be ranked: the effect on the tokens of this gap is not known yet."
-        if left_out
-        else ""
-    )
+def _unranked(left_out: int) -> str:
+    if not left_out:
+        return ""
     return (
-        f"Risk is bias² + 1 / (ESS × sequences of a step), averaged over {count(len(common), 'step')}: by convention an estimate "
-        f"of the squared error of a step's gradient.{without}"
+        f" {count(left_out, 'correction')} could not be ranked: the effect on the tokens of this gap is not known yet."
+    )
+
+
+def _risk(steps: int) -> str:
+    """The meaning of the advice's risk."""
+    return (
+        f"Risk is bias² + 1 / (ESS × sequences of a step), averaged over {count(steps, 'step')}: by convention an estimate "
+        "of the squared error of a step's gradient."
     )
 
 
