@@ -45,7 +45,7 @@ def trainer_config(entry: Entry, gap: WeightedGap, trainer_of_run: str) -> None:
     if st.session_state.get("trainer") not in NAMES and st.query_params.get("trainer") not in NAMES:
         st.session_state["trainer"] = own
     trainer = st.segmented_control(
-        "trainer", list(NAMES), key="trainer", bind="query-params", label_visibility="collapsed"
+        "trainer", list(NAMES), key="trainer", bind="query-params", label_visibility="collapsed", wrap=True
     )
     name = trainer if trainer in NAMES else own
     text, notes = syntax(entry, gap, name)
