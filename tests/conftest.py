@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Generator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -150,24 +151,26 @@ def dashboards_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def dashboard_of_edge_runs(runs: Path) -> Iterator[Dashboard]:
-    """One server of all edge runs for the files that only read them: its start and its first pages take 8 s of a processor."""
-    from support.browser import Dashboard
-    from support.edge_runs import RUNS, made
-
-    with Dashboard([made(runs, name) for name in RUNS]) as served:
-        yield served
-
-
-@pytest.fixture(scope="module")
-def dashboard(request: pytest.FixtureRequest, runs: Path, dashboards_cache: Path) -> Iterator[Dashboard]:
-    """The dashboard of the runs that a file of tests makes in SERVED; without SERVED that of the edge runs."""
+def server(dashboards_cache: Path) -> Iterator[Dashboard]:
+    """The server of every file of tests, because its start and its first page take 8 s of a processor; see `with_runs`."""
     from support.browser import Dashboard
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(dashboards_cache))
-        if not hasattr(request.module, "SERVED"):
-            yield request.getfixturevalue("dashboard_of_edge_runs")
-            return
-        with Dashboard([make(runs) for make in request.module.SERVED]) as served:
+        started = Dashboard([]).__enter__()
+    yield started
+    started.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="module")
+def dashboard(
+    request: pytest.FixtureRequest, runs: Path, server: Dashboard, dashboards_cache: Path
+) -> Iterator[Dashboard]:
+    """The dashboard of the runs that a file of tests makes in SERVED; without SERVED that of the edge runs."""
+    from support.edge_runs import RUNS, made
+
+    makes = getattr(request.module, "SERVED", [partial(made, name=name) for name in RUNS])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(dashboards_cache))
+        with server.with_runs([make(runs) for make in makes]) as served:
             yield served

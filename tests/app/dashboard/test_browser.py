@@ -46,8 +46,8 @@ def test_from_a_red_step_to_a_token_in_three_clicks(dashboard: Dashboard, browse
     is_well(opened)
 
 
-def test_a_growing_run_is_drawn_anew_by_itself(browser: Chromium, tmp_path: Path) -> None:
-    with Collector(tmp_path / "run") as collector, Dashboard([tmp_path / "run"]) as dashboard:
+def test_a_growing_run_is_drawn_anew_by_itself(server: Dashboard, browser: Chromium, tmp_path: Path) -> None:
+    with Collector(tmp_path / "run") as collector, server.with_runs([tmp_path / "run"]) as dashboard:
         opened = browser.visit(dashboard.url)
         opened.page.locator("pre", has_text="ratioscope.attach").wait_for()
         for step in range(3):

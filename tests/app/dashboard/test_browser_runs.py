@@ -17,10 +17,10 @@ RING = """() => {
 """Whenever the URL changes, and shortly afterwards, the part of the page that draws itself asks for that once more."""
 
 
-def test_from_the_list_to_one_run_and_to_several(browser: Chromium, tmp_path: Path) -> None:
+def test_from_the_list_to_one_run_and_to_several(server: Dashboard, browser: Chromium, tmp_path: Path) -> None:
     for number, name in enumerate("abc"):
         write_statistics_run(tmp_path / name, 20, seed=number)
-    with Dashboard([tmp_path]) as dashboard:
+    with server.with_runs([tmp_path]) as dashboard:
         opened = browser.visit(f"{dashboard.url}/runs")
         page = opened.page
         page.get_by_text("3 runs ·").wait_for()
@@ -46,10 +46,12 @@ def test_from_the_list_to_one_run_and_to_several(browser: Chromium, tmp_path: Pa
         assert _query(opened)["run"] == ["c"] and opened.exceptions == 0
 
 
-def test_timers_that_ring_while_a_page_is_left_take_nothing_out_of_its_link(browser: Chromium, tmp_path: Path) -> None:
+def test_timers_that_ring_while_a_page_is_left_take_nothing_out_of_its_link(
+    server: Dashboard, browser: Chromium, tmp_path: Path
+) -> None:
     for name in "ab":
         write_statistics_run(tmp_path / name, 20)
-    with Dashboard([tmp_path]) as dashboard:
+    with server.with_runs([tmp_path]) as dashboard:
         opened = browser.visit(f"{dashboard.url}/runs")
         page = opened.page
         page.get_by_text("not yet read").wait_for(state="detached")
