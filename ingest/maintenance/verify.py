@@ -27,7 +27,7 @@ from ..files.progress import OnProgress
 from ..files.quarantine import named_reasons
 from ..files.run_file import run_file, stated_id
 from ..remote.store import Unreachable
-from ..rows.claims import ADVICE, every_claim
+from ..rows.claims import every_claim, remedy
 from .file_checks import RowsDisagree, Trouble, demand_file, demand_overall
 from .reading_checks import misfits, reading_troubles
 from .statistics_check import differing
@@ -254,7 +254,9 @@ def _claimed_twice(catalog: Catalog) -> Iterator[Trouble]:
         fault = (
             f"{rows} rows of step {step} bear the minibatch and sequence_id of another row, of {' and '.join(writers)}"
         )
-        yield Trouble(f"{TOKENS}/step={step:09d}", fault, "one writer for each row", f"{_SHOWN_ONCE}; {ADVICE}")
+        yield Trouble(
+            f"{TOKENS}/step={step:09d}", fault, "one writer for each row", f"{_SHOWN_ONCE}; {remedy(writers)}"
+        )
 
 
 def _elsewhere(catalog: Catalog, known: set[str]) -> Iterator[Trouble]:

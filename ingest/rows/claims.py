@@ -22,7 +22,6 @@ from .record_rows import RecordRows
 MOST_STEPS, MOST_BYTES = 12, 128 << 20
 """Steps, and bytes of their files, that a run checks by itself: a rank with another rank's number has it at every step. A
 convention. `verify` checks all steps."""
-ADVICE = "give every rank a number of its own: Collector(..., rank=rank)"
 _BIT = {policy: 1 << place for place, policy in enumerate(POLICIES)}
 _SIDES = tuple(_BIT[earlier] | _BIT[later] for earlier, later in GAPS.values())
 
@@ -40,7 +39,7 @@ class Claims:
     of: int = 0
     """At how many steps several writers hold the same policies: only these can have such rows."""
     writers: tuple[str, ...] = ()
-    """Two writers that claim the same rows."""
+    """Two writers that claim the same rows, or one that claims them twice."""
 
     @property
     def note(self) -> str:
@@ -49,9 +48,10 @@ class Claims:
             return ""
         where = f"step {self.steps[0]}" if len(self.steps) == 1 else f"{len(self.steps)} steps from {self.steps[0]} on"
         looked = "" if self.looked_at == self.of else f" ({self.looked_at} of {self.of} such steps were looked at)"
+        claim = "claims sequences twice" if len(self.writers) == 1 else "claim the same sequences"
         return (
             f"{self.rows} rows of {where}{looked} bear the step, minibatch and sequence_id of another row: "
-            f"{' and '.join(self.writers)} claim the same sequences. One row of each is shown, statistics count all; {ADVICE}"
+            f"{' and '.join(self.writers)} {claim}. One row of each is shown, statistics count all; {remedy(self.writers)}"
         )
 
 
@@ -77,6 +77,13 @@ class ClaimsOfRun:
         wrong = {step: result for step, result in by_step.items() if result[0]}
         writers = next(iter(wrong.values()))[1] if wrong else ()
         return Claims(sum(rows for rows, _ in wrong.values()), tuple(wrong), len(chosen), len(doubtful), writers)
+
+
+def remedy(writers: Sequence[str]) -> str:
+    """The action against rows that these writers claim: one writer gave two samples the same id."""
+    if len(writers) == 1:
+        return "give every sample an id of its own: log(..., sequence_ids=ids)"
+    return "give every rank a number of its own: Collector(..., rank=rank)"
 
 
 def every_claim(catalog: Catalog) -> Iterator[tuple[int, int, tuple[str, ...]]]:

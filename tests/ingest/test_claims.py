@@ -42,6 +42,16 @@ def test_two_writers_that_claim_the_same_rows_are_named_by_every_reader(tmp_path
     assert [trouble.file[-2:] for trouble in troubles] == ["18", "20", "22"]
 
 
+def test_one_writer_that_gives_two_samples_one_id_is_told_of_ids_and_not_of_ranks(tmp_path: Path) -> None:
+    writer, _ = two_writers(tmp_path / "run")
+    for _ in range(2):
+        writer.step(STEPS[0])
+    (note,) = (note for note in open_run(tmp_path / "run").notes if "of another row" in note)
+    assert f"{writer.writer} claims sequences twice" in note and "sequence_ids=" in note and "rank=" not in note
+    (trouble,) = (trouble for trouble in verify(tmp_path / "run").troubles if "of another row" in trouble.found)
+    assert "sequence_ids=" in trouble.advice
+
+
 def test_parts_of_rows_are_claimed_by_nobody_twice(tmp_path: Path) -> None:
     driver, worker = two_writers(tmp_path / "run")
     for rows in STEPS:
