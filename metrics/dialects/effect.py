@@ -34,11 +34,16 @@ def dialect_sums(
 def dialect_carried_out(
     records: pa.Table, name: str, config: Mapping[str, Any], *, version: str | None = None, title: str | None = None
 ) -> Iterator[tuple[CarriedOut, Evaluation]]:
-    """For each (attempt, step): the trainer's own correction carried out, and the trainer's Evaluation."""
+    """For each (attempt, step): the trainer's own correction carried out, and the trainer's Evaluation.
+
+    A step without a token that counts is left out: a trainer divides by the number of tokens there.
+    """
     trainer = dialect(name)
     options = {} if version is None else {"version": version}
     for (attempt, step), part in _steps(records).items():
         batch = batch_arrays(part)
+        if not batch.mask.any():
+            continue
         evaluation = trainer.evaluate(batch, config, **options)
         gap: WeightedGap = "mismatch" if batch.old_logprobs is not None else "total"
         result = _corrected(batch, evaluation)

@@ -26,7 +26,9 @@ def dialect_rows(run: "Run", dialect: str, preset: str | None, config: Path | No
     if not logged:
         if reason := run.no_tokens:
             raise ConfigError(f"what {dialect} would have logged is not available, because {reason}; try: --logged")
-        raise ConfigError(f"{run.name} has no step with token rows and rollout log-probs, which {dialect} reads")
+        raise ConfigError(
+            f"{run.name} has no step with rollout log-probs of a token that counts, which {dialect} reads"
+        )
     return [{"step": step, **metrics} for step, metrics in sorted(logged.items())]
 
 

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 from support.paths import ROOT
 
+from ratioscope import Collector, open_run
 from ratioscope.app.cli import main
+from ratioscope.app.cli.commands.dialect_metrics import dialect_rows
 from ratioscope.metrics.corrections.correction import CORRECTIONS
 from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.dialects import NAMES, dialect
 from ratioscope.metrics.grading.signals import SIGNALS
+from ratioscope.record import POLICIES
 
 RUN = str(ROOT / "sample_data" / "runs" / "trl-vllm-stale")
 Output = pytest.CaptureFixture[str]
@@ -30,6 +33,22 @@ def test_ours_are_compared_over_the_whole_run(capsys: Output) -> None:
     assert found["none"]["mean_weight"] == 1.0 and found["token TIS 2"]["clipped_share"] == pytest.approx(
         0.012478, 1e-3
     )
+
+
+@pytest.fixture(scope="module")
+def masked_step(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose step 1 has no token that counts, as where a filter leaves out every sequence."""
+    folder = tmp_path_factory.mktemp("runs") / "masked"
+    sides = {f"{policy}_logprobs": [[-1.0, -0.5 - 0.1 * place]] for place, policy in enumerate(POLICIES)}
+    with Collector(folder) as collector:
+        for step in range(3):
+            collector.log(step=step, **sides, mask=[[step != 1] * 2], advantages=[0.5])  # type: ignore[arg-type]
+    return folder
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_step_without_a_token_that_counts_is_left_out_of_a_trainers_metrics(masked_step: Path, name: str) -> None:
+    assert [row["step"] for row in dialect_rows(open_run(masked_step), name, None, None)] == [0, 2]
 
 
 def test_the_recommendation_comes_before_the_table(capsys: Output) -> None:
