@@ -65,14 +65,16 @@ class LiveScalars:
         return {STEP: float(ready), **{name: value for name, value in values.items() if name not in known}}
 
     def _theirs(self, rows: pa.Table) -> dict[str, float]:
-        """The metrics that the trainer's own code would log, under its names; {} if the rows lack a policy that they need."""
+        """The metrics that the trainer's own code would log, under its names; {} if the rows lack a policy or a token."""
         if self._dialect is None:
             return {}
         from ratioscope.errors import RatioscopeError
         from ratioscope.metrics.dialects import dialect
+        from ratioscope.metrics.dialects.evaluation import batch_arrays
         from ratioscope.metrics.engines.join import joined
 
         try:
-            return dict(dialect(self._dialect).evaluate(joined(rows), {}).metrics)
+            batch = batch_arrays(joined(rows))
+            return dict(dialect(self._dialect).evaluate(batch, {}).metrics) if batch.mask.any() else {}
         except RatioscopeError:
             return {}

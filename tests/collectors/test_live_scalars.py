@@ -119,3 +119,12 @@ def test_one_policy_alone_cannot_be_aligned_and_other_ranks_stay_quiet(tmp_path:
     ((_, note),) = events(tmp_path / "run")
     for part in ("rollout, old not in them", "rollout versions unknown", "cannot be told"):
         assert part in note
+
+
+def test_a_step_without_a_token_that_counts_has_no_values_of_the_trainer_and_fails_nothing(tmp_path: Path) -> None:
+    given_rows = batch(0)
+    with Collector(tmp_path, scalars=True, dialect="trl", writer="thread") as collector:
+        collector.log(step=0, **{**given_rows, "mask": np.zeros_like(given_rows["mask"])}, advantages=[1.0] * 6)
+        assert collector.flush()
+        assert not any(name.startswith("sampling") for name in collector.scalars(0))
+    assert not collector.counts.failures
