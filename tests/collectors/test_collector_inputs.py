@@ -1,6 +1,8 @@
 """Whatever form the same values come in, the same rows come out: padded, ragged, packed; numpy, torch, lists."""
 
 from collections.abc import Callable
+from pathlib import Path
+from random import random
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -13,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.written_run import CollectingSink
 
-from ratioscope import Collector
+from ratioscope import Collector, open_run
 from ratioscope.collectors.batch.batch import bytes_offered
 from ratioscope.errors import SchemaError
 
@@ -310,6 +312,19 @@ def test_two_samples_under_one_id_are_told_and_not_lost_in_silence(caplog: pytes
     assert [row["rollout_logprobs"] for row in sink.written] == [[-1.0], [-3.0]]
     assert (collector.counts.sequences.written, collector.counts.sequences.dropped) == (2, 1)
     assert "sequence 1 has the id of an earlier one, and other log-probs; wanted an id for each sample" in caplog.text
+
+
+def test_two_calls_that_give_their_samples_one_id_are_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Collector(tmp_path, writer="thread") as collector:
+        for step in range(2):
+            for minibatch in (None, None, 0):
+                collector.log(step=step, minibatch=minibatch, rollout_logprobs=[[-random()]], sequence_ids=["prompt"])
+    assert collector.counts.failures == {"sequence_ids": 2}
+    words = "1 sequences have the id of another one, and other log-probs: readers show one of each; wanted an id for each sample"
+    assert caplog.text.count("have the id of another one") == 1 and words in caplog.text
+    assert words in open_run(tmp_path).events["note"].to_list()
 
 
 def test_copies_halves_and_slices_of_a_sequence_may_share_its_id() -> None:
