@@ -16,7 +16,7 @@ import typer
 from ratioscope.ingest.files.folder import is_run
 from ratioscope.ingest.files.run_tree import runs_below
 
-from ...dashboard.server.server import ServerOptions
+from ...dashboard.server.options import ServerOptions
 from ...dashboard.server.way_in import way_in
 from ..terminal import say
 from .arguments import BaselineName, RunFolders, floor_named, opened

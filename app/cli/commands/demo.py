@@ -8,7 +8,7 @@ import typer
 
 from ratioscope.errors import ConfigError, SourceError
 
-from ...dashboard.server.server import ServerOptions
+from ...dashboard.server.options import ServerOptions
 from .dashboard import show
 from .server_options import NoBrowser, Port
 

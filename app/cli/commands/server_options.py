@@ -10,7 +10,7 @@ import typer
 
 from ratioscope.errors import ConfigError, MissingExtra
 
-from ...dashboard.server.server import ServerOptions, checked_options
+from ...dashboard.server.options import ServerOptions, checked_options
 from ...dashboard.server.sign_in import generated
 
 TOKEN = "RATIOSCOPE_TOKEN"

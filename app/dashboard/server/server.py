@@ -11,24 +11,22 @@ import socket
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from importlib.resources import files
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
-
-from ratioscope.errors import ConfigError
 
 from ...browser.policy import inline_scripts
 from ...presentation.theme import DARK, LIGHT
 from ..model.runs_variable import RUNS
 from .apart import apart
 from .chart_library import ChartLibrary
-from .guard import LOOPBACK, Guard, host_name
+from .guard import LOOPBACK, Guard
 from .late_ticks import leave_out_late_ticks
 from .memory import share_heaps
-from .sign_in import PARAMETER, SignIn, checked
+from .options import ServerOptions, checked_options
+from .sign_in import SignIn
 from .watchdog import watched
 
 TURN = 0.0005
@@ -105,29 +103,6 @@ def look() -> dict[str, Any]:
     return settings
 
 
-@dataclass(frozen=True)
-class ServerOptions:
-    """The address of the dashboard and its visitors."""
-
-    host: str = "127.0.0.1"
-    port: int = 0
-    """0 takes a free port."""
-    token: str | None = field(default=None, repr=False)
-    """Token that visitors must present, see sign_in.py."""
-    hosts: tuple[str, ...] = ()
-    """Names of this server in visitors' URLs, beside the loopback names."""
-
-    @property
-    def is_loopback(self) -> bool:
-        return is_loopback(self.host)
-
-    @property
-    def url(self) -> str:
-        """The URL to open, with the token if there is one."""
-        name = self.hosts[0] if self.hosts and not self.is_loopback else _in_url(self.host)
-        return f"http://{name}:{self.port}" + (f"/?{PARAMETER}={self.token}" if self.token else "")
-
-
 def serve(
     runs: Sequence[Path], options: ServerOptions | None = None, *, on_ready: Callable[[str], None] | None = None
 ) -> None:
@@ -150,28 +125,6 @@ def serve(
         application(guard, on_ready=lambda: on_ready(options.url) if on_ready else None).run(
             config={**look(), **settings}
         )
-
-
-def checked_options(options: ServerOptions) -> ServerOptions:
-    """The options if they are safe, because pages show prompts and completions. Else a ConfigError names the missing options."""
-    if not options.is_loopback and not (options.token and options.hosts):
-        missing = [
-            option
-            for option, given in (("--token generate", options.token), ("--allow-host NAME", options.hosts))
-            if not given
-        ]
-        raise ConfigError(
-            f"--host {options.host} lets others than this machine in, so it needs {' and '.join(missing)} (NAME: what "
-            "they type in their browser); safer, from another machine: ssh -L 8501:127.0.0.1:8501 THIS_MACHINE, with "
-            "--port 8501 and no --host"
-        )
-    hosts = []
-    for given in options.hosts:
-        name = host_name(given if given.count(":") < 2 or given.startswith("[") else f"[{given}]")
-        if name is None:
-            raise ConfigError(f"--allow-host {given} is no name of a host; wanted one such as gpu-7.example.org")
-        hosts.append(name)
-    return replace(options, hosts=tuple(hosts), token=None if options.token is None else checked(options.token))
 
 
 def application(guard: Callable[[Any], Any], on_ready: Callable[[], None] | None = None) -> Any:
@@ -201,16 +154,6 @@ def is_worth_a_line(record: logging.LogRecord) -> bool:
     return type(error).__name__ != "WebSocketDisconnected"
 
 
-def is_loopback(host: str) -> bool:
-    """True if only this machine can reach a server bound to this address."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def free_port(host: str = "127.0.0.1") -> int:
     """A port that is free at this moment."""
     with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as server:
@@ -220,7 +163,3 @@ def free_port(host: str = "127.0.0.1") -> int:
 def _inline() -> list[str]:
     """The inline scripts of Streamlit's one page."""
     return inline_scripts(files("streamlit").joinpath("static", "index.html").read_text(encoding="utf-8"))
-
-
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

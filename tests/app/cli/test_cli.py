@@ -88,7 +88,7 @@ def test_help_loads_nothing_heavy() -> None:
     code = "import sys; from ratioscope.app.cli import main; main(['--help']); print(*sorted(sys.modules))"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     loaded = {name.split(".")[0] for name in printed.splitlines()[-1].split()}
-    assert not loaded & {"numpy", "polars", "pyarrow", "pandas", "plotly", "streamlit", "torch", "jinja2"}
+    assert not loaded & {"numpy", "polars", "pyarrow", "pandas", "plotly", "streamlit", "torch", "jinja2", "asyncio"}
 
 
 @pytest.mark.parametrize(("call", "loaded"), [("main()", ""), ("main(sys.argv[1:])", "pandas")])

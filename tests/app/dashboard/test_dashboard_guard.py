@@ -10,7 +10,8 @@ import pytest
 
 from ratioscope.app.browser.policy import inline_scripts
 from ratioscope.app.dashboard.server.guard import LOOPBACK, Guard, content_security_policy, refusal
-from ratioscope.app.dashboard.server.server import SENDER, ServerOptions, free_port, is_loopback, is_worth_a_line, serve
+from ratioscope.app.dashboard.server.options import ServerOptions, is_loopback
+from ratioscope.app.dashboard.server.server import SENDER, free_port, is_worth_a_line, serve
 from ratioscope.errors import ConfigError
 
 OURS = [(b"host", b"127.0.0.1:8501")]

@@ -25,7 +25,7 @@ from support.serving import DEADLINE, Serving, refused, serving
 
 from ratioscope.app.cli.commands.server_options import TOKEN, place_of, server_options
 from ratioscope.app.dashboard.server.guard import LOOPBACK, Guard
-from ratioscope.app.dashboard.server.server import ServerOptions, checked_options
+from ratioscope.app.dashboard.server.options import ServerOptions, checked_options
 from ratioscope.app.dashboard.server.sign_in import SHORTEST, SignIn, generated, without_token
 from ratioscope.app.dashboard.server.way_in import way_in
 from ratioscope.errors import ConfigError
