@@ -68,13 +68,15 @@ def _equal(truth: Batch, name: str, rows: list[Any]) -> bool:
 def metrics_differ(metrics: pl.DataFrame, clean: pl.DataFrame) -> list[int]:
     """Steps whose metrics are not those of the clean run. Relative 1e-6: parts of a step are summed in another
     order, and a standard error is a small difference of such sums."""
-    wrong = []
-    for step in metrics["step"].to_list():
-        mine, theirs = (frame.filter(pl.col("step") == step) for frame in (metrics, clean))
-        names = [name for name in clean.columns if clean[name].dtype.is_numeric()]
-        pairs = ((mine[name].to_numpy(), theirs[name].to_numpy()) for name in names if name in mine.columns)
-        if len(mine) != len(theirs) or not all(
-            np.allclose(a.astype(float), b.astype(float), rtol=1e-6, atol=1e-12, equal_nan=True) for a, b in pairs
-        ):
-            wrong.append(step)
-    return wrong
+    names = [name for name in clean.columns if clean[name].dtype.is_numeric() and name in metrics.columns]
+    steps = ((step, *(_values(frame, step, names) for frame in (metrics, clean))) for step in metrics["step"].to_list())
+    return [step for step, mine, theirs in steps if mine.shape != theirs.shape or not _are_close(mine, theirs)]
+
+
+def _values(frame: pl.DataFrame, step: int, names: list[str]) -> np.ndarray[Any, Any]:
+    """The step's rows of these columns: all at once, because a comparison of each column by itself takes four times as long."""
+    return frame.filter(pl.col("step") == step).select(names).cast(pl.Float64).to_numpy()
+
+
+def _are_close(mine: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any]) -> bool:
+    return np.allclose(mine, theirs, rtol=1e-6, atol=1e-12, equal_nan=True)
