@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ratioscope.arrays import Array, Floats, Integers
 
 from .exponential import exp
+from .pieces import totals
 from .reduction import reduced
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def bucket_table(
     cells: group * BUCKETS + bucket of each element, below `count`. log_ratio: of each element, in nats. times: how often each
     element counts; None: once, and the counts are whole numbers.
     """
-    counts = np.bincount(cells, times, count)
+    counts = totals(cells, times, count)
     occupied = np.flatnonzero(counts)
     with np.errstate(divide="ignore"):
         if times is not None:
@@ -141,7 +142,7 @@ def bucket_table(
             sums = reduced(np.stack((log_ratio, 2 * log_ratio)), cells, ("logsumexp", "logsumexp")).matrix
         else:
             w = exp(log_ratio)
-            sums = np.log(np.stack([np.bincount(cells, power, count)[occupied] for power in (w, w * w)]))
+            sums = np.log(np.stack([totals(cells, power, count)[occupied] for power in (w, w * w)]))
     return occupied, counts[occupied], sums[0], sums[1]
 
 

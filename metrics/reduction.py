@@ -7,6 +7,7 @@ import numpy as np
 
 from ratioscope.arrays import Integers, Matrix
 
+from .pieces import PIECE, repeated
 from .statistic import NEUTRAL, Combine, Statistic
 
 SMALL, LARGE = 1e-250, 1e250
@@ -60,18 +61,28 @@ def first_of_each(codes: Integers) -> Integers:
 
 
 def _sum(matrix: Matrix, starts: Integers) -> Matrix:
-    return np.add.reduceat(matrix, starts, axis=1)
+    return _of_rows(np.add, matrix, starts)
 
 
 def _max(matrix: Matrix, starts: Integers) -> Matrix:
-    return np.maximum.reduceat(matrix, starts, axis=1)
+    return _of_rows(np.maximum, matrix, starts)
+
+
+def _of_rows(function: np.ufunc, matrix: Matrix, starts: Integers) -> Matrix:
+    """Each row reduced. Numpy keeps Python's lock while it reduces a matrix, and not while it reduces a row."""
+    if matrix.size <= PIECE:
+        return function.reduceat(matrix, starts, axis=1)
+    result = np.empty((len(matrix), len(starts)))
+    for row, own in zip(matrix, result, strict=True):
+        function.reduceat(row, starts, out=own)
+    return result
 
 
 def _logsumexp(matrix: Matrix, starts: Integers) -> Matrix:
-    largest = np.maximum.reduceat(matrix, starts, axis=1)
+    largest = _max(matrix, starts)
     anchor = np.where(np.isfinite(largest), largest, 0.0)
-    counts = np.diff(np.append(starts, matrix.shape[1]))
-    return anchor + np.log(np.add.reduceat(np.exp(matrix - np.repeat(anchor, counts, axis=1)), starts, axis=1))
+    group = repeated(np.arange(len(starts)), np.diff(np.append(starts, matrix.shape[1])))
+    return anchor + np.log(_sum(np.exp(matrix - np.take(anchor, group, axis=1)), starts))
 
 
 _REDUCTIONS: dict[Combine, Callable[[Matrix, Integers], Matrix]] = {"sum": _sum, "max": _max, "logsumexp": _logsumexp}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from ratioscope.kept_settings import kept
 from ratioscope.record import FIELDS, MOST_POSITIONS, TOKEN_FIELDS, arrow_schema, reading_fault
 
 from .batch import POLICY_COLUMNS, Batch
+from .breaths import breathing
 from .host_copy import HostArray
 from .prompt_columns import prompt_columns
 from .shared_ids import WANTED, other_samples
@@ -100,7 +101,7 @@ def rows_of(batch: Batch, attempt: int) -> Rows:
     arrays |= _versions(per_sequence.get("rollout_versions"), cut, rows, faults)
     if (advantages := per_sequence.get("advantages")) is not None:
         numbers = _numbers("advantages", advantages, rows, pa.float32(), faults)
-        arrays["advantages"] = pa.ListArray.from_arrays(pa.array(range(rows + 1), pa.int32()), numbers)
+        arrays["advantages"] = pa.ListArray.from_arrays(pa.array(np.arange(rows + 1), pa.int32()), numbers)
     records = pa.RecordBatch.from_arrays(
         [arrays[f.name] if f.name in arrays else pa.nulls(rows, f.type) for f in SCHEMA], schema=SCHEMA
     )
@@ -151,8 +152,9 @@ def _nowhere(positions: Ragged | None, rows: int) -> Booleans:
     if positions is None:
         return np.zeros(rows, bool)
     outside = (positions.values < 0) | (positions.values >= MOST_POSITIONS)
-    counts: Integers = np.bincount(np.repeat(np.arange(rows), positions.lengths)[outside], minlength=rows)
-    return counts > 0
+    ends = np.cumsum(positions.lengths)
+    before = np.searchsorted(np.flatnonzero(outside), np.stack((ends - positions.lengths, ends)))
+    return cast(Booleans, before[1] > before[0])
 
 
 def _cuts(values: Mapping[str, Any]) -> Lengths | None:
@@ -187,7 +189,7 @@ def _keys(batch: Batch, attempt: int, rows: int) -> dict[str, pa.Array[Any]]:
         "step": _repeat(batch.step, "step", rows),
         "minibatch": _repeat(batch.minibatch, "minibatch", rows),
         "rank": _repeat(batch.rank, "rank", rows),
-        "sequence_id": pa.array(ids, pa.string(), size=rows),
+        "sequence_id": strings(breathing(ids)),
     }
 
 
@@ -205,7 +207,8 @@ def _sequence_column(argument: str, value: Any, rows: int, faults: list[str]) ->
         value = value.wait().reshape(-1).tolist()
     if not isinstance(value, list):
         value = [value] * rows
-    return strings([None if item is None else as_text(unwrapped(item)) for item in _checked(argument, value, rows)])
+    given = breathing(_checked(argument, value, rows))
+    return strings(None if item is None else as_text(unwrapped(item)) for item in given)
 
 
 def _numbers(argument: str, value: Any, rows: int, kind: pa.DataType, faults: list[str]) -> pa.Array[Any]:
@@ -222,7 +225,7 @@ def _numbers(argument: str, value: Any, rows: int, kind: pa.DataType, faults: li
 def _every_number(argument: str, value: Any, rows: int) -> pa.Array[Any]:
     """One number per sequence: from one for all, a list (None: unknown) or an array of any shape with as many values."""
     if isinstance(value, list):
-        scalars = [None if item is None else np.asarray(unwrapped(item)).item() for item in value]
+        scalars = [None if item is None else np.asarray(unwrapped(item)).item() for item in breathing(value)]
         column: pa.Array[Any] = pa.array(_checked(argument, scalars, rows))
         return column
     array = np.array(unwrapped(value))  # a copy: Arrow would go on reading a buffer that is used again

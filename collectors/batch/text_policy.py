@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from .breaths import listed
 from .token_columns import strings
 
 Text = Literal["full", "ids", "none"]
@@ -35,7 +36,7 @@ def without_texts(records: pa.RecordBatch) -> pa.RecordBatch:
         at = records.schema.get_field_index(name)
         if at < 0 or records.column(at).null_count == len(records):
             continue
-        values = [None if value is None else part_of(value) for value in records.column(at).to_pylist()]
+        values = (None if value is None else part_of(value) for value in listed(records.column(at)))
         records = records.set_column(at, records.schema.field(at), strings(values))
     return records
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain, islice
-from time import sleep
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -22,15 +21,13 @@ from ratioscope.arrays import Booleans, Integers
 from ratioscope.errors import SchemaError
 from ratioscope.record import FIELDS, MASK_REASONS
 
+from .breaths import breathing, pieces
 from .host_copy import HostArray, Joined
 
 Flat = Any
 """The values of all tokens, one sequence after the other: a numpy array, or a pyarrow array of strings."""
 Lengths = Integers
 
-_PIECE = 4096
-"""Texts converted before other threads may have the interpreter again: a third of a millisecond."""
-_BREATH_SECONDS = 2e-5  # without a sleep this thread has the lock again before a waiting thread is awake
 NUMBERS = (int, float, np.number)
 _NUMPY = {"bool": np.bool_, "int16": np.int16, "int32": np.int32, "int64": np.int64, "float32": np.float32}
 
@@ -187,11 +184,11 @@ def _ragged(name: str, rows: list[Any] | Joined) -> Ragged:
     if FIELDS[name].kind == "string":
         texts = [[] if row is None else row for row in rows]
         return Ragged(strings(chain.from_iterable(texts)), _counts(texts), present)
-    arrays = [typed(name, [] if row is None else unwrapped(row)) for row in rows]
+    arrays = [typed(name, [] if row is None else unwrapped(row)) for row in breathing(rows)]
     wrong = next((array.shape for array in arrays if array.ndim != 1), None)
     if wrong is not None:
         raise SchemaError(f"{name} holds a sequence of shape {wrong}; wanted one value per token")
-    values = np.concatenate(arrays) if arrays else np.empty(0, _NUMPY[FIELDS[name].kind])
+    values = np.concatenate([np.empty(0, _NUMPY[FIELDS[name].kind]), *map(np.concatenate, pieces(arrays))])
     return Ragged(values, _counts(arrays), present)
 
 
@@ -207,13 +204,8 @@ def strings(texts: Iterable[Any]) -> pa.Array[Any]:
 
     The texts are converted in pieces, and the trainer may take the interpreter after each: a million texts take 0.1 s.
     """
-    left = iter(texts)
-    pieces: list[pa.Array[Any]] = [pa.array([], pa.string())]
-    while piece := list(islice(left, _PIECE)):
-        pieces.append(_strings(piece))
-        if len(piece) == _PIECE:
-            sleep(_BREATH_SECONDS)
-    return pieces[-1] if len(pieces) <= 2 else pa.concat_arrays(pieces)
+    made: list[pa.Array[Any]] = [pa.array([], pa.string()), *map(_strings, pieces(texts))]
+    return made[-1] if len(made) <= 2 else pa.concat_arrays(made)
 
 
 def _strings(texts: list[Any]) -> pa.Array[Any]:

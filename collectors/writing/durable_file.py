@@ -13,9 +13,11 @@ FOLDER_MODE = 0o700  # prompts and responses are nobody else's business
 FILE_MODE = 0o600
 _NO_SYNC = (errno.EINVAL, errno.EROFS, errno.ENOSYS, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM)
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)  # some network and FUSE file systems
+FileBytes = bytes | memoryview
+"""The content of a file."""
 
 
-def write_whole(root: Path, file: str | PurePath, data: bytes) -> None:
+def write_whole(root: Path, file: str | PurePath, data: FileBytes) -> None:
     """Writes the whole file, in the place of an earlier one of its name. After an OSError one of the two is there, whole."""
     with holding(root, file) as (at, name):
         hidden = _write_hidden(at, name, data)
@@ -23,7 +25,7 @@ def write_whole(root: Path, file: str | PurePath, data: bytes) -> None:
         os.fsync(at)
 
 
-def create_whole(root: Path, file: str | PurePath, data: bytes) -> bool:
+def create_whole(root: Path, file: str | PurePath, data: FileBytes) -> bool:
     """Writes the whole file if its name is free. False, and nothing changes, if it is not."""
     with holding(root, file) as (at, name):
         if _bears(at, name):
@@ -169,7 +171,7 @@ def _remove(at: int, name: str) -> None:
         return
 
 
-def _write_hidden(at: int, name: str, data: bytes) -> str:
+def _write_hidden(at: int, name: str, data: FileBytes) -> str:
     """Writes the data under a hidden name, and returns it. A file of that name, left by an older process, is removed."""
     hidden = _hidden(name)
     try:
@@ -186,7 +188,7 @@ def _write_hidden(at: int, name: str, data: bytes) -> str:
     return hidden
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
+def _write_all(descriptor: int, data: FileBytes) -> None:
     left = memoryview(data)
     while left:
         left = left[os.write(descriptor, left) :]

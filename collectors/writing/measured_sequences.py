@@ -5,6 +5,8 @@ A sequence may come again with log-probs of another policy. It can then only be 
 
 from typing import Any
 
+from ..batch.breaths import listed
+
 _STEPS = 8
 _MOST = 1 << 20
 """Number of steps that are remembered, and of sequences of each: at most some 60 MB."""
@@ -25,7 +27,7 @@ class MeasuredSequences:
         """True if rows with these ids, an Arrow column, can be measured. alone: no earlier rows of the step are at hand."""
         if step in self._given_up:
             return False
-        known, ids = self._known.pop(step, set[int]()), {hash(each) for each in sequence_ids.to_pylist()}
+        known, ids = self._known.pop(step, set[int]()), set(map(hash, listed(sequence_ids)))
         if alone and (len(known) >= _MOST or not known.isdisjoint(ids)):
             self._given_up[step] = None
             while len(self._given_up) > _MOST // 1024:

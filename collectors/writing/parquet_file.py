@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,6 +13,8 @@ import pyarrow.parquet as pq
 
 from ratioscope import layout
 
+from .durable_file import FileBytes
+
 _ROW_GROUP_BYTES = 64 << 20
 """A reader decodes a row group whole, so its memory follows from this. A row is never parted, however long it is."""
 _BATCH_VALUES = 1 << 19
@@ -22,7 +23,7 @@ _LEAST_BYTES = 64
 """A column of fewer bytes is neither compressed nor given a dictionary: both cost more than the column, in time and in space."""
 
 
-def parquet_bytes(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
+def parquet_bytes(table: pa.Table, metadata: Mapping[str, str]) -> memoryview:
     """The table as a Parquet file: zstd, byte-stream-split floats, page checksums; a row lies within one row group.
 
     A table of many chunks takes several times as long.
@@ -33,7 +34,7 @@ def parquet_bytes(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
     filled = {path for (path, _), column in zip(leaves, table.columns, strict=True) if _is_filled(column)}
     others: Any = [path for path, value in leaves if not pa.types.is_floating(value) and path in filled]
     codecs: Any = {path: "zstd" if path in filled else "none" for path, _ in leaves}
-    target = io.BytesIO()
+    target = pa.BufferOutputStream()  # Arrow would take Python's lock for each page that a stream of Python receives
     table = table.replace_schema_metadata(dict(metadata))
     with pq.ParquetWriter(
         target,
@@ -46,7 +47,7 @@ def parquet_bytes(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
     ) as writer:
         for group in _row_groups(table):
             writer.write_table(group, row_group_size=max(1, len(group)))
-    return target.getvalue()
+    return memoryview(target.getvalue())
 
 
 def _is_filled(column: pa.ChunkedArray[Any]) -> bool:
@@ -69,7 +70,7 @@ def _row_groups(table: pa.Table) -> Iterator[pa.Table]:
     yield from _row_groups(table[half:])
 
 
-def commit_entry(file: Path, data: bytes) -> dict[str, Any]:
+def commit_entry(file: Path, data: FileBytes) -> dict[str, Any]:
     """The line that commits a file: its path, size and digest."""
     return {
         "kind": layout.COMMIT,

@@ -16,7 +16,7 @@ from ratioscope.kept_settings import kept
 from ratioscope.record import SCHEMA_VERSION
 
 from ..batch.token_columns import token_counts
-from .durable_file import is_taken
+from .durable_file import FileBytes, is_taken
 from .parquet_file import commit_entry, parquet_bytes
 
 
@@ -38,7 +38,7 @@ class WrittenPart:
 
     file: Path
     """Its path, relative to the run."""
-    data: bytes
+    data: FileBytes
     entry: dict[str, Any]
     """The line that commits it."""
 

@@ -17,6 +17,8 @@ from ratioscope.arrays import Integers
 from ratioscope.metrics.engines.arrow_columns import gap_rows
 from ratioscope.record import GAPS
 
+from ..batch.breaths import breathing, listed
+
 _SPAN = float(1 << 64)
 
 
@@ -27,9 +29,10 @@ def chosen(rows: pa.Table, share: float, *, worst: int, seed: int) -> pa.Table:
     """
     if share >= 1 or not len(rows):
         return rows
-    ids: list[Any] = rows["sequence_id"].to_pylist()
-    certain = np.isin(np.array(ids, object).astype(str), list(_worst(rows, ids, worst)))
-    lucky = np.array([_fraction(seed, name) for name in ids]) < share
+    ids: list[Any] = list(listed(rows["sequence_id"]))
+    worst_ids = _worst(rows, ids, worst)
+    certain = np.array([name in worst_ids for name in breathing(ids)])
+    lucky = np.array([_fraction(seed, name) for name in breathing(ids)]) < share
     selected = certain | lucky
     place = rows.schema.get_field_index("inclusion_probability")
     probability = pa.array(np.where(certain, 1.0, share)[selected])

@@ -10,6 +10,8 @@ import pyarrow.compute
 from ratioscope.arrays import Booleans, Floats, Integers, Singles
 from ratioscope.record import POLICIES, sides
 
+from ..pieces import repeated
+
 pc: Any = pyarrow.compute
 ArrowColumn = Any
 """pyarrow Array or ChunkedArray. `Any`, like pyarrow.compute: the stubs need value types, which depend on column names here."""
@@ -140,7 +142,7 @@ def flat_values(column: ArrowColumn, lengths: Integers, fill: object) -> ArrowCo
         return pc.list_flatten(column)
     array = whole(column)
     chosen = pc.list_flatten(array.filter(pa.array(fits)))
-    token_fits = np.repeat(fits, lengths)
+    token_fits = repeated(fits, lengths)
     place = np.cumsum(token_fits) - 1
     taken = chosen.take(pa.array(place, mask=~token_fits))
     return pc.if_else(pa.array(token_fits), taken, pa.scalar(fill, array.type.value_type))
@@ -162,10 +164,16 @@ def whole(column: ArrowColumn) -> ArrowColumn:
 
 def encoded(column: ArrowColumn) -> tuple[tuple[str, ...], Integers]:
     """(distinct values as strings, code of each element); -1 for null."""
+    values, codes = coded(column)
+    return tuple(str(key) for key in values.to_pylist()), codes
+
+
+def coded(column: ArrowColumn) -> tuple[ArrowColumn, Integers]:
+    """(distinct values, code of each element); -1 for null."""
     array = whole(column)
-    coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-    codes: Integers = pc.fill_null(coded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
-    return tuple(str(key) for key in coded.dictionary.to_pylist()), codes
+    array = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    codes: Integers = pc.fill_null(array.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+    return array.dictionary, codes
 
 
 def stands_for(records: pa.Table, rows: Integers) -> Floats | None:
@@ -196,13 +204,13 @@ def _entropy(records: pa.Table, table: pa.Table, rows: Integers, lengths: Intege
     values = flat_floats(table["entropy"], lengths)
     if sides(gap)[1] == "old" and "current_logprobs" in records.column_names:
         of_current = pc.is_valid(records["current_logprobs"]).to_numpy()[rows]
-        values = np.where(np.repeat(of_current, lengths), np.float32(np.nan), values)
+        values = np.where(repeated(of_current, lengths), np.float32(np.nan), values)
     return values
 
 
 def row_keys(records: pa.Table) -> Integers:
     """An integer per row; equal for rows with equal attempt, step and sequence_id."""
-    keys, identity = encoded(records["sequence_id"])
+    keys, identity = coded(records["sequence_id"])
     _, group = distinct(*(records[name].to_numpy().astype(np.int64) for name in ("attempt", "step")))
     key = group * (len(keys) + 1) + identity + 1
     return np.unique(key, return_inverse=True)[1] if group.any() else key

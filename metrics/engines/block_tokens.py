@@ -11,6 +11,7 @@ from ratioscope.record import kin
 
 from ..columns import SHIFTS, log_weights
 from ..metric import SAMPLED
+from ..pieces import repeated
 from .arrow_columns import GapRows
 from .numpy_program import Columns
 from .program import BOUND, Program, token_program
@@ -66,8 +67,8 @@ class Tokens:
 
     @cached_property
     def sequence(self) -> Integers:
-        """The sequence of each token, within the block. Most blocks do without: numpy holds Python's lock while it makes it."""
-        return np.repeat(np.arange(len(self.lengths)), self.lengths)
+        """The sequence of each token, within the block. Most blocks do without."""
+        return repeated(np.arange(len(self.lengths)), self.lengths)
 
     def sequence_at(self, places: Integers) -> Integers:
         """The sequence of each of these tokens."""
@@ -96,7 +97,8 @@ def block_tokens(rows: GapRows, block: Block, slices: Sequence[SliceCodes]) -> T
     if rows.entropy is not None:
         columns["entropy"] = rows.entropy[here]
     complete = bool(mask.all())
-    sampled = slice(None) if complete else np.flatnonzero(mask)
+    places = np.empty(0, np.int64) if complete else np.flatnonzero(mask)
+    sampled = slice(None) if complete else places
     chosen = {name: values[sampled] for name, values in columns.items()}
     sound = all(-BOUND <= values.min(initial=0.0) <= values.max(initial=0.0) <= BOUND for values in chosen.values())
     visible = columns["earlier"] if complete else np.where(mask, columns["earlier"], np.float32(np.nan))
@@ -104,14 +106,8 @@ def block_tokens(rows: GapRows, block: Block, slices: Sequence[SliceCodes]) -> T
     shifts = SHIFTS if has_pairs else ()
     pairs = {f"pair {shift}": _shifted(visible, lengths, shift)[sampled] for shift in shifts}
     codes = {piece.name: piece.codes[here][sampled] for piece in slices if piece.by_token}
-    return Tokens(rows.gap, lengths if complete else _of_each(mask, lengths), codes, chosen | pairs, sound, has_pairs)
-
-
-def _of_each(mask: Booleans, lengths: Integers) -> Integers:
-    """The number of tokens of each sequence that are in the mask."""
-    before = np.append(0, np.cumsum(mask))
-    ends = np.cumsum(lengths)
-    return np.asarray(before[ends] - before[ends - lengths])
+    own = lengths if complete else np.diff(np.searchsorted(places, np.cumsum(lengths)), prepend=0)
+    return Tokens(rows.gap, own, codes, chosen | pairs, sound, has_pairs)
 
 
 def changes(begins: Integers, codes: Sequence[Codes]) -> Integers:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ratioscope.arrays import Array, Integers, Matrix, Reals
 
 from ..exponential import exp
+from ..pieces import repeated, totals
 from ..reduction import LARGE, SMALL, Cells, ascending, first_of_each, log_sums
 from ..statistic import NEUTRAL, Combine
 from .program import Program, Step
@@ -32,7 +33,7 @@ class Scattered:
 
     def of_tokens(self, lengths: Integers, cells: slice = slice(None), tokens: slice = slice(None)) -> Integers:
         """The scattered cell of each of these tokens. cells: the cells of adjacent tokens that have them, of these lengths."""
-        return np.repeat(self.first[cells], lengths) + self.codes[tokens]
+        return np.asarray(repeated(self.first[cells], lengths) + self.codes[tokens], np.int64)
 
 
 _NUMBERS: dict[str, Callable[..., Any]] = {
@@ -75,7 +76,7 @@ def all_sums(
         given = [columns[name][here] for name in program.columns]
         cells = [each.of_tokens(lengths[first:last], slice(first, last), here) for each in scattered]
         for own, count in zip(cells, tokens, strict=True):
-            np.add(count, np.bincount(own, minlength=len(count)), out=count)
+            np.add(count, totals(own, None, len(count)), out=count)
         places = list(zip(cells, tables, strict=True))
         _carry_out(program, given, starts[first:last] - here.start, result[:, first:last], places)
         first = last
@@ -90,7 +91,9 @@ def all_sums(
 def _table(combines: Sequence[Combine], cells: int) -> Matrix:
     """A row for each reduction, which begins with nothing."""
     nothing = [NEUTRAL[combine] if combine == "max" else 0.0 for combine in combines]
-    return np.repeat(np.array(nothing)[:, None], cells, axis=1)
+    table = np.empty((len(nothing), cells))
+    table[:] = np.array(nothing)[:, None]
+    return table
 
 
 def with_logarithms(program: Program, columns: Columns, scattered: Scattered, lengths: Integers, found: Cells) -> Cells:

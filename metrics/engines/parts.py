@@ -12,6 +12,7 @@ import pyarrow as pa
 from ratioscope.arrays import Integers
 from ratioscope.record import FIELDS, TOKEN_FIELDS
 
+from ..pieces import repeated
 from .arrow_columns import ArrowColumn, list_lengths, pc, row_keys, whole
 
 POSITIONS = "positions"
@@ -24,9 +25,11 @@ def gathered(records: pa.Table) -> pa.Table:
 
     If several parts have a whole value of a column, the first one counts. Slices are put at their positions.
     """
+    sliced = POSITIONS in records.column_names and records[POSITIONS].null_count < len(records)
+    if not sliced and pc.count_distinct(records["sequence_id"]).as_py() == len(records):  # nearly always
+        return records
     row_of = _row_of(records)
     rows = int(row_of.max(initial=-1)) + 1
-    sliced = POSITIONS in records.column_names and records[POSITIONS].null_count < len(records)
     if rows == len(records) and not sliced:
         return records
     places = _Places(records[POSITIONS], row_of, rows) if sliced else None
@@ -51,9 +54,11 @@ class _Places:
         self._sliced = pc.is_valid(array).to_numpy(zero_copy_only=False)
         self._counts = np.where(self._sliced, list_lengths(array), 0)
         flat = pc.fill_null(pc.list_flatten(array), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-        of_token = np.repeat(row_of, self._counts)
+        of_token = repeated(row_of, self._counts)
         lengths = np.zeros(rows, np.int64)
-        np.maximum.at(lengths, of_token, flat + 1)
+        filled = np.flatnonzero(self._counts)
+        last = np.maximum.reduceat(flat, (np.cumsum(self._counts) - self._counts)[filled]) if len(filled) else flat
+        np.maximum.at(lengths, row_of[filled], last + 1)
         self._offsets = np.concatenate(([0], np.cumsum(lengths)))
         self._slots = self._offsets[of_token] + flat
 
@@ -69,9 +74,9 @@ class _Places:
             return _of_parts(name, column, self._row_of, self._rows)
         starts = np.cumsum(counts) - counts
         source = np.full(self._offsets[-1], -1, np.int64)
-        token_of = np.repeat(as_slice, self._counts)
-        inside = np.arange(int(self._counts.sum())) - np.repeat(np.cumsum(self._counts) - self._counts, self._counts)
-        source[self._slots[token_of]] = (np.repeat(starts, self._counts) + inside)[token_of]
+        token_of = repeated(as_slice, self._counts)
+        inside = np.arange(int(self._counts.sum())) - repeated(np.cumsum(self._counts) - self._counts, self._counts)
+        source[self._slots[token_of]] = (repeated(starts, self._counts) + inside)[token_of]
         values = pc.list_flatten(column).take(pa.array(np.maximum(source, 0), mask=source < 0))
         held = np.zeros(self._rows, bool)
         held[self._row_of[as_slice]] = True

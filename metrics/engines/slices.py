@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ratioscope.arrays import Codes
 
+from ..pieces import repeated
 from .arrow_columns import ArrowColumn, GapRows, encoded, flat_values, pc, taken, whole
 
 Labels = ArrowColumn | npt.NDArray[np.generic] | Sequence[object]
@@ -84,7 +85,7 @@ def lag_slice(records: pa.Table, gap: GapRows) -> list[SliceCodes]:
     trainer = whole(taken(records["trainer_version"], gap.rows))
     if _recorded(records, "rollout_versions"):
         versions = flat_values(taken(records["rollout_versions"], gap.rows), gap.lengths, None)
-        row = np.repeat(np.arange(len(gap.rows)), gap.lengths)
+        row = repeated(np.arange(len(gap.rows)), gap.lengths)
         lag = pc.subtract(trainer.take(pa.array(row)), versions)
         first = pa.array(gap.starts, mask=gap.lengths == 0)
         alone = lag.take(first)
@@ -99,10 +100,10 @@ def lag_slice(records: pa.Table, gap: GapRows) -> list[SliceCodes]:
 def position_slice(gap: GapRows) -> SliceCodes:
     """Position in the response, prompt excluded: [0, 1), [1, 2), [2, 4), [4, 8), ..."""
     depth = np.searchsorted(POSITION_EDGES, gap.lengths, side="left")  # number of buckets that a sequence reaches
-    code = np.arange(int(depth.sum())) - np.repeat(np.cumsum(depth) - depth, depth)
+    code = np.arange(int(depth.sum())) - repeated(np.cumsum(depth) - depth, depth)
     ends = np.append(POSITION_EDGES[1:], np.iinfo(np.int64).max)
-    size = np.minimum(np.repeat(gap.lengths, depth), ends[code]) - POSITION_EDGES[code]
-    codes = np.repeat(code.astype(np.int8), size)
+    size = np.minimum(repeated(gap.lengths, depth), ends[code]) - POSITION_EDGES[code]
+    codes = repeated(code.astype(np.int8), size)
     return SliceCodes("position", tuple(str(edge) for edge in POSITION_EDGES), codes, True)
 
 
