@@ -153,9 +153,9 @@ def write(run: Path, ranks: int, steps: int) -> None:
     template = recorded(run)
     size = -(-steps // SEGMENT) * SEGMENT
     tables = list(shifted(pq.read_table(run / template["segment"]), range(0, size, SEGMENT)))
-    segments, overall = [parquet_bytes(table, {}) for table in tables], list(overall_files(tables))
+    segments, overall = [bytes(parquet_bytes(table, {})) for table in tables], list(overall_files(tables))
     first = pq.read_table(run / template["files"][0]["file"])
-    tokens = [parquet_bytes(table, {}) for table in shifted(first, range(size))]
+    tokens = [bytes(parquet_bytes(table, {})) for table in shifted(first, range(size))]
     for entry in [*template["files"], {"file": template["segment"]}]:
         (run / entry["file"]).unlink()
     (run / layout.commit_file(template["open"]["writer"])).unlink()
@@ -225,7 +225,7 @@ def overall_files(segments: Sequence[pa.Table]) -> Iterator[bytes]:
     files: list[bytes] = []
 
     def keep(number: int, rows: pa.Table, entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        files.append(parquet_bytes(rows, {}))
+        files.append(bytes(parquet_bytes(rows, {})))
         return {}
 
     overall = Overall(keep)

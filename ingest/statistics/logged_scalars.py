@@ -75,9 +75,9 @@ class LoggedScalars:
                 frame = pl.DataFrame(conformed(read(parquet, SCHEMA.names), SCHEMA))
         if frame is None:
             return pl.DataFrame(schema=_polars_schema())
-        limit = visible.limit(segment)
+        cutoff = visible.cutoff(segment)
         own = frame.filter(pl.col("step").is_in(list(segment.steps)))
-        return own if limit is None else own.filter(pl.col("step") < limit.step)
+        return own if cutoff is None else own.filter(pl.col("step") < cutoff.step)
 
 
 def why_absent(logged: Sequence[str], gaps: Sequence[str]) -> dict[str, str]:

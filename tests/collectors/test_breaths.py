@@ -70,9 +70,12 @@ def test_pages_go_to_a_stream_of_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream of Python would take the interpreter's lock for each page."""
     targets: list[object] = []
     writer = pq.ParquetWriter
-    monkeypatch.setattr(
-        pq, "ParquetWriter", lambda target, *given, **more: (targets.append(target), writer(target, *given, **more))[1]
-    )
+
+    def noted(target: Any, *given: Any, **more: Any) -> object:
+        targets.append(target)
+        return writer(target, *given, **more)
+
+    monkeypatch.setattr(pq, "ParquetWriter", noted)
     assert len(parquet_file.parquet_bytes(pa.table({"step": [1, 2]}), {}))
     assert all(isinstance(target, pa.NativeFile) for target in targets)
     assert targets

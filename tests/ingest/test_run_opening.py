@@ -38,7 +38,8 @@ def test_a_file_points_to_the_run_it_lies_in(tmp_path: Path) -> None:
 
 def test_a_path_may_be_text(tmp_path: Path) -> None:
     root = run_folders.write_run(tmp_path / "run", SMALL)
-    assert Run(str(root)).steps == open_run(str(root)).steps == Run(root).steps != ()
+    assert Run(str(root)).steps == open_run(str(root)).steps == Run(root).steps
+    assert Run(str(root)).steps
 
 
 def test_a_device_is_refused(tmp_path: Path) -> None:
