@@ -7,7 +7,7 @@ import numpy as np
 
 from .catalogue import CAUSES
 from .cause import Cause, Result, UndoKind
-from .causes.numerics import HEALTHY, HEAVY, Noise, noise
+from .causes.numerics import is_noise, noise
 from .confidence import CERTAIN, confidence, doubts
 from .diagnosis import CannotTell, Diagnosis, Excluded, Likely
 from .evidence import FACTS, Evidence
@@ -108,12 +108,6 @@ def _with_mechanism(item: Likely, result: Result, left: Evidence, causes: Sequen
     inside = _likely(best, results, bad, item.of_whole, mechanisms)
     rest = replace(item, of_whole=item.of_whole - inside.of_whole)
     return [replace(inside, where=item.title), *([rest] if rest.of_whole > LEAST_SHARE else [])]
-
-
-def is_noise(gap: float, shape: Noise) -> bool:
-    """Whether a gap is as small and as regular as rounding is: below HEALTHY, on both sides of 0, without heavy tails."""
-    regular = not shape.kurtosis > HEAVY and (np.isnan(shape.negative) or 0.3 < shape.negative < 0.7)
-    return gap < HEALTHY and (regular or gap < HEALTHY / 100)
 
 
 def _result(cause: Cause, evidence: Evidence) -> Result:

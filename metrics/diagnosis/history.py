@@ -28,6 +28,8 @@ FEW_STEPS = 6
 """Up to so many steps, the last one alone may be a new level."""
 DROP = 3.0
 """A fall to less than a third between neighbouring steps is a reset."""
+STEADY = 0.25
+"""A rise has no level before it if the log level grew by this part of the rise's log factor before its onset. A convention."""
 RISEN = 0.25
 """A tooth of a sawtooth has begun when the log level is this part of the way up, so that noise at the foot is no beginning."""
 
@@ -69,6 +71,8 @@ class Course:
     """Number of falls to less than a third."""
     from_start: bool = False
     """True if the rise begins within the first steps of the record."""
+    is_steady: bool = False
+    """True for a rise from the start that grows by about an equal factor each step: no step is its beginning."""
     earliest: int = 0
     """The first step that may be the onset, with 95% confidence."""
     latest: int = 0
@@ -176,10 +180,29 @@ def _rise(steps: Integers, y: Floats, weights: Floats, costs: _Costs) -> Course:
     error = float(np.sqrt(max(covariance[1, 1], 0.0)) * span)
     if slope * span < max(CLEAR * error, np.log(LEAST_FACTOR)):
         return Course("flat")
+    grown = _growth(steps[:at], y[:at], weights[:at])
+    if grown > STEADY * slope * span:
+        factor, floor = float(np.exp(slope * span + grown)), float(np.exp(level - grown / 2))
+        begin = int(steps[0])
+        return Course(
+            "rise", begin, factor, error, floor, from_start=True, is_steady=True, earliest=begin, latest=begin
+        )
     return Course(
         "rise", int(steps[at]), float(np.exp(slope * span)), error, float(np.exp(level)), from_start=at <= 1,
         earliest=int(steps[first]), latest=int(steps[last]),
     )  # fmt: skip
+
+
+def _growth(steps: Integers, y: Floats, weights: Floats) -> float:
+    """The growth of log levels that grow by an equal amount each step; 0 if it is not beyond chance, or one jump fits better."""
+    if len(steps) < LEAST_STEPS:
+        return 0.0
+    y, x = (each - np.average(each, weights=weights) for each in (y, steps))
+    size = float((weights * x**2).sum())
+    slope = float((weights * x * y).sum()) / size
+    left = float((weights * (y - slope * x) ** 2).sum())
+    is_clear = slope > CLEAR / np.sqrt(size) and left < _jumps(y, weights).least + BETTER
+    return slope * float(steps[-1] - steps[0]) if is_clear else 0.0
 
 
 def _falls(y: Floats, error: Floats) -> Integers:

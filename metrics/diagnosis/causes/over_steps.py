@@ -13,6 +13,7 @@ from ..history import LEAST_STEPS, Course, History, course
 from ..left_out import FEW_TOKENS, codes
 from ..once import once
 from ..share import Share, level_ratios
+from .numerics import is_noise, noise
 from .sources import few_sequences
 
 LEAST_LONG = 8
@@ -90,6 +91,8 @@ def _in_words(shape: Course) -> str:
             return "the gap has one level over all steps"
         case "sawtooth":
             return f"the gap falls {shape.resets} times to less than a third of its size"
+        case "rise" if shape.is_steady:
+            return f"the gap grows all along, {shape.factor:.3g} times by the last step"
         case _:
             return f"the gap changes by a factor of {shape.factor:.3g} from step {shape.onset} on"
 
@@ -103,6 +106,9 @@ def never_synced(evidence: Evidence) -> Result:
     """The gap rises from the first step on, although the recorded versions say that the weights are fresh."""
     if not _fresh(evidence):
         return absent("the recorded lag is not always 0: the version lag is tested instead")
+    shape = _courses(evidence)[1]
+    if shape.is_steady and is_noise(evidence.mean(evidence.distance), noise(evidence)):
+        return absent(f"{_in_words(shape)}, and is as small and as regular as rounding is")
     return _tested(
         evidence,
         ("rise",),
@@ -153,7 +159,7 @@ def lasting_change(evidence: Evidence) -> Result:
     return _tested(
         evidence,
         ("jump", "rise"),
-        lambda s: 1 < s.factor <= GROWN,
+        lambda s: 1 < s.factor <= GROWN and not s.is_steady,
         "the gap is {factor} times (± {error}) as large from step {step} on",
         "a lasting factor beyond five standard errors would show",
     )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ratioscope.metrics.diagnosis.changes import changes, least_factor
-from ratioscope.metrics.diagnosis.history import Course, History
+from ratioscope.metrics.diagnosis.history import Course, History, course
 
 USUAL = 0.2
 """Scatter of log K3 between steps of the shipped healthy run, 236 tokens a step."""
@@ -96,3 +96,35 @@ def test_the_least_factor_is_found_half_of_the_time_or_more() -> None:
     least = least_factor(history(np.zeros(200), 0))
     found = [changes(history(jump(100, 1.1 * least), seed)) for seed in range(40)]
     assert sum(bool(each) for each in found) >= 20
+
+
+def _shape(name: str, steps: int) -> np.ndarray:
+    share = np.arange(steps) / (steps - 1)
+    late = np.maximum(np.arange(steps) - steps // 2, 0)
+    return {
+        "by an equal factor each step": share * np.log(10),
+        "by the square of the steps": np.log(1 + 9 * share**2),
+        "from the middle on, steep at first": np.log(1 + 4 * np.log1p(late)),
+        "from the middle on": np.log(1 + 20 * late / steps),
+    }[name]
+
+
+@pytest.mark.parametrize("steps", [60, 200, 1000])
+@pytest.mark.parametrize("shape", ["by an equal factor each step", "by the square of the steps"])
+def test_a_gap_that_grows_all_along_has_no_step_at_which_it_broke(shape: str, steps: int) -> None:
+    y = _shape(shape, steps)
+    for seed in range(5):
+        (found,) = changes(history(y, seed, scatter=0.05))
+        assert found.is_steady and found.from_start and found.onset == 0
+        assert found.factor == pytest.approx(10, rel=0.35)
+
+
+@pytest.mark.parametrize("steps", [60, 200, 1000])
+@pytest.mark.parametrize("shape", ["from the middle on, steep at first", "from the middle on"])
+def test_a_gap_that_grows_from_a_later_step_on_does_not_grow_all_along(shape: str, steps: int) -> None:
+    y = _shape(shape, steps)
+    for seed in range(5):
+        for scatter in (0.05, 0.2):
+            found = course(history(y, seed, scatter))
+            assert not found.is_steady and not found.from_start
+            assert 0.4 * steps < found.onset < 0.6 * steps

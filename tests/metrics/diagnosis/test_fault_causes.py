@@ -3,6 +3,7 @@
 import importlib
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from support import fault_runs
 from support.fault_runs import RUNS
@@ -10,6 +11,7 @@ from support.paths import ROOT
 
 from ratioscope.metrics.diagnosis.confidence import LEVELS, confidence
 from ratioscope.metrics.diagnosis.decomposition import diagnose
+from ratioscope.metrics.diagnosis.history import History
 
 MISSED = {
     "batch_int8_activations", "batch_int8_queries", "corrupted_load_noisy_layer", "corrupted_load_stale_head", "grammar_weak",
@@ -71,6 +73,20 @@ def test_two_faults_at_once_are_both_named() -> None:
         run = next(run for run in RUNS if run.name == name)
         named = {item.cause.code for item in fault_runs.diagnosis(name).likely}
         assert all(named & set(fault_runs.CAUSES[fault]) for fault in run.faults), (name, named)
+
+
+def test_a_gap_that_grows_all_along_is_no_sync_that_broke_at_one_step() -> None:
+    steps = np.arange(60)
+    level = 0.0005 * 10 ** (steps / 59)
+    steady = History(steps, level, np.full(60, 0.05), np.full(60, 1000.0))
+    healthy = next(run.name for run in RUNS if not run.faults)
+    found = diagnose(replace(fault_runs.evidence(healthy), history=steady))
+    assert found.is_healthy
+    because = {item.cause.code: item.because for item in found.excluded}
+    for code in ("never_synced", "sync_broke", "lasting_change"):
+        assert "the gap grows all along, 1" in because[code]
+    large = diagnose(replace(fault_runs.evidence("never_synced_strong"), history=steady))
+    assert large.likely[0].cause.code == "never_synced"
 
 
 def test_the_list_of_missed_runs_names_runs() -> None:
