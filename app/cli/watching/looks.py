@@ -50,8 +50,10 @@ class Watched:
     def look(self) -> Look:
         """The run now. Only what was committed since the last look is read."""
         follow(self.path)
+        if self._run is None:
+            self._run = open_run(self.path, rules=self.rules)
         state, has_ended = self._state()  # before the rows: a run that ended has no later rows
-        if self._run is None or self._run.is_replaced:
+        if self._run.is_replaced:
             self._run, self._seen = open_run(self.path, rules=self.rules), None
         changed = self._run.refresh()
         if self._seen is None or changed:

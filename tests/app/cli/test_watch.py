@@ -93,6 +93,12 @@ def test_a_run_that_has_ended_is_one_line(capsys: Captured) -> None:
     )
 
 
+def test_a_path_that_was_never_a_run_is_told_as_every_verb_tells_it(tmp_path: Path, capsys: Captured) -> None:
+    assert main(["watch", str(tmp_path / "nope")]) == main(["info", str(tmp_path / "nope")]) == 3
+    watched, read = capsys.readouterr().err.splitlines()
+    assert watched == read and "does not exist" in watched
+
+
 def test_each_new_alert_reaches_the_command_and_the_webhook_once(tmp_path: Path, server: Server) -> None:
     run, told = tmp_path / "secret-place" / "run", tmp_path / "told.jsonl"
     script = tmp_path / "tell.py"
