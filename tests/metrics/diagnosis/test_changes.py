@@ -101,12 +101,13 @@ def test_the_least_factor_is_found_half_of_the_time_or_more() -> None:
 def _shape(name: str, steps: int) -> np.ndarray:
     share = np.arange(steps) / (steps - 1)
     late = np.maximum(np.arange(steps) - steps // 2, 0)
-    return {
+    shapes: dict[str, np.ndarray] = {
         "by an equal factor each step": share * np.log(10),
         "by the square of the steps": np.log(1 + 9 * share**2),
         "from the middle on, steep at first": np.log(1 + 4 * np.log1p(late)),
         "from the middle on": np.log(1 + 20 * late / steps),
-    }[name]
+    }
+    return shapes[name]
 
 
 @pytest.mark.parametrize("steps", [60, 200, 1000])
