@@ -15,7 +15,7 @@ from .short_form import ShortForm, kept, omitted_files, short_form_lines, short_
 from .writer_history import WriterHistory
 
 _LONGEST_LINE = 1 << 19
-_OWN = {"log", "token_files", "segments", "omitted", "short_forms", "fresh", "_parts"}
+_OWN = {"log", "token_files", "_totals", "segments", "omitted", "short_forms", "fresh", "_parts"}
 """Fields of a WriterHistory that the comparison skips: they may differ, or are compared separately."""
 
 
