@@ -1,6 +1,6 @@
 // Tells whether the window is narrow, and the token of a text that is clicked, presses the buttons of `?`, `[` and `]`, opens the
-// page of `g` and a letter, passes on which chart's numbers are asked for, puts choices that were made for the reader into the address, and has Plotly ready where a page draws no
-// chart.
+// page of `g` and a letter, passes on which chart's numbers are asked for, puts choices that were made for the reader into the
+// address, and has Plotly ready where a page draws no chart.
 const narrow = matchMedia("(max-width: 520px)")
 const presses = { "?": "keys", "[": "step_before", "]": "step_after" }
 let known = false

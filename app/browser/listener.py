@@ -3,8 +3,8 @@
 It reports a narrow window: Plotly breaks no line, so the page is drawn anew for it. It listens to `?`, `[`, `]` and `g`:
 Streamlit's shortcuts know letters and digits only. It completes the address: Streamlit leaves out choices made for the
 reader, such as the worst step, and a link without them leads elsewhere once the run has grown. It leaves one entry in the
-browser's history per visited page. It tells the token of a text that was clicked,
-and the chart whose numbers are asked for.
+browser's history per visited page. It tells the token of a text that was clicked, and the chart
+whose numbers are asked for.
 """
 
 from collections.abc import Callable, Mapping

@@ -19,6 +19,7 @@ from .restricted.budget import Allowance
 from .row import Unreadable, flat
 from .samples import RecordedRow, Rejected, samples
 from .source_files import File, Options, SourceNumbers, log_named
+from .token_rows import plain_cell
 
 MOST_SMALL_ROWS = 1 << 18
 """Rows that any file may have. A larger number needs a byte of the file for each row: run lengths of some KB claim millions."""
@@ -125,7 +126,7 @@ def _first_row(left: Content) -> str:
         return ""
     lists = [str(name) for name, value in first.items() if _may_be_logprobs(value)]
     numbers = [
-        name for name in map(str, first) if _NAMED_LOGPROB.search(name) and _may_be_logprobs([_number(first[name])])
+        name for name in map(str, first) if _NAMED_LOGPROB.search(name) and _may_be_logprobs([plain_cell(first[name])])
     ]
     names = lists or numbers
     if not names:
@@ -136,14 +137,6 @@ def _first_row(left: Content) -> str:
     return (
         f" (it has {row} that may be log-probs: {listed}; say whose with --map rollout_logprobs={names[0][:40]}{more})"
     )
-
-
-def _number(cell: Any) -> Any:
-    """The number that a cell of a CSV file is."""
-    try:
-        return float(cell) if isinstance(cell, str) else cell
-    except ValueError:
-        return cell
 
 
 def _may_be_logprobs(value: Any) -> bool:

@@ -42,7 +42,7 @@ class _Sequence:
     def joined(self) -> Any:
         """The row of lists; a field that no row has is absent."""
         held = {name: cells for name, cells in self.tokens.items() if any(cell is not None for cell in cells)}
-        lists = {name: list(map(_plain, cells)) for name, cells in held.items()}
+        lists = {name: list(map(plain_cell, cells)) for name, cells in held.items()}
         fault = self.fault or _out_of_order(lists.get(POSITION, ()))
         return Unreadable(fault) if fault else {**self.whole, **lists}
 
@@ -117,14 +117,14 @@ class TokenRows:
 
 def is_number(value: Any) -> bool:
     """True for one number, or a text of one."""
-    return isinstance(_plain(value), (int, float, np.number))
+    return isinstance(plain_cell(value), (int, float, np.number))
 
 
 def _first(values: Mapping[str, Any], places: Iterable[str]) -> Any:
     return next((str(value) for place in places if (value := values.get(place)) is not None), None)
 
 
-def _plain(cell: Any) -> Any:
+def plain_cell(cell: Any) -> Any:
     """The value of a cell; a number, where the cell is a text of one."""
     if not isinstance(cell, str):
         return cell

@@ -45,7 +45,7 @@ class Advice:
     why: str
     """The reasons, in sentences."""
     confidence: Confidence
-    """How sure it is that the recommended correction lowers the risk, or that none is to be recommended."""
+    """The certainty that the recommended correction lowers the risk, or that none is to be recommended."""
     as_good: tuple[str, ...] = ()
     """Names of those whose risk is too close to that of the recommended one to call, ascending by risk."""
 

@@ -73,7 +73,7 @@ def noise(evidence: Evidence) -> Noise:
 
 
 def is_noise(gap: float, shape: Noise) -> bool:
-    """Whether a gap is as small and as regular as rounding is: below HEALTHY, on both sides of 0, without heavy tails."""
+    """True if a gap is as small and as regular as rounding is: below HEALTHY, on both sides of 0, without heavy tails."""
     regular = not shape.kurtosis > HEAVY and (np.isnan(shape.negative) or 0.3 < shape.negative < 0.7)
     return gap < HEALTHY and (regular or gap < HEALTHY / 100)
 
