@@ -16,9 +16,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from _overall import Repeated
 
+# this folder too: benchmarks.performance imports this file from a package
+sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from _overall import Repeated
 
 # pyright does not see what sys.path holds at run time
 from support.run_folders import FakeWriter, by_step, committed, replaced  # pyright: ignore[reportMissingImports]
