@@ -141,8 +141,10 @@ def bucket_table(
         if max(log_ratio.max(initial=0.0), -log_ratio.min(initial=0.0)) > PLAIN:
             sums = reduced(np.stack((log_ratio, 2 * log_ratio)), cells, ("logsumexp", "logsumexp")).matrix
         else:
-            w = exp(log_ratio)
-            sums = np.log(np.stack([totals(cells, power, count)[occupied] for power in (w, w * w)]))
+            weights = exp(log_ratio)
+            own = totals(cells, weights, count)[occupied]
+            weights *= weights
+            sums = np.log(np.stack([own, totals(cells, weights, count)[occupied]]))
     return occupied, counts[occupied], sums[0], sums[1]
 
 

@@ -5,6 +5,7 @@ import numpy as np
 from ratioscope.arrays import Integers, Matrix
 
 from .block_tokens import Tokens
+from .long_cells import sums_of_cells
 from .loops import Loops
 from .program import APART, Program, neighbour_programs
 
@@ -14,7 +15,7 @@ def neighbour_sums(tokens: Tokens, begins: Integers, statistics: int, loops: Loo
     if not statistics:
         return np.empty((0, len(begins)))
     if tokens.has_pairs:
-        return loops.sums(tokens.program(whole=True), tokens.columns, begins, ())[0]
+        return sums_of_cells(loops, tokens.program(whole=True), tokens.columns, begins, ())[0]
     result = np.zeros((statistics, len(begins)))
     lengths = tokens.lengths[tokens.lengths > 0]
     for distance, (program, places) in neighbour_programs(tokens.gap).items():
@@ -35,4 +36,4 @@ def _sums(tokens: Tokens, begins: Integers, lengths: Integers, distance: int, pr
     columns = dict(zip(APART, (tokens.columns[n][part] for part in (first, behind) for n in APART[:2]), strict=True))
     bounds = np.stack((begins, begins + lengths - distance), axis=1).reshape(-1)
     within = bounds[bounds < int(tokens.lengths.sum()) - distance]
-    return loops.sums(program, columns, within, ())[0][:, ::2]
+    return sums_of_cells(loops, program, columns, within, ())[0][:, ::2]

@@ -17,6 +17,7 @@ from ..statistic import NEUTRAL, Statistic
 from .arrow_columns import GapRows
 from .block_tokens import Block, Tokens, blocks, changes
 from .level_statistics import LevelStatistics
+from .long_cells import sums_of_cells
 from .loops import Loops
 from .neighbours import neighbour_sums
 from .numpy_program import Scattered
@@ -77,7 +78,7 @@ def block_sums(
     scattered = [piece for piece in by_token if piece.name not in CONTIGUOUS]
     starts = changes(tokens.begins, [tokens.codes[name] for name in contiguous]) if contiguous else tokens.begins
     cells = [_cells(tokens, starts, piece) for piece in scattered]
-    sums, others = loops.sums(tokens.program(whole=False), tokens.columns, starts, [own for own, _ in cells])
+    sums, others = sums_of_cells(loops, tokens.program(whole=False), tokens.columns, starts, [own for own, _ in cells])
     return BlockSums(
         Cells(tokens.sequence_at(starts) + first, sums),
         {name: tokens.codes[name][starts] for name in contiguous},
