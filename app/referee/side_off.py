@@ -10,6 +10,7 @@ from ratioscope.record import gap_between
 from ..presentation.cause_facts import capital, sentence
 from ..presentation.digits import count
 from ..presentation.gap_words import direction
+from ..presentation.labelled_texts import LabelledTexts
 from ..presentation.step_words import steps_words
 from .answer import RefereeAnswer, answer, words
 from .choice import at_even_distances
@@ -23,7 +24,6 @@ MOST_STEPS = 32
 """Most steps that are compared here. Convention; `ratioscope rescore` compares all."""
 MOST_TOKENS = 2_000_000
 """Most recorded tokens that are read for it: about a second."""
-Pairs = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class SideOff:
     answer: RefereeAnswer
     sentence: str
     """One sentence with a full stop."""
-    facts: Pairs
+    facts: LabelledTexts
     """Label and text: the distance of each policy and of the policies from each other, and what was read."""
 
 
@@ -72,7 +72,7 @@ def compared_steps(run: "Run", reading: str) -> list[int]:
     return at_even_distances(read, max(1, min(MOST_STEPS, int(MOST_TOKENS / max(size, 1.0)))))
 
 
-def _facts(run: "Run", reading: "Reading", result: RefereeAnswer, steps: list[int]) -> Pairs:
+def _facts(run: "Run", reading: "Reading", result: RefereeAnswer, steps: list[int]) -> LabelledTexts:
     rows = [(direction(gap_between(policy, reading.name)), words(own)) for policy, own in result.distances.items()]
     if result.between is not None:
         sides = [policy for policy in run.policies if policy in result.distances][:2]

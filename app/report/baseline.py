@@ -20,6 +20,7 @@ from ..presentation.difference import (
     plain_difference,
 )
 from ..presentation.digits import digits
+from ..presentation.labelled_texts import LabelledTexts
 from ..presentation.metric_places import names_at
 from ..presentation.run_names import shortened
 from ..presentation.value_text import value_words
@@ -30,7 +31,6 @@ NAME_ROOM = 48
 ABOUT_AS_LARGE = 1.5
 """Factor below which the head gives a percentage. Convention, as that of `diff`."""
 SIDES = {"A": "known-good (A)", "B": "this run (B)"}
-Pairs = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Baseline:
     digest: str
     """Digest of the committed files of the known-good run."""
     gap: str
-    head: Pairs
+    head: LabelledTexts
     """Facts for the first half page."""
-    facts: Pairs
+    facts: LabelledTexts
     settings: tuple[tuple[str, str, str], ...]
     """Key, known-good value and own value of each setting that differs, without secrets."""
     header: tuple[str, ...]
@@ -88,7 +88,7 @@ def baseline_of(run: Run, good: Run) -> Baseline:
     )
 
 
-def _head(compared: Difference, name: str, settings: tuple[tuple[str, str, str], ...]) -> Pairs:
+def _head(compared: Difference, name: str, settings: tuple[tuple[str, str, str], ...]) -> LabelledTexts:
     apart = compared.parting
     since = "" if apart is None else f"; apart since step {apart.step}"
     rows = (

@@ -11,10 +11,9 @@ from ratioscope.metrics.grading.finding import Finding
 
 from ..presentation.answer import answer_of
 from ..presentation.cause_facts import capital, cause_facts, context_facts, settings_of, share_words, stays_open
+from ..presentation.labelled_texts import LabelledTexts
 from .head import Head, head_of
 from .scrubbed import scrubbed_text
-
-Pairs = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,7 @@ class LikelyCause:
     """A likely cause in words."""
 
     title: str
-    facts: Pairs
+    facts: LabelledTexts
     settings: tuple[str, ...]
     """Lines of settings of the correction to use meanwhile; empty without one."""
 
@@ -35,9 +34,9 @@ class Diagnosed:
     leads: bool
     """True if the answer heads the report, above the title of the verdict."""
     causes: tuple[LikelyCause, ...]
-    facts: Pairs
+    facts: LabelledTexts
     """The rest of the gap, what stays open, and what was read; or why there is no diagnosis."""
-    excluded: Pairs
+    excluded: LabelledTexts
     """Title of each cause that is ruled out, and why."""
     plain: dict[str, Any] | None
     """The diagnosis as values that JSON can hold; None without one."""
@@ -45,7 +44,7 @@ class Diagnosed:
     """The first half page."""
 
 
-def diagnosed(run: Run, verdict: Finding, baseline: Pairs = ()) -> Diagnosed:
+def diagnosed(run: Run, verdict: Finding, baseline: LabelledTexts = ()) -> Diagnosed:
     """The diagnosis of the run, without secrets and home folders. verdict: of the run. baseline: facts on a known-good run."""
     try:
         result = diagnosis_of(run)
@@ -91,7 +90,7 @@ def _scrubbed_head(head: Head) -> Head:
     return replace(head, title=scrubbed_text(head.title), facts=_scrubbed_pairs(list(head.facts)))
 
 
-def _scrubbed_pairs(pairs: list[tuple[str, str]]) -> Pairs:
+def _scrubbed_pairs(pairs: list[tuple[str, str]]) -> LabelledTexts:
     return tuple((name, scrubbed_text(text)) for name, text in pairs)
 
 

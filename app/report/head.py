@@ -12,10 +12,10 @@ from ratioscope.metrics.grading.finding import Finding
 from ..presentation.answer import Answer
 from ..presentation.cause_facts import capital, cause_facts, over_steps, sentence, share_words
 from ..presentation.digits import count, digits
+from ..presentation.labelled_texts import LabelledTexts
 
 RULED_OUT = 4
 """Most causes that the head names as ruled out; the report lists all."""
-Pairs = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Head:
     severity: str
     title: str
     """The answer of the diagnosis, else the title of the verdict."""
-    facts: Pairs
+    facts: LabelledTexts
     """Label and text of each fact, in the order of reading."""
     share: float | None
     """Share of the gap that the likeliest cause explains, 0 to 1; None without one."""
@@ -45,7 +45,7 @@ class Head:
 
 
 def head_of(
-    verdict: Finding, diagnosed: tuple[Diagnosis, str, Answer, KnownContext] | str, baseline: Pairs = ()
+    verdict: Finding, diagnosed: tuple[Diagnosis, str, Answer, KnownContext] | str, baseline: LabelledTexts = ()
 ) -> Head:
     """diagnosed: the diagnosis with its gap, answer and context, or why there is none. baseline: facts on a known-good run."""
     severity = verdict.word
@@ -67,7 +67,7 @@ def head_of(
     return Head(severity, title, known, share, _evidence(likely, gap))
 
 
-def _verdict_facts(verdict: Finding) -> Pairs:
+def _verdict_facts(verdict: Finding) -> LabelledTexts:
     rows = (
         ("when", verdict.when),
         ("confidence", verdict.confidence),
@@ -77,7 +77,7 @@ def _verdict_facts(verdict: Finding) -> Pairs:
     return tuple((name, text) for name, text in rows if text)
 
 
-def _cause_facts(likely: Likely | None, answer: Answer, verdict: Finding, context: KnownContext) -> Pairs:
+def _cause_facts(likely: Likely | None, answer: Answer, verdict: Finding, context: KnownContext) -> LabelledTexts:
     if likely is None:
         said = () if answer.leads else (("diagnosis", answer.sentence),)
         return (*said, *_verdict_facts(verdict))

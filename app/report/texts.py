@@ -12,6 +12,7 @@ from ratioscope.metrics.metric import Band, Metric
 
 from ..presentation.digits import count, digits
 from ..presentation.gap_words import gap_words
+from ..presentation.labelled_texts import LabelledTexts
 from ..presentation.loss_words import lost_words
 from ..presentation.metric_places import SPOKEN, names_at
 from ..presentation.value_text import value_words
@@ -23,7 +24,6 @@ from .scorecard import Score
 from .worst import WorstSequence
 
 NAMES = {**SPOKEN, "group_id": "group", "finish_reason": "finished by"}
-Pairs = list[tuple[str, str]]
 
 
 def value_of(score: Score) -> str:
@@ -65,7 +65,7 @@ def worst_of(score: Score) -> str:
     return f"{worst_value(score)} at {score.worst_step}{f', {score.worst_reading}' if score.worst_reading else ''}"
 
 
-def summary(data: ReportData) -> Pairs:
+def summary(data: ReportData) -> LabelledTexts:
     """The run and the data of the report, in a few facts."""
     steps = data.steps["step"].to_list() if len(data.steps) else []
     return [
@@ -79,7 +79,7 @@ def summary(data: ReportData) -> Pairs:
     ]
 
 
-def verdict_facts(data: ReportData) -> Pairs:
+def verdict_facts(data: ReportData) -> LabelledTexts:
     """The rows of the verdict box, below the likely causes."""
     verdict, diagnosis = data.verdict, data.diagnosis
     title = [("verdict", verdict.title)] if diagnosis.leads else [("diagnosis", diagnosis.answer)]
@@ -151,7 +151,7 @@ def _fact(value: object) -> str:
     return digits(value) if isinstance(value, float) else str(value)
 
 
-def reproduction_facts(made: Reproduction) -> Pairs:
+def reproduction_facts(made: Reproduction) -> LabelledTexts:
     """Versions, digest and command."""
     versions = ", ".join(f"{name} {version}" for name, version in made.versions.items())
     return [
@@ -188,7 +188,7 @@ def _bounds(band: Band) -> str:
     return f"from {band.low:g}" if band.high == float("inf") else f"{band.low:g} to {band.high:g}"
 
 
-def quality_facts(counts: Quality) -> Pairs:
+def quality_facts(counts: Quality) -> LabelledTexts:
     """Counts of the data that the report rests on; counts of trouble only if they are above 0."""
     span = f" ({counts.first_step} to {counts.last_step})" if counts.steps else ""
     missing = f", {count(counts.missing_steps)} missing in between" if counts.missing_steps else ""

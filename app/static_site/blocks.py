@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..presentation.labelled_texts import LabelledTexts
+
 if TYPE_CHECKING:
     import plotly.graph_objects as go
-
-Pairs = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Paragraph:
 class Facts:
     """Names and values below each other."""
 
-    rows: Pairs
+    rows: LabelledTexts
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Verdict:
 
     severity: str
     title: str
-    facts: Pairs
+    facts: LabelledTexts
     share: float | None
     """Share of the gap that the likeliest cause explains; None without one."""
     chart: Chart | None

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..presentation.escape import html as escaped
+from ..presentation.labelled_texts import LabelledTexts
 from ..presentation.theme import MARKS
 from ..report.drawings import Drawing
 from .blocks import (
@@ -17,7 +18,6 @@ from .blocks import (
     Heading,
     Links,
     Markup,
-    Pairs,
     Paragraph,
     Table,
     TintedSequence,
@@ -67,7 +67,7 @@ def _facts(block: Facts, inside: Inside) -> str:
     return f'<dl class="facts">{_pairs(block.rows)}</dl>'
 
 
-def _pairs(rows: Pairs, share: str = "") -> str:
+def _pairs(rows: LabelledTexts, share: str = "") -> str:
     """share: a bar that follows the likely cause."""
     return "".join(
         f"<dt>{escaped(name)}</dt><dd{_bold(name)}>{escaped(text)}{share if name == 'likely cause' else ''}</dd>"
