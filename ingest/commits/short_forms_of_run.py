@@ -15,8 +15,6 @@ from .short_form import ShortForm, kept, omitted_files, short_form_lines, short_
 from .writer_history import WriterHistory
 
 _LONGEST_LINE = 1 << 19
-_OWN = {"log", "token_files", "_totals", "segments", "omitted", "short_forms", "fresh", "_parts"}
-"""Fields of a WriterHistory that the comparison skips: they may differ, or are compared separately."""
 
 
 def short_form(history: WriterHistory, gone: Collection[str]) -> ShortForm | None:
@@ -57,7 +55,7 @@ def difference(history: WriterHistory, short: ShortForm) -> str | None:
         return "the counts of the files that it leaves out"
     if any(every.get(path) != item for path, item in named.items()):
         return "the files that it names"
-    names = (field.name for field in fields(history) if field.name not in _OWN)
+    names = (field.name for field in fields(history) if field.compare)
     return next((name for name in names if getattr(history, name) != getattr(begun, name)), "")
 
 

@@ -69,9 +69,12 @@ class Drop:
 
 @dataclass
 class WriterHistory:
-    """The content of the commit log of one writer, or of a verb such as `compact`, as far as it was read."""
+    """The content of the commit log of one writer, or of a verb such as `compact`, as far as it was read.
 
-    log: CommitLog
+    A log and its short form have equal histories. Fields with compare=False may differ, or `difference` compares them itself.
+    """
+
+    log: CommitLog = field(compare=False)
     state: str = "ok"
     """State that the writer last reported: ok, degraded (it writes statistics only) or paused (it writes nothing)."""
     state_note: str = ""
@@ -99,9 +102,9 @@ class WriterHistory:
     """When the writer ended in order; None while it may still write."""
     totals: Mapping[str, int | None] | None = None
     """The writer's own counts, from the line that closes the log."""
-    token_files: dict[str, TokenFile] = field(default_factory=dict)
+    token_files: dict[str, TokenFile] = field(default_factory=dict, compare=False)
     """path -> token file."""
-    segments: dict[str, Segment] = field(default_factory=dict)
+    segments: dict[str, Segment] = field(default_factory=dict, compare=False)
     """path -> statistics segment, by its newest commit."""
     readings: dict[str, ReadingFile] = field(default_factory=dict)
     """path -> file of a reading."""
@@ -124,15 +127,15 @@ class WriterHistory:
     """log -> its faults (see CommitLog.faults) when `repair` had restored what they hid."""
     times: dict[int, float] = field(default_factory=dict)
     """step -> when something of it was first committed, in seconds since 1970."""
-    omitted: OmittedFiles = OmittedFiles()
+    omitted: OmittedFiles = field(default=OmittedFiles(), compare=False)
     """Files that this history does not name, because it was begun from a short form."""
-    short_forms: dict[str, ShortForm] = field(default_factory=dict)
+    short_forms: dict[str, ShortForm] = field(default_factory=dict, compare=False)
     """log -> its short form; only the logs of `compact` hold any."""
-    fresh: list[TokenFile | Segment] | None = None
+    fresh: list[TokenFile | Segment] | None = field(default=None, compare=False)
     """Files committed since this list was last emptied; None if lines changed more of what the run consists of."""
-    _totals: FileTotals | None = FileTotals()
+    _totals: FileTotals | None = field(default=FileTotals(), compare=False)
     """Totals over `token_files`; None after a file was committed again, until they are asked for."""
-    _parts: list[Mapping[str, Any]] = field(default_factory=list)
+    _parts: list[Mapping[str, Any]] = field(default_factory=list, compare=False)
     """The entries of a short form that is not complete yet."""
 
     @property
