@@ -23,8 +23,8 @@ from ratioscope.inside import folder, is_file
 from ratioscope.process import host_name
 from ratioscope.record import SCHEMA_VERSION
 
-from .commit_log import CommitLog
 from .durable_file import delete, is_taken, make_folder, move, write_whole
+from .log_appender import LogAppender
 from .parquet_file import parquet_bytes
 from .reading_part import ReadingPart, written_part
 
@@ -37,7 +37,7 @@ class OfflineWriter:
             raise SourceError(f"{root} is a copy of a run on a store; wanted the folder in which the run was recorded")
         self._root, self._verb = root, verb
         self.writer = layout.offline_writer(f"{host_name()}-{os.getpid()}-{secrets.token_hex(3)}")
-        self._log = CommitLog(root, layout.commit_file(self.writer))
+        self._log = LogAppender(root, layout.commit_file(self.writer))
         self._is_begun, self._segments = False, 0
 
     def commit_rows(self, step: int, rows: pa.Table, facts: Mapping[str, Any]) -> str:

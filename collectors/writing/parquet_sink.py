@@ -28,11 +28,11 @@ from ..process.counts import Tally, reason_of
 from ..process.notice import warn
 from ..process.ranks import in_ray_worker
 from ..process.trainer_process import trainer_process
-from .commit_log import CommitLog
 from .durable_file import is_taken
 from .health import Health, StateChange
 from .joining import logs_beside, place_in_run
 from .live_scalars import LiveScalars
+from .log_appender import LogAppender
 from .measured_steps import LoopsFor, MeasuredSteps, numpy_alone
 from .overall import Overall
 from .reading_part import ReadingPart
@@ -77,7 +77,7 @@ class ParquetSink:
         self._spending = Spending()
         self._process = trainer_process()
         self.writer = f"r{rank:05d}-{host_name()}-{self._process.pid}-{secrets.token_hex(3)}"
-        self._log = CommitLog(root, layout.commit_file(self.writer))
+        self._log = LogAppender(root, layout.commit_file(self.writer))
         self._folder: tuple[int, int] | None = None
         self._is_announced = False
         self._files = RunFiles(root, self.writer, self._log.say)

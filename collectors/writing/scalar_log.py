@@ -15,9 +15,9 @@ from ratioscope import layout
 from ratioscope.process import host_name
 from ratioscope.record import SCHEMA_VERSION, scalar_schema
 
-from .commit_log import CommitLog
 from .durable_file import make_folder, write_whole
 from .joining import logs_beside
+from .log_appender import LogAppender
 from .parquet_file import commit_entry, parquet_bytes
 from .run_file import note_attempt, run_id, start_run
 
@@ -33,7 +33,7 @@ class ScalarLog:
             make_folder(root, PurePath(folder), is_known=attempt > 0)
         if attempt:
             note_attempt(root, attempt, info)
-        self._log = CommitLog(root, layout.commit_file(self.writer))
+        self._log = LogAppender(root, layout.commit_file(self.writer))
         self._say(
             layout.OPEN,
             writer=self.writer,

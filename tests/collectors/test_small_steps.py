@@ -14,7 +14,7 @@ from support.written_run import CollectingSink, commit_lines, token_rows
 
 from ratioscope import Collector, open_run
 from ratioscope.collectors.writing.backlog import LEAST_BYTES, Backlog
-from ratioscope.collectors.writing.commit_log import CommitLog
+from ratioscope.collectors.writing.log_appender import LogAppender
 from ratioscope.collectors.writing.parquet_sink import ParquetSink
 from ratioscope.collectors.writing.run_files import RunFiles
 from ratioscope.collectors.writing.segments import Segments
@@ -57,14 +57,14 @@ def recorded(run: Path) -> polars.DataFrame:
 
 def appends(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of commit lines in each append to a log from here on, if it has any."""
-    found, real = list[int](), CommitLog.say
+    found, real = list[int](), LogAppender.say
 
     def say(log: Any, *entries: Mapping[str, Any]) -> None:
         if lines := sum(entry["kind"] == "commit" for entry in entries):
             found.append(lines)
         real(log, *entries)
 
-    monkeypatch.setattr(CommitLog, "say", say)
+    monkeypatch.setattr(LogAppender, "say", say)
     return found
 
 

@@ -100,7 +100,7 @@ def test_a_run_that_cannot_be_written_is_refused_in_one_line(
     def refuse(*_: object) -> int:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr("ratioscope.collectors.writing.commit_log.append", refuse)
+    monkeypatch.setattr("ratioscope.collectors.writing.log_appender.append", refuse)
     capsys.readouterr()
     assert main(["note", str(run), "x"]) == cli.UNREADABLE
     told = capsys.readouterr().err

@@ -26,7 +26,7 @@ import os, signal, sys
 import pandas  # pyarrow loads it on first use
 from ratioscope.app.cli import import_report, import_units, importing, main, terminal
 from ratioscope.collectors.writing import parquet_sink
-from ratioscope.collectors.writing.commit_log import CommitLog
+from ratioscope.collectors.writing.log_appender import LogAppender
 from ratioscope.ingest.importers import joining, reading
 import_units.TOKENS = int(sys.argv[1])
 first, *arguments = sys.argv[2:]
@@ -44,7 +44,7 @@ def ends_at(point):
                 os.kill(os.getpid(), signal.SIGKILL)
             return own(*given)
         return call
-    CommitLog.say, import_units.Units._say = counted(CommitLog.say), counted(import_units.Units._say)
+    LogAppender.say, import_units.Units._say = counted(LogAppender.say), counted(import_units.Units._say)
     os._exit(main(arguments))
 
 while True:  # each import is a child of this process, which has loaded what an import loads and runs one thread

@@ -15,7 +15,7 @@ _WORDS = ("event", "note", "reason")
 """Members of an entry that may hold the words of an exception or of the user."""
 
 
-class CommitLog:
+class LogAppender:
     """Appends lines, each chained to the one before it. They are durable when the call returns. Secrets are removed from them."""
 
     def __init__(self, root: Path, file: PurePath) -> None:
