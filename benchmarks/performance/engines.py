@@ -16,7 +16,7 @@ BESIDE_OURS = str(PEERS / "beside_ours")
 
 
 def parts(quick: bool) -> Iterator[Table]:
-    tokens, rounds = (100_000, 2) if quick else (1_000_000, 5)
+    tokens, rounds = (100_000, 2) if quick else (4_000_000, 4)
     yield _beside(tokens, rounds, POLICIES[:2])
     yield _beside(tokens, rounds, POLICIES)
 
@@ -24,7 +24,7 @@ def parts(quick: bool) -> Iterator[Table]:
 def _beside(tokens: int, rounds: int, policies: tuple[str, ...]) -> Table:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         run = Path(folder) / "run"
-        found = recorded(run, policies, tokens, 4)
+        found = recorded(run, policies, tokens, 1)
         files = sorted(map(str, (run / "tokens").rglob("*.parquet")))
         columns = [f"{policy}_logprobs" for policy in policies]
         own: dict[str, tuple[str, dict[str, Any], str, str]] = {
@@ -45,7 +45,7 @@ def _beside(tokens: int, rounds: int, policies: tuple[str, ...]) -> Table:
         missing = told_missing(workers)
     gaps = {2: "one gap", 3: "three gaps"}[len(policies)]
     text = (
-        f"{found:,} tokens of {len(policies)} policies in 4 steps. The index is all statistics, written slices and distributions "
+        f"One step of {found:,} tokens of {len(policies)} policies. The index is all statistics, written slices and distributions "
         f"of {gaps}, as `ratioscope index` computes them from a step's file; a process and a thread does it. "
     )
     if others_here := len(policies) == 2:
