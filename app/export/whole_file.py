@@ -40,10 +40,15 @@ def demand_place(path: Path, wanted: str) -> None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         if not os.access(path.parent, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    demand_outside_runs(path)
+
+
+def demand_outside_runs(path: Path, option: str = "-o") -> None:
+    """ConfigError if the place lies inside a run: a file there could replace one of the run's. option: names the place."""
     above = path.parent.resolve()
     for folder in (above, *above.parents)[:_LEVELS_OF_A_RUN]:
         if (folder / RUN_FILE).exists():
-            raise ConfigError(f"-o {path} lies inside the run {folder.name}; wanted a place outside of any run")
+            raise ConfigError(f"{option} {path} lies inside the run {folder.name}; wanted a place outside of any run")
 
 
 @contextmanager

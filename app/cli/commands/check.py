@@ -59,12 +59,15 @@ def check(
     """
     from ratioscope.ingest.analysis.gate_outcomes import outcomes
 
+    from ...export.whole_file import demand_outside_runs
     from ...referee.floor_of_run import against_floor
     from ..gate_files import append_to_summary, summary_path, write_junit
 
     floor = floor_named(baseline)
     gate = _gate(limits, fail_on, exact=exact)
     summary = summary_path() if github else None
+    if junit is not None:
+        demand_outside_runs(junit, "--junit")
     opened_run = opened(run, rules)
     with working(f"checking {opened_run.name}"):
         results = outcomes(opened_run, gate)

@@ -153,6 +153,13 @@ def test_wrong_usage_exits_2(healthy: Path, capsys: Captured, monkeypatch: pytes
     assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_outcomes_replace_no_file_of_a_run(healthy: Path, capsys: Captured) -> None:
+    before = (healthy / "run.json").read_bytes()
+    assert main(["check", str(healthy), "--junit", str(healthy / "run.json")]) == cli.USAGE
+    assert "--junit" in (said := capsys.readouterr().err) and "lies inside the run" in said
+    assert (healthy / "run.json").read_bytes() == before
+
+
 def test_a_file_that_demands_nothing_is_refused(healthy: Path, tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "l.toml").write_text('verdict = "allow"')
     assert main(["check", str(healthy), "--limits", str(tmp_path / "l.toml")]) == cli.USAGE
