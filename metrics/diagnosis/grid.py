@@ -11,6 +11,8 @@ ON_GRID = 0.98
 LEAST = 50
 """Values other than 0 below which no grid is told."""
 MOST_DECIMALS = 5
+FINER = 0.1
+"""Decimals are told from float32 values that lie so many times closer together: those of large numbers have no more digits."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,9 @@ def grid_of(values: Floats) -> Grid | None:
     if (halves == single).mean() > ON_GRID:
         return Grid("float16", None)
     for decimals in range(1, MOST_DECIMALS + 1):
-        exact = np.round(single.astype(np.float64), decimals).astype(np.float32)
-        if (exact == single).mean() > ON_GRID:
+        telling = single[np.spacing(np.abs(single)) < FINER * 10.0**-decimals]
+        exact = np.round(telling.astype(np.float64), decimals).astype(np.float32)
+        if len(telling) >= LEAST and (exact == telling).mean() > ON_GRID:
             return Grid(f"{decimals} decimals", 0.5 * 10.0**-decimals)
     return None
 

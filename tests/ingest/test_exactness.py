@@ -108,6 +108,9 @@ def test_a_run_without_both_sides_fails_with_the_reason(tmp_path: Path, capsys: 
 def test_grids_are_told_and_float32_has_none() -> None:
     values = logprobs(3).ravel().astype(np.float64)
     assert grid_of(values) is None and grid_of(values[:20]) is None
+    assert grid_of(values - 800) is None  # there float32 values lie 6e-5 apart
+    rounded = grid_of(np.append(np.round(values, 4), [-800.00006] * 9))
+    assert rounded is not None and rounded.name == "4 decimals"
     half = grid_of(values.astype(np.float16).astype(np.float64))
     assert half is not None and half.name == "float16" and half.resolution is None
     brain = (values.astype(np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32).astype(np.float64)
