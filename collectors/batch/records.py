@@ -20,6 +20,7 @@ from .batch import POLICY_COLUMNS, Batch
 from .breaths import breathing
 from .host_copy import HostArray
 from .prompt_columns import prompt_columns
+from .row_lengths import agreed
 from .shared_ids import WANTED, other_samples
 from .token_columns import (
     Lengths,
@@ -27,7 +28,6 @@ from .token_columns import (
     Ragged,
     cut_points,
     is_ragged,
-    row_lengths,
     strings,
     token_column,
     token_counts,
@@ -86,9 +86,11 @@ def rows_of(batch: Batch, attempt: int) -> Rows:
     given_columns = ((name, values[name]) for name in TOKEN_FIELDS if values.get(name) is not None)
     fitting = ((name, fitting_column(name, value, cuts, faults)) for name, value in given_columns)
     columns = {name: column for name, column in fitting if column is not None}
-    lengths, fault, sound = row_lengths(columns, cuts)
+    lined_up = agreed(columns, cuts)
+    lengths, fault, sound = lined_up.lengths, lined_up.fault, lined_up.sound
     rows = len(lengths)
-    cut = {name: column.cut(lengths) if isinstance(column, Padded) else column for name, column in columns.items()}
+    faults += lined_up.column_faults
+    cut = {n: column.cut(lengths) if isinstance(column, Padded) else column for n, column in lined_up.columns.items()}
     if (nowhere := _nowhere(cut.get("positions"), rows)).any():
         fault = (
             fault or f"positions of sequence {np.flatnonzero(nowhere)[0]} hold places outside 0 to {MOST_POSITIONS - 1}"

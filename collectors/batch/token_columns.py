@@ -1,13 +1,8 @@
-"""Brings the per-token values of a Batch to one form: flat values, and a length for each sequence.
-
-The length of a sequence is the first of these that is known: its entry in `lengths`; its length in a ragged column; one past
-the last true value of a padded `mask`; the width of the padded columns. Padding behind that length is cut off, and holes inside
-are kept. A sequence whose columns disagree about its length is dropped alone; the rest of the batch is kept.
-"""
+"""Brings the per-token values of a Batch to one form: flat values, and a length for each sequence."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, cast
@@ -109,21 +104,6 @@ def token_column(name: str, value: Any, cuts: Lengths | None) -> Column:
     if array.ndim == 1:
         return _packed(name, array, cuts)
     raise SchemaError(f"{name} has shape {array.shape}; wanted (sequences, tokens), a list per sequence, or (tokens,)")
-
-
-def row_lengths(columns: Mapping[str, Column], cuts: Lengths | None) -> tuple[Lengths, str | None, Booleans]:
-    """(length of every row, what is wrong with the first faulty row or None, which rows are without fault)."""
-    sequences = _sequences(columns)
-    lengths = _wanted_lengths(columns, cuts, sequences)
-    sound, fault = np.ones(sequences, bool), None
-    for name, column in columns.items():
-        bad = _disagrees(column, lengths)
-        if bad.any() and fault is None:
-            row = int(np.flatnonzero(bad)[0])
-            has = column.lengths[row] if isinstance(column, Ragged) else column.values.shape[1]
-            fault = f"{name} of sequence {row} has {has} tokens, {lengths[row]} were expected"
-        sound &= ~bad
-    return lengths, fault, sound
 
 
 def cut_points(value: Any, tokens: int | None, sequences: int | None) -> Lengths:
@@ -230,40 +210,3 @@ def _check_range(name: str, array: NDArray[Any], kind: str) -> None:
     limits = np.iinfo(_NUMPY[kind])
     if array.dtype.kind == "f" or array.min() < limits.min or array.max() > limits.max:
         raise SchemaError(f"{name} holds {array.dtype} values in [{array.min()}, {array.max()}]; wanted {kind}")
-
-
-def _sequences(columns: Mapping[str, Column]) -> int:
-    counts = {name: column.sequences for name, column in columns.items()}
-    if len(set(counts.values())) > 1:
-        raise SchemaError(f"the columns hold different numbers of sequences: {counts}")
-    return next(iter(counts.values()))
-
-
-def _wanted_lengths(columns: Mapping[str, Column], cuts: Lengths | None, sequences: int) -> Lengths:
-    if cuts is not None:
-        if len(cuts) != sequences:
-            raise SchemaError(f"lengths has {len(cuts)} values for {sequences} sequences")
-        return cuts
-    lengths, decided = np.zeros(sequences, np.int64), np.zeros(sequences, bool)
-    for column in columns.values():
-        if isinstance(column, Ragged):
-            lengths = np.where(column.present & ~decided, column.lengths, lengths)
-            decided |= column.present
-    return lengths if decided.all() else np.where(decided, lengths, _padded_lengths(columns))
-
-
-def _padded_lengths(columns: Mapping[str, Column]) -> Lengths | int:
-    widths = {name: column.values.shape[1] for name, column in columns.items() if isinstance(column, Padded)}
-    if len(set(widths.values())) > 1:  # most likely one of them is shifted by a token: never guess
-        raise SchemaError(f"padded columns of different widths: {widths}; if that is meant, give lengths")
-    width = max(widths.values(), default=0)
-    mask = columns.get("mask")
-    if not isinstance(mask, Padded) or not width:
-        return width
-    return np.where(mask.values.any(1), width - np.argmax(mask.values[:, ::-1], 1), 0)
-
-
-def _disagrees(column: Column, lengths: Lengths) -> Booleans:
-    if isinstance(column, Padded):
-        return cast(Booleans, lengths > column.values.shape[1])
-    return cast(Booleans, column.present & (column.lengths != lengths))

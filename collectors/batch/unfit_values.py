@@ -13,13 +13,11 @@ import pyarrow as pa
 
 from ratioscope.errors import SchemaError
 
-from .batch import POLICY_COLUMNS
 from .host_copy import Joined
+from .row_lengths import DECIDING
 from .token_columns import Column, Lengths, Padded, is_ragged, shape_of, token_column, typed, unwrapped
 
 T = TypeVar("T")
-DECIDING = (*POLICY_COLUMNS, "mask", "loss_mask", "positions")
-"""Columns of tokens whose faults drop rows."""
 UNFIT = (SchemaError, TypeError, ValueError, OverflowError, pa.ArrowException)
 """A value that its field cannot hold raises one of them."""
 

@@ -257,6 +257,30 @@ def test_token_texts_are_decoded_from_ids_once_each() -> None:
     assert sorted(asked) == [3, 7, 9]
 
 
+def test_lists_that_describe_tokens_shorten_no_sequence_of_a_mask(caplog: pytest.LogCaptureFixture) -> None:
+    """A decoder that skips special tokens returns one text too few; the end token is in the loss all the same."""
+    sides = padded(ragged([4, 3]), 5)
+    mask = np.arange(5) < np.array([[4], [3]])
+    sink = CollectingSink()
+    with Collector("unused", sink=lambda: sink) as collector:
+        collector.log(step=1, rollout_logprobs=sides, mask=mask, token_texts=[["a", "b", "c"], ["d", "e", "f"]])
+        collector.log(step=2, rollout_logprobs=sides, mask=mask, token_ids=[[7, 8], [1, 2, 3]], entropy=np.ones((2, 3)))
+    assert [row["rollout_logprobs"] for row in sink.written] == [sides[0, :4].tolist(), sides[1, :3].tolist()] * 2
+    assert [row["token_texts"] for row in sink.written[:2]] == [None, ["d", "e", "f"]]
+    assert [row["token_ids"] for row in sink.written[2:]] == [None, [1, 2, 3]]
+    assert [row["entropy"] for row in sink.written[2:]] == [None, [1.0] * 3]
+    assert not collector.counts.sequences.dropped and collector.counts.failures == {"columns": 3}
+    assert any("token_texts of sequence 0 has 3 tokens, 4 were expected" in record.message for record in caplog.records)
+
+
+def test_a_mask_beyond_the_log_probs_costs_its_sequence() -> None:
+    sink = CollectingSink()
+    with Collector("unused", sink=lambda: sink) as collector:
+        collector.log(step=1, rollout_logprobs=[[-1.0, -2.0], [-3.0]], mask=np.array([[1, 1, 1], [1, 0, 0]]))
+    assert [row["rollout_logprobs"] for row in sink.written] == [[-3.0]]
+    assert sink.gaps[0]["reason"] == "malformed: mask of sequence 0 has 3 tokens, 2 were expected"
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "nothing": ({}, "none of rollout_logprobs"),
     "three axes": ({"rollout_logprobs": np.zeros((2, 3, 4))}, "shape (2, 3, 4)"),
