@@ -11,6 +11,7 @@ from ..evidence import Evidence
 from ..left_out import FEW_TOKENS, left_out, log_sizes, mean_by
 from ..levels import best_changes
 from ..once import once
+from .sharpness import unless_a_slope
 
 LEAST_LENGTH = 12
 """The least tokens of a sequence that may have a change point."""
@@ -33,6 +34,8 @@ class Changes(NamedTuple):
     """Positions of the upward changes."""
     down: Integers
     """Positions of the downward changes."""
+    rise: Integers
+    """Position of the upward change of each token's sequence; -1 without one."""
 
 
 @once
@@ -47,6 +50,7 @@ def change_points(evidence: Evidence) -> Changes:
     long = (np.bincount(row) >= LEAST_LENGTH)[row]
     variance = max(float(log_sizes(evidence).var()), 1e-12)
     later, sooner, whole = (np.zeros(len(evidence), np.bool_) for _ in range(3))
+    rise = np.full(len(evidence), -1)
     up: list[Integers] = []
     down: list[Integers] = []
     for parity in (0, 1):
@@ -62,9 +66,10 @@ def change_points(evidence: Evidence) -> Changes:
         own = where[row]
         after = np.arange(len(evidence)) >= own
         later |= others & (own >= 0) & rising[row] & after
+        rise = np.where(others & (own >= 0) & rising[row], evidence.position[own], rise)
         whole |= others & _as_bad(log_sizes(evidence)[chosen], row[chosen], where, rising, chosen)[row]
         sooner |= others & (own >= 0) & ~rising[row] & ~after
-    return Changes(later, sooner, whole, np.concatenate(up), np.concatenate(down))
+    return Changes(later, sooner, whole, np.concatenate(up), np.concatenate(down), rise)
 
 
 def _as_bad(values: Floats, row: Integers, where: Integers, rising: Booleans, chosen: Integers) -> Booleans:
@@ -99,7 +104,7 @@ def changed(evidence: Evidence, upward: bool) -> Result:
             f"{share_of_rows:.0%} of the sequences change to a {'larger' if upward else 'smaller'} gap",
             "a change within 3% of the sequences would show",
         )
-    return left_out(
+    result = left_out(
         evidence,
         bad,
         f"the tokens {side} a change point, in {share_of_rows:.0%} of the sequences,",
@@ -110,3 +115,7 @@ def changed(evidence: Evidence, upward: bool) -> Result:
             "spread": int(np.quantile(places, 0.75) - np.quantile(places, 0.25)),
         },
     )
+    if not upward or not result.holds:
+        return result
+    known = changes.rise >= 0
+    return unless_a_slope(result, evidence.kept(known), changes.rise[known])

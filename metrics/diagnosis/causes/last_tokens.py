@@ -6,6 +6,7 @@ from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence
 from ..left_out import left_out
 from .edges import best_cut
+from .sharpness import unless_a_slope
 
 LEAST_LIMIT = 12
 """The least length limit that has last tokens, and others before them."""
@@ -30,17 +31,17 @@ def near_limit(evidence: Evidence) -> Result:
     if rows < LEAST_ROWS:
         return undecided(f"too few responses reach the longest length: {rows}, and {LEAST_ROWS} are needed")
     part = evidence.kept(reached)
-    cut = best_cut(part, limit - 1 - part.position)
+    cut = min(best_cut(part, limit - 1 - part.position), limit // 2)
     if not cut:
         return absent(f"no last tokens of the {rows} responses with {limit} tokens have a larger gap than the rest")
     if cut == 1:
         return absent(
             f"the last token alone of the {rows} responses with {limit} tokens has a larger gap than the rest"
         )
-    bad = reached & (limit - 1 - evidence.position < min(cut, limit // 2))
-    return left_out(
-        evidence, bad, f"the last {cut} tokens of responses with {limit} tokens", 3.0, {"tokens": cut, "limit": limit}
-    )
+    bad = reached & (limit - 1 - evidence.position < cut)
+    words = f"the last {cut} tokens of responses with {limit} tokens"
+    result = left_out(evidence, bad, words, 3.0, {"tokens": cut, "limit": limit})
+    return unless_a_slope(result, part, np.full(len(part), limit - cut)) if result.holds else result
 
 
 CAUSES = (

@@ -102,3 +102,14 @@ def test_a_text_that_never_repeats_a_word_is_penalised_and_one_that_does_is_not(
     for tokens, holds in ((new, True), (words, False)):
         found = CAUSE["penalty"].test(replace(less, facts={**less.facts, "token": tokens}))
         assert found.holds == holds, found.effect
+
+
+def test_a_gap_that_grows_all_along_has_no_point_from_which_on_it_is_larger() -> None:
+    """Errors of keys and values add up along a response. Its tokens were neither encoded again nor near a limit."""
+    draws, length = np.random.default_rng(14), 160
+    row, position = np.repeat(np.arange(ROWS), length), np.tile(np.arange(length), ROWS)
+    later = -draws.exponential(1.0, len(row))
+    noise = draws.normal(0, 0.003, len(row)) * position
+    facts = {"step": row * 5 // ROWS, "length": np.full(len(row), length)}
+    found = diagnose(Evidence(later - noise, later, row, position, facts, {}))
+    assert {item.cause.code for item in found.likely}.isdisjoint({"retokenised", "near_limit"}), found.answer
