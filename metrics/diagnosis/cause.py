@@ -65,8 +65,10 @@ class Cause:
     """A format string of the parameters for the title, such as "temperature {temperature}"."""
     partial: str = ""
     """Reason why the undoing can reach only a part of the fault; empty if it reaches all of it."""
-    localises: bool = False
-    """True if it tells which tokens are bad and not why: then their own mechanism is looked for."""
+    localises: str = ""
+    """The bad tokens in words with the parameters, if the cause tells which are bad and not why: "at replica {replica}".
+
+    Then their own mechanism is looked for."""
     comes_first: bool = False
     """True if no other cause can be judged in evidence with this fault: then it is undone before all others."""
     follows_from: tuple[str, ...] = ()

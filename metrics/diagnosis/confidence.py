@@ -61,4 +61,4 @@ def confidence(cause: Cause, reasons: tuple[str, ...]) -> Confidence:
 
 def _only_localises(cause: Cause) -> bool:
     """True if the cause only tells which tokens are bad, by their gap alone."""
-    return cause.kind == "cluster" and cause.localises
+    return cause.kind == "cluster" and bool(cause.localises)

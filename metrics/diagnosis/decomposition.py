@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -60,18 +61,34 @@ def diagnose(evidence: Evidence, causes: Sequence[Cause] = CAUSES) -> Diagnosis:
     )
 
 
+class Part(NamedTuple):
+    """A part of the whole gap, 0 to 1."""
+
+    size: float
+    error: float
+    """Its standard error."""
+
+    def times(self, share: Share) -> "Part":
+        """The part of this part that an undoing explains."""
+        own = max(share.share, 0.0)
+        return Part(self.size * own, float(np.hypot(self.size * share.error, own * self.error)))
+
+
+WHOLE = Part(1.0, 0.0)
+
+
 def _undone(evidence: Evidence, causes: Sequence[Cause], first: Mapping[str, Result]) -> tuple[list[Likely], Evidence]:
     """(the causes that were undone one after another, the evidence that is left)."""
     likely: list[Likely] = []
-    left, results, remaining = evidence, first, 1.0
+    left, results, remaining = evidence, first, WHOLE
     for _ in range(ROUNDS):
         named = {item.cause.code for item in likely}
         chosen = _best([cause for cause in causes if cause.code not in named and _may_be_named(cause, left)], results)
-        if chosen is None or remaining < LEAST_OF_WHOLE and chosen.code not in CERTAIN:
+        if chosen is None or remaining.size < LEAST_OF_WHOLE and chosen.code not in CERTAIN:
             break
         item = _likely(chosen, results, left, remaining, causes)
         likely += _with_mechanism(item, results[chosen.code], left, causes)
-        remaining -= item.of_whole
+        remaining = Part(remaining.size - item.of_whole, item.error)
         undone = results[chosen.code].undone
         left = left.kept(np.zeros(len(left), np.bool_)) if undone is None else undone
         if len(left) < FEW_TOKENS:
@@ -80,8 +97,9 @@ def _undone(evidence: Evidence, causes: Sequence[Cause], first: Mapping[str, Res
     rest = _best([cause for cause in causes if cause.kind == "rest"], results)
     if any(item.cause.partial for item in likely):
         return likely, left  # its own undoing leaves a rest that is the same fault
-    if rest is not None and len(left) >= FEW_TOKENS and remaining > LEAST_SHARE:
+    if rest is not None and len(left) >= FEW_TOKENS and remaining.size > LEAST_SHARE:
         likely.append(_likely(rest, results, left, remaining, ()))
+        left = results[rest.code].undone or left
     return likely, left
 
 
@@ -105,9 +123,9 @@ def _with_mechanism(item: Likely, result: Result, left: Evidence, causes: Sequen
     share = None if best is None else results[best.code].share
     if best is None or share is None or share.share < LEAST_WITHIN:
         return [item]
-    inside = _likely(best, results, bad, item.of_whole, mechanisms)
+    inside = _likely(best, results, bad, Part(item.of_whole, item.error), mechanisms)
     rest = replace(item, of_whole=item.of_whole - inside.of_whole)
-    return [replace(inside, where=item.title), *([rest] if rest.of_whole > LEAST_SHARE else [])]
+    return [replace(inside, where=item.place), *([rest] if rest.of_whole > LEAST_SHARE else [])]
 
 
 def _result(cause: Cause, evidence: Evidence) -> Result:
@@ -137,22 +155,24 @@ def _score(cause: Cause, result: Result) -> float | None:
 
 
 def _likely(
-    cause: Cause, results: Mapping[str, Result], left: Evidence, remaining: float, causes: Sequence[Cause]
+    cause: Cause, results: Mapping[str, Result], left: Evidence, remaining: Part, causes: Sequence[Cause]
 ) -> Likely:
-    """The cause as a likely one. remaining: the share of the whole gap that is left before it is undone."""
+    """The cause as a likely one. remaining: the part of the whole gap that is left before it is undone."""
     result = results[cause.code]
     assert result.share is not None
     rivals = tuple(other.code for other in causes if _is_rival(other, results[other.code], cause, result.share))
+    own = remaining.times(result.share)
     found = doubts(cause, result.share, left, rivals, result.bad) + ((result.doubt,) if result.doubt else ())
     return Likely(
         cause,
         result.effect,
         result.parameters,
         _with_steps(result.share, left, result.undone),
-        remaining * max(result.share.share, 0.0),
+        own.size,
         confidence(cause, found),
         instead=tuple(dict.fromkeys((*rivals, *cause.alike))),
         doubts=found,
+        error=own.error,
     )
 
 

@@ -8,6 +8,9 @@ from .cause import Cause, Parameter
 from .causes.numerics import Noise
 from .share import Share
 
+SAME = 1e-9
+"""Two shares that differ by less are one."""
+
 
 @dataclass(frozen=True)
 class Likely:
@@ -24,28 +27,40 @@ class Likely:
     """Share of the whole gap that it explains, 0 to 1."""
     confidence: Confidence
     where: str = ""
-    """The tokens that have the fault, as the title of the cause that found them; empty if it is all of them."""
+    """The tokens that have the fault, in the words of the cause that found them; empty if it is all of them."""
     instead: tuple[str, ...] = ()
     """Codes of causes that explain as much of the same evidence: the record does not tell them apart."""
     doubts: tuple[str, ...] = ()
     """Reasons why the confidence is lower than the ground of the cause gives, in words."""
+    error: float = 0.0
+    """Standard error of `of_whole`; infinite if it cannot be told."""
 
     @property
     def title(self) -> str:
         """The title of the cause with the estimated parameters."""
         estimate = self.cause.estimate.format(**self.parameters) if self.parameters else ""
         title = f"{self.cause.title}: {estimate}" if estimate else self.cause.title
-        return f"{title} ({self.where})" if self.where else title
+        return f"{title}, {self.where}" if self.where else title
+
+    @property
+    def place(self) -> str:
+        """The tokens that the cause found, in words; empty if it says why they are bad, too."""
+        return self.cause.localises.format(**self.parameters)
 
     @property
     def proof(self) -> str:
-        """The gap before and after the undoing, in one sentence, which says how few steps it is of."""
+        """The gap before and after the undoing, in one sentence: at how few steps, and which part of the gap."""
         if self.share is None:
             return ""
         before, after = f"{self.share.before:.3g}", f"{self.share.after:.3g}"
-        explained, steps = percent(self.share.share), len(self.share.over_steps)
+        own, steps = percent(self.share.share), len(self.share.over_steps)
         where = f"At the {steps} steps that were read, the" if steps > 1 else "The"
-        return f"{where} gap is {before} nats/token as recorded and {after} {self.cause.undoing}: this explains {explained}."
+        is_whole = abs(self.share.share - self.of_whole) < SAME
+        gap = "gap" if is_whole else "gap of these tokens" if self.where else "rest of the gap"
+        recorded = "" if gap == "rest of the gap" else " as recorded"
+        whole = percent(self.of_whole)
+        explains = own if own == whole else f"{own} of it, and {whole} of the whole gap"
+        return f"{where} {gap} is {before} nats/token{recorded} and {after} {self.cause.undoing}: this explains {explains}."
 
 
 @dataclass(frozen=True)

@@ -66,8 +66,10 @@ def share_explained(evidence: Evidence, after: Floats) -> Share:
     own, rest = row_sums(evidence, evidence.distance), row_sums(evidence, after)
     total, remaining, tokens = own.sum(), rest.sum(), max(float(evidence.weights.sum()), 1e-300)
     steps = over_steps(evidence, after)
-    if total <= 0 or len(own) < 2:
-        return Share(1 - remaining / total if total > 0 else 0.0, np.inf, total / tokens, remaining / tokens, steps)
+    if total <= 0:  # two equal sides: there is nothing to explain
+        return Share(0.0, 0.0, 0.0, float(remaining / tokens), steps)
+    if len(own) < 2:
+        return Share(float(1 - remaining / total), np.inf, float(total / tokens), float(remaining / tokens), steps)
     # Linearised ratio, the sequence as the unit: Cochran 1977, eq. 6.13.
     ratio = remaining / total
     residual = rest - ratio * own

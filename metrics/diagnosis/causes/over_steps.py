@@ -194,7 +194,7 @@ CAUSES = (
         "the trainer.",
         "Force a full weight sync and look whether the gap returns to its level.",
         estimate="{factor:.3g} times the gap from step {step} on",
-        localises=True,
+        localises="from step {step} on",
         mistaken_for={
             "lasting_change": "A change of kernels or versions gives a small factor, a broken sync one that grows."
         },
@@ -211,7 +211,7 @@ CAUSES = (
         "Load the weights into a fresh engine from a checkpoint, and compare all tensors of both engines.",
         "Compare a digest of each tensor of the engine with the trainer's, lm_head and embeddings first.",
         estimate="{factor:.3g} times the gap from step {step} on",
-        localises=True,
+        localises="from step {step} on",
         mistaken_for={
             "sync_broke": "Without syncs the gap grows with every update; wrong weights give a level at once.",
             "lasting_change": "A change of kernels or versions gives a small factor.",
@@ -239,7 +239,7 @@ CAUSES = (
         "Compare versions, settings and data before and after that step.",
         "Repeat a step from before with the new configuration.",
         estimate="{factor:.3g} times the gap from step {step} on",
-        localises=True,
+        localises="from step {step} on",
         mistaken_for={"sync_broke": "A broken sync grows without end."},
     ),
 )

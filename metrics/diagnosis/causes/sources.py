@@ -48,7 +48,7 @@ def version_lag(evidence: Evidence) -> Result:
         bad,
         f"tokens with a lag other than {int(lags[least])}",
         LEAST_RATIO,
-        {"worst_lag": int(lags[int(np.argmax(ratios))])},
+        {"most": int(lags.max()), "worst_lag": int(lags[int(np.argmax(ratios))])},
         CLEAR_LABEL,
     )
     return result if result.too_few else replace(result, effect=f"{result.effect} ({course})")
@@ -160,7 +160,7 @@ CAUSES = (
         "Sync weights more often, lower the allowed lag, or take fewer updates per batch; meanwhile truncate the weights.",
         "Run some steps with a sync before every batch: the gap must fall to that of lag 0.",
         needs=("lag",),
-        estimate="up to {worst_lag} updates",
+        estimate="up to {most} updates",
         mistaken_for={"never_synced": "Without any sync the gap does not depend on the recorded lag."},
     ),
     Cause(
@@ -174,7 +174,7 @@ CAUSES = (
         "Compare a digest of one tensor between this replica and another one.",
         needs=("replica",),
         estimate="replica {replica}",
-        localises=True,
+        localises="at replica {replica}",
         mistaken_for={"outlier_prompts": "Outlier prompts are bad on every replica."},
     ),
     Cause(
@@ -188,7 +188,7 @@ CAUSES = (
         "Append the sampled ids of each turn to the context; do not render the conversation anew.",
         "Compare the ids before the second turn on both sides.",
         needs=("turn",),
-        localises=True,
+        localises="after the first turn",
         mistaken_for={"retokenised": "Re-encoding shows within a turn, too."},
     ),
     Cause(
@@ -203,7 +203,7 @@ CAUSES = (
         "Score one bad and one good prompt alone, in a batch of one.",
         needs=("group",),
         estimate="{prompts} of the prompts",
-        localises=True,
+        localises="in {prompts} of the prompts",
         mistaken_for={"stuck_replica": "A stuck replica is bad for all prompts it serves."},
     ),
     Cause(
@@ -217,7 +217,7 @@ CAUSES = (
         "Record the replica, the version and the environment of each sequence, and look at the classes again.",
         "Compare hosts, lengths and prompts of ten bad and ten good sequences on the page Sequences.",
         estimate="{sequences} of the sequences",
-        localises=True,
+        localises="in {sequences} of the sequences",
         mistaken_for={"stuck_replica": "With the replica on record a stuck one shows by name."},
     ),
 )

@@ -86,17 +86,17 @@ def _two_temperatures(evidence: Evidence, honest: bool) -> Result:
     temperature = 1 / slope if honest else slope
     of_temperature = error / slope**2 if honest else error
     effect = (
-        f"the sampler's log-probs are {slope:.3f} ± {error:.3f} times the trainer's, beside a function of the entropy"
+        f"the sampler's log-probs are {slope:.3f} ± {error:.1g} times the trainer's, beside a function of the entropy"
     )
     if not evidence.has("entropy"):
-        effect = f"the sampler's log-probs rise {slope:.3f} ± {error:.3f} times as fast as the trainer's"
+        effect = f"the sampler's log-probs rise {slope:.3f} ± {error:.1g} times as fast as the trainer's"
     return Result(
         clear and (is_honest(evidence) if honest else is_inflated(evidence)),
         effect,
         f"temperatures that differ by {max(CLEAR * error, OFF_ONE):.1%} would show",
         share,
         evidence.with_earlier(evidence.later - x),
-        {"temperature": round(temperature, 3), "error": round(of_temperature, 3)},
+        {"temperature": round(temperature, 3), "error": float(f"{of_temperature:.1g}")},
     )
 
 
@@ -161,7 +161,7 @@ def silent_sampling(evidence: Evidence) -> Result:
         )
     spread = float(np.nanmean((evidence.later + evidence.facts["entropy"]) ** 2))
     inverse = 1 - gap / spread if spread > 0 else 1.0
-    has_temperature = 0.1 < inverse < 10
+    has_temperature = 0.1 < inverse < 10 and abs(inverse - 1) > OFF_ONE
     equal = f", as a temperature of about {1 / inverse:.2f} would" if has_temperature else ""
     direction = "sharper" if gap < 0 else "flatter"
     effect = f"the tokens are {gap:+.3f} ± {error:.3f} nats more surprising than the entropy says" + (

@@ -11,6 +11,7 @@ from support.paths import ROOT
 
 from ratioscope.metrics.diagnosis.confidence import LEVELS, confidence
 from ratioscope.metrics.diagnosis.decomposition import diagnose
+from ratioscope.metrics.diagnosis.diagnosis import percent
 from ratioscope.metrics.diagnosis.history import History
 
 MISSED = {
@@ -45,6 +46,16 @@ def test_a_confidence_is_as_often_right_as_it_says() -> None:
     assert len(right["high"]) > 60 and shares["high"] >= 0.95, shares
     assert len(right["medium"]) > 15 and shares["high"] >= shares["medium"] >= 0.75, shares
     assert len(right["low"]) > 15 and shares["medium"] > shares["low"], shares
+
+
+def test_the_shares_of_a_cause_agree_and_the_rest_is_no_larger_than_they_leave() -> None:
+    """A second cause has a share of what the first one left; its share of the whole gap is told beside it."""
+    for run in FAULTY:
+        found = fault_runs.diagnosis(run.name)
+        for item in found.likely:
+            assert item.share is None or f"{percent(item.of_whole)}" in item.proof, (run.name, item.proof)
+        if [item.cause.kind for item in found.likely] == ["rest"]:
+            assert found.rest <= found.gap * (1.05 - found.explained), (run.name, found.rest_in_words)
 
 
 def test_each_doubt_lowers_the_confidence_by_a_level() -> None:
