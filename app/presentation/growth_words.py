@@ -56,14 +56,14 @@ def _when(change: "LastingChange") -> str:
     dated = (
         f"{own.onset} (95% interval: {own.earliest} to {own.latest})" if own.earliest < own.latest else str(own.onset)
     )
+    moved = "grew" if own.factor > 1 else "fell to"
     match own.kind:
         case "sawtooth":
             times = f"{digits(own.factor)} times its size and falls back {len(own.falls)} times"
             return f"From step {own.onset} on the gap grows to up to {times}, first at step {own.falls[0]}."
         case "rise":
-            return f"The gap grew {factor} from step {dated} to step {change.last}."
+            return f"The gap {moved} {factor} from step {dated} to step {change.last}."
         case _:
-            moved = "grew" if own.factor > 1 else "fell to"
             return f"The gap {moved} {factor} at step {dated}."
 
 

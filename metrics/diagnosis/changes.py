@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from .history import CLEAR, LEAST_FACTOR, Course, History, course, measured
+from .raised_steps import raised_steps
 from .step_noise import least_errors, weights_of
 
 LEAST_PART = 8
@@ -14,12 +15,15 @@ MOST_CHANGES = 8
 
 
 def changes(history: History) -> tuple[Course, ...]:
-    """The changes of a history, by step; none if it has one level. A sawtooth is one change.
+    """The changes of a history, by step; none if it has one level. A sawtooth is one change. Two clear levels have a jump at
+    each edge of a span.
 
     A history is split at its clearest jump, and each part is looked at again (binary segmentation: Scott and Knott 1974). Then
     each jump is dated and measured anew between its neighbours, and kept if it is still beyond chance.
     """
     known = measured(history)
+    if (raised := raised_steps(known)) is not None:
+        return raised.courses[:MOST_CHANGES]
     changes_within = _within(known, MOST_CHANGES)
     if len(changes_within) < 2:
         return changes_within

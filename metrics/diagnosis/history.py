@@ -1,4 +1,4 @@
-"""History: the level of a gap at each step, and its course: flat, a jump, a rise, or a sawtooth."""
+"""History: the level of a gap at each step, and its course: flat, a jump, a rise or fall that goes on, or a sawtooth."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,6 +10,7 @@ from ratioscope.arrays import Booleans, Floats, Integers
 from .step_noise import MANY_STEPS, least_errors, weights_of
 
 CourseShape = Literal["flat", "jump", "rise", "sawtooth"]
+"""A rise with a factor below 1 is a fall that goes on."""
 LEAST_STEPS = 4
 """The least number of steps that have a course."""
 CLEAR = 5.0
@@ -178,10 +179,10 @@ def _rise(steps: Integers, y: Floats, weights: Floats, costs: _Costs) -> Course:
     covariance = np.linalg.pinv((columns * weights[:, None]).T @ columns)
     span = float(columns[-1, 1])
     error = float(np.sqrt(max(covariance[1, 1], 0.0)) * span)
-    if slope * span < max(CLEAR * error, np.log(LEAST_FACTOR)):
+    if abs(slope * span) < max(CLEAR * error, np.log(LEAST_FACTOR)):
         return Course("flat")
     grown = _growth(steps[:at], y[:at], weights[:at])
-    if grown > STEADY * slope * span:
+    if slope > 0 and grown > STEADY * slope * span:
         factor, floor = float(np.exp(slope * span + grown)), float(np.exp(level - grown / 2))
         begin = int(steps[0])
         return Course(

@@ -5,14 +5,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from ratioscope.arrays import Floats
+from ratioscope.arrays import Booleans
 
 from ..cause import Cause, Parameter, Result, absent, undecided
 from ..evidence import Evidence
 from ..history import LEAST_STEPS, Course, History, course
 from ..left_out import FEW_TOKENS, codes
 from ..once import once
-from ..share import Share, level_ratios
+from ..raised_steps import LEAST_SPAN, RaisedSteps, raised_steps
+from ..share import Share, level_ratios, share_explained, undone_by_leaving
 from .numerics import is_noise, noise
 from .sources import few_sequences
 
@@ -37,20 +38,19 @@ def history_of(evidence: Evidence) -> History | None:
 
 
 @once
-def _courses(evidence: Evidence) -> tuple[Course, Course, Floats]:
-    """(the course of the gap, the part of it that is not another mix of tokens, the levels that this part is of)."""
+def _courses(evidence: Evidence) -> tuple[Course, Course]:
+    """(the course of the gap, the part of it that is not another mix of tokens)."""
     history = history_of(evidence)
     if history is None:
-        return Course("flat"), Course("flat"), np.zeros(0)
+        return Course("flat"), Course("flat")
     own = course(history)
     if history.fixed_mix is None or own.kind == "flat":
-        return own, own, history.level
+        return own, own
     fixed = course(replace(history, level=history.fixed_mix))
     grown, without_mix = np.log(own.factor), np.log(fixed.factor)
     if fixed.kind == "flat" or grown * without_mix < 0:
-        return own, Course("flat"), history.level
-    mostly = abs(without_mix) >= MOSTLY * abs(grown)
-    return (own, own, history.level) if mostly else (own, fixed, history.fixed_mix)
+        return own, Course("flat")
+    return own, own if abs(without_mix) >= MOSTLY * abs(grown) else fixed
 
 
 def _tested(
@@ -60,20 +60,57 @@ def _tested(
     if history is None or len(history.steps) < LEAST_STEPS:
         steps = 0 if history is None else len(history.steps)
         return undecided(f"too few steps to have a course: {steps}, and {LEAST_STEPS} are needed")
-    own, shape, level = _courses(evidence)
+    if (raised := _raised(evidence)) is not None:
+        return Result(False, _raised_in_words(raised), shown)
+    own, shape = _courses(evidence)
     if own.kind != "flat" and shape.kind == "flat":
         return Result(False, f"{_in_words(own)}, and only because the mix of probabilities changes", shown)
     if shape.kind not in kinds or not fits(shape):
         return Result(False, _in_words(shape), shown)
     if evidence.has("step") and (part := few_sequences(evidence.kept(evidence.facts["step"] >= shape.onset))):
         return Result(False, f"{_in_words(shape)}, but only in {part:.0%} of the sequences", shown)
-    before = float(np.average(level[level > 0], weights=history.tokens[level > 0]))
-    share = Share(1 - shape.floor / before, min(shape.floor / before * shape.error, 1.0), before, shape.floor)
-    early = evidence.facts["step"] < shape.onset if evidence.has("step") else np.zeros(len(evidence), np.bool_)
-    if shape.kind == "sawtooth" or early.sum() < FEW_TOKENS:
-        early = np.zeros(len(evidence), np.bool_)
+    bad = evidence.facts["step"] >= shape.onset if evidence.has("step") else np.ones(len(evidence), np.bool_)
+    if shape.kind == "sawtooth" or (~bad).sum() < FEW_TOKENS:
+        bad = np.ones(len(evidence), np.bool_)
+    share = _at_level_before(evidence, bad, shape)
     parameters: dict[str, Parameter] = {"step": shape.onset, "factor": round(shape.factor, 2)}
-    return Result(True, words.format(**_numbers(shape)), shown, share, evidence.kept(early), parameters, bad=~early)
+    return Result(True, words.format(**_numbers(shape)), shown, share, evidence.kept(~bad), parameters, bad=bad)
+
+
+def _at_level_before(evidence: Evidence, bad: Booleans, shape: Course) -> Share:
+    """The share of the gap that vanishes if the bad tokens have the level of the others; without any, the course's floor."""
+    before = evidence.kept(~bad)
+    floor = before.mean(before.distance) if len(before) else shape.floor
+    share = share_explained(evidence, np.where(bad, floor, evidence.distance))
+    if len(before) or not share.before:
+        return share
+    return replace(share, error=min(float(np.hypot(share.error, shape.error * share.after / share.before)), 1.0))
+
+
+@once
+def _raised(evidence: Evidence) -> RaisedSteps | None:
+    """The spans of steps in which the gap is larger and after which it falls back; None if there are none."""
+    history = history_of(evidence)
+    return None if history is None else raised_steps(history)
+
+
+def _raised_in_words(raised: RaisedSteps) -> str:
+    return f"at {raised.words} the gap has {raised.factor:.3g} times its level at the other steps"
+
+
+def passing_change(evidence: Evidence) -> Result:
+    """The gap is larger at some spans of steps, has one level there, and falls back after one of them at least."""
+    raised, shown = _raised(evidence), f"{LEAST_SPAN} steps with three times the gap of the others would show"
+    if raised is None:
+        return Result(False, "at no span of steps the gap has another level from which it falls back", shown)
+    bad = raised.among(evidence.facts["step"]) if evidence.has("step") else np.zeros(len(evidence), np.bool_)
+    if min(bad.sum(), (~bad).sum()) < FEW_TOKENS:
+        return undecided(f"{_raised_in_words(raised)}, and no token of one of the two levels was read")
+    if part := few_sequences(evidence.kept(bad)):
+        return Result(False, f"{_raised_in_words(raised)}, but only in {part:.0%} of the sequences", shown)
+    parameters: dict[str, Parameter] = {"steps": raised.words, "factor": round(raised.factor, 2)}
+    share = share_explained(evidence, undone_by_leaving(evidence, bad))
+    return Result(True, _raised_in_words(raised), shown, share, evidence.kept(~bad), parameters, bad=bad)
 
 
 def _numbers(shape: Course) -> dict[str, object]:
@@ -228,6 +265,21 @@ CAUSES = (
         "Compare the steps of the falls with the times of the weight syncs.",
         estimate="up to {factor:.3g} times between syncs",
         mistaken_for={"version_lag": "With versions on record the lag explains the sawtooth."},
+    ),
+    Cause(
+        "passing_change",
+        "something that comes and goes changes the gap",
+        "place",
+        passing_change,
+        "with the other steps only",
+        "At these steps the engine had other weights or another setting, or other data came. Before and after them the sides "
+        "are as close as ever.",
+        "Look at what began and what ended it: a restart, a sync that failed and the next that did not, a changed setting, other "
+        "data.",
+        "Score the batch of such a step again with the weights and settings of a good step: the gap must be gone.",
+        estimate="{factor:.3g} times the gap at {steps}",
+        localises="at {steps}",
+        mistaken_for={"missed_syncs": "Without syncs the gap grows until the next one; here it has one level."},
     ),
     Cause(
         "lasting_change",

@@ -5,6 +5,7 @@ import pytest
 
 from ratioscope.metrics.diagnosis.changes import changes, least_factor
 from ratioscope.metrics.diagnosis.history import Course, History, course
+from ratioscope.metrics.diagnosis.raised_steps import raised_steps
 
 USUAL = 0.2
 """Scatter of log K3 between steps of the shipped healthy run, 236 tokens a step."""
@@ -129,3 +130,42 @@ def test_a_gap_that_grows_from_a_later_step_on_does_not_grow_all_along(shape: st
             found = course(history(y, seed, scatter))
             assert not found.is_steady and not found.from_start
             assert 0.4 * steps < found.onset < 0.6 * steps
+
+
+def raised(spans: list[tuple[int, int]], factor: float, steps: int = 60) -> np.ndarray:
+    at = np.arange(steps)
+    return np.where(np.any([(at >= first) & (at <= last) for first, last in spans], axis=0), np.log(factor), 0.0)
+
+
+@pytest.mark.parametrize(
+    "spans", [[(10, 19)], [(0, 9)], [(10, 19), (35, 59)], [(4, 7), (16, 19), (28, 31), (40, 43)]], ids=str
+)
+def test_spans_of_a_larger_gap_are_dated_and_are_no_sawtooth(spans: list[tuple[int, int]]) -> None:
+    """A setting, a load or other data that comes and goes: the gap has two levels, and does not grow while it is raised."""
+    known = history(raised(spans, 20), 5)
+    found = raised_steps(known)
+    assert found is not None and found.spans == tuple(spans) and found.factor == pytest.approx(20, rel=0.2)
+    edges = [each for first, last in spans for each in (first, last + 1) if 0 < each < 60]
+    assert [(each.kind, each.onset, each.factor > 1) for each in changes(known)] == [
+        ("jump", edge, edge in dict(spans)) for edge in edges
+    ]
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        jump(30, 20, 60),
+        np.zeros(60),
+        1.2 * np.log1p(np.arange(60) % 10),
+        np.linspace(0, 5, 60),
+        np.tile([0.0, 3.0], 30),
+    ],
+    ids=["one jump", "one level", "missed syncs", "a rise", "every second step"],
+)
+def test_what_does_not_fall_back_from_a_level_of_its_own_is_no_raised_span(y: np.ndarray) -> None:
+    assert all(raised_steps(history(y, seed, scatter)) is None for seed in range(20) for scatter in (0.05, USUAL))
+
+
+def test_a_gap_that_shrinks_has_not_one_level() -> None:
+    (found, *_) = changes(history(np.maximum(-np.arange(60) / 8, -4), 6))
+    assert found.factor < 0.5 and found.onset <= 4

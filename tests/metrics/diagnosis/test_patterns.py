@@ -113,3 +113,16 @@ def test_a_gap_that_grows_all_along_has_no_point_from_which_on_it_is_larger() ->
     facts = {"step": row * 5 // ROWS, "length": np.full(len(row), length)}
     found = diagnose(Evidence(later - noise, later, row, position, facts, {}))
     assert {item.cause.code for item in found.likely}.isdisjoint({"retokenised", "near_limit"}), found.answer
+
+
+def test_a_gap_that_comes_and_goes_is_named_with_its_steps() -> None:
+    healthy = gap(seed=15, steps=20)
+    during = np.isin(healthy.facts["step"], range(6, 12))
+    other = np.random.default_rng(16).normal(0, 0.6, len(healthy))
+    found = diagnose(healthy.with_earlier(healthy.earlier - np.where(during, other, 0.0)))
+    (first,) = found.likely
+    assert first.cause.code == "passing_change" and "steps 6 to 11" in first.title and first.of_whole > 0.95, (
+        found.answer
+    )
+    assert found.rest_is_noise, found.rest_in_words
+    assert first.place == "at steps 6 to 11"
