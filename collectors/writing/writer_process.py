@@ -205,21 +205,26 @@ class WriterProcess:
 
 
 def _started(task: WriterTask, process: TrainerProcess) -> tuple[PipeEnd, PipeEnd]:
-    """Starts the program; our ends of the pipes to it and from it. None stays open where it cannot be started."""
+    """Starts the program; our ends of the pipes to it and from it. None stays open where it cannot be started.
+
+    The program may close all descriptors meanwhile, as a daemon does at its start. So ends are known by what they are at once.
+    """
     with ExitStack() as ours, ExitStack() as theirs:
-        from_it, its_output = os.pipe()
-        ours.callback(_close, from_it)
-        theirs.callback(_close, its_output)
-        its_input, to_it = os.pipe()
-        ours.callback(_close, to_it)
-        theirs.callback(_close, its_input)
-        _widen(to_it)
+        from_it, its_output = _pipe()
+        ours.callback(from_it.close)
+        theirs.callback(its_output.close)
+        its_input, to_it = _pipe()
+        ours.callback(to_it.close)
+        theirs.callback(its_input.close)
+        _widen(to_it.descriptor)
         program = _PROGRAM.format(path=[str(Path(version.__file__).parent.parent), *filter(None, sys.path)])
+        if not (its_input.is_ours() and its_output.is_ours()):
+            raise OSError("the pipes to the writer's process were closed by the program")
         with (
             subprocess.Popen(
                 [sys.executable, "-I", "-S", "-B", "-c", program],
-                stdin=its_input,
-                stdout=its_output,
+                stdin=its_input.descriptor,
+                stdout=its_output.descriptor,
                 stderr=subprocess.DEVNULL,  # a program that reads the trainer's output to its end must not wait for the writer
                 start_new_session=True,
                 env={**os.environ, **as_variable(process), "RATIOSCOPE_RUN": ""},
@@ -228,10 +233,15 @@ def _started(task: WriterTask, process: TrainerProcess) -> tuple[PipeEnd, PipeEn
             pass
         if first.returncode:
             raise OSError(f"the writer's process ended at its start with {first.returncode}")
-        ends = PipeEnd.of(to_it), PipeEnd.of(from_it)
-        write_frame(ends[0].write, asdict(task))
+        write_frame(to_it.write, asdict(task))
         ours.pop_all()  # from here on they stay open
-    return ends
+    return to_it, from_it
+
+
+def _pipe() -> tuple[PipeEnd, PipeEnd]:
+    """A new pipe: the end to read from, and the end to write to."""
+    reading, writing = os.pipe()
+    return PipeEnd.of(reading), PipeEnd.of(writing)
 
 
 def _widen(descriptor: int) -> None:
@@ -241,13 +251,6 @@ def _widen(descriptor: int) -> None:
 
         fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
     except (OSError, AttributeError):
-        pass
-
-
-def _close(descriptor: int) -> None:
-    try:
-        os.close(descriptor)
-    except OSError:
         pass
 
 

@@ -456,6 +456,35 @@ def test_files_that_get_the_numbers_of_our_pipes_stay_open_and_unwritten(tmp_pat
     assert len(token_rows(tmp_path / "run")) >= 64
 
 
+def test_a_program_that_closes_our_pipes_while_the_process_starts_keeps_its_files(tmp_path: Path) -> None:
+    """A daemon closes all descriptors at its start, and the writer's process takes a second for its own."""
+    lines = """
+    import subprocess
+    from pathlib import Path
+    from ratioscope import Collector
+    files = []
+
+    class Closing(subprocess.Popen):
+        def __exit__(self, *error):
+            ended = super().__exit__(*error)
+            os.closerange(3, 256)
+            files.extend(open(f"{RUN}-{number}", "w+b") for number in range(16))
+            return ended
+
+    subprocess.Popen = Closing
+    collector = Collector(RUN, writer="process")
+    collector.log(step=1, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.5]])
+    assert collector.close(timeout=60)
+    assert len(files) == 16
+    for file in files:
+        file.write(b"mine")
+        file.close()
+        assert Path(file.name).read_bytes() == b"mine"
+    assert collector.counts.sequences.written == 1
+    """
+    script(lines, tmp_path)
+
+
 def test_an_end_whose_number_is_another_files_is_neither_read_nor_written_nor_closed(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     ends = [PipeEnd.of(reading), PipeEnd.of(writing)]
