@@ -7,6 +7,7 @@
 * What goes wrong is counted, noted in the commit log, and logged once through `logging`.
 * `flush` and `close` may be called several times, and from a signal handler that has interrupted `log`.
 * A forked child starts empty, and writes under its own name only what it logs itself.
+* An exception of the trainer's own signal handlers that interrupt a call of ours reaches the trainer.
 * There is no signal handler and no excepthook. A process has one exit handler, which takes as long as `close` may.
 """
 
@@ -39,6 +40,7 @@ from .process.end_and_forks import close_before_multiprocessing_exits, end_with_
 from .process.failures import let_go
 from .process.notice import warn
 from .process.ranks import label, part_of, part_of_parent, rank_told
+from .process.signal_handlers import is_of_a_handler
 from .process.trainer_process import TrainerProcess
 from .self_noise import Scorer, SecondForward, SelfNoise, self_noise_of
 from .unfit_call import keeps_unfit_calls
@@ -225,6 +227,7 @@ class Collector:
             self._refuse(step, offered, MALFORMED, reason_of(error))
             if self._strict:
                 self._raised += offered
+            if self._strict or is_of_a_handler(error):
                 raise
             let_go(error, outer)
         else:
@@ -303,6 +306,7 @@ class Collector:
             warn("%s: %s. Training goes on. More of this is only counted.", what, reason_of(error))
         if self._strict:
             self._raised += 1
+        if self._strict or is_of_a_handler(error):
             raise error
 
     def count_failure(self, what: str) -> None:

@@ -15,6 +15,7 @@ from ratioscope.errors import ConfigError
 
 from .process.counts import reason_of
 from .process.failures import let_go
+from .process.signal_handlers import is_of_a_handler
 from .process.untouched import fault_of, untouched
 
 AGAIN = "trainer_again"
@@ -95,6 +96,8 @@ class SecondForward:
                 read = [logprobs.detach() for logprobs in score(places)]
             own = dict(zip(places, read, strict=True))
         except Exception as error:
+            if is_of_a_handler(error):
+                raise
             self._count(step, error)
             let_go(error, outer)
             return {}

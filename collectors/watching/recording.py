@@ -18,6 +18,7 @@ from ..process import notice
 from ..process.counts import reason_of
 from ..process.failures import Streaks, let_go
 from ..process.ranks import process_rank
+from ..process.signal_handlers import is_of_a_handler
 
 if TYPE_CHECKING:
     from ..batch.text_policy import Text
@@ -144,6 +145,8 @@ class Recording:
     def watch(self, look: Callable[[], T], name: str | None = None) -> T | None:
         """The result of a look into the trainer; None if it fails. A failure is counted and logged once, and not raised.
 
+        What a signal handler of the trainer raises meanwhile is no failure of the look, and is raised.
+
         name: of the look, if one line of code takes several. A look that fails ENOUGH times in a row is not taken any more. If
         nothing was recorded meanwhile, the adapter takes its hooks off. No object that a failed look has seen is kept.
         """
@@ -154,7 +157,7 @@ class Recording:
         try:
             result = look()
         except BaseException as error:
-            if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
+            if not isinstance(error, Exception) and type(error).__name__ != _PANIC or is_of_a_handler(error):
                 raise
             reason = self._count(error)
             if self.options.get("strict", False):

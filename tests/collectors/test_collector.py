@@ -1,13 +1,16 @@
 """The collector's manners: nothing blocks or hurts the trainer, and written + dropped = offered, always."""
 
+import functools
 import hashlib
 import inspect
 import logging
 import re
+import signal
 import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -445,3 +448,47 @@ def test_rows_whose_tokens_cannot_be_counted_are_dropped_and_said_so(monkeypatch
             collector.log(step=1, **ONE)
             assert not collector.flush()
         assert collector.counts.reasons == {"not written": collector.counts.sequences.offered}
+
+
+class Preempted(Exception):
+    """A trainer's handler raises it, to save a checkpoint before the job is ended."""
+
+
+def test_an_exception_of_the_trainers_signal_handler_reaches_the_trainer() -> None:
+    """A column that raises costs its call; what a handler raises while a column is read is the trainer's own business."""
+
+    class Column:
+        shape = (1, 1)
+
+        def __init__(self, act: Callable[[], object]) -> None:
+            self._act = act
+
+        def to_list(self) -> list[list[float]]:
+            self._act()
+            return [[-1.0]]
+
+        def __iter__(self) -> Iterator[list[float]]:
+            return iter([[-1.0]])
+
+    class Handler:
+        def __call__(self, number: int, frame: object) -> None:
+            raise Preempted
+
+        def method(self, number: int, frame: object, *more: object) -> None:
+            raise Preempted
+
+    def fail() -> None:
+        raise Preempted
+
+    handlers: list[Any] = [Handler(), Handler().method, functools.partial(Handler().method)]
+    with Collector("unused", sink=CollectingSink) as collector:
+        collector.log(step=1, rollout_logprobs=Column(fail))
+        for handler in handlers:
+            before = signal.signal(signal.SIGUSR1, handler)
+            try:
+                with pytest.raises(Preempted):
+                    collector.log(step=2, rollout_logprobs=Column(lambda: signal.raise_signal(signal.SIGUSR1)))
+            finally:
+                signal.signal(signal.SIGUSR1, before)
+        collector.log(step=3, rollout_logprobs=[[-1.0]])
+    assert (collector.counts.sequences.written, collector.counts.reasons) == (1, {MALFORMED: 4})
