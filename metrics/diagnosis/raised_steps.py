@@ -8,7 +8,7 @@ import numpy as np
 from ratioscope.arrays import Array, Booleans, Floats, Integers
 
 from .history import LEAST_STEPS, Course, History, measured
-from .left_out import split_in_two
+from .two_groups import split_in_two
 
 LEAST_FACTOR = 3.0
 """Raised steps have so many times the level of the others."""

@@ -82,7 +82,7 @@ def _at_level_before(evidence: Evidence, bad: Booleans, shape: Course) -> Share:
     before = evidence.kept(~bad)
     floor = before.mean(before.distance) if len(before) else shape.floor
     share = share_explained(evidence, np.where(bad, floor, evidence.distance))
-    if len(before) or not share.before:
+    if not share.before:
         return share
     return replace(share, error=min(float(np.hypot(share.error, shape.error * share.after / share.before)), 1.0))
 

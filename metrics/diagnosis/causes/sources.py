@@ -9,9 +9,10 @@ from ratioscope.arrays import Booleans, Floats, Integers
 from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence
 from ..fits import correlation
-from ..left_out import CLEAR_LABEL, FEW_TOKENS, codes, left_out, log_sizes, mean_by, split_in_two
+from ..left_out import CLEAR_LABEL, FEW_TOKENS, codes, left_out, log_sizes, mean_by
 from ..ranks import rank_among_equals
 from ..share import level_ratios
+from ..two_groups import split_in_two
 
 LEAST_RATIO = 1.3
 """A lag, replica or turn with a smaller ratio than this is no fault."""
