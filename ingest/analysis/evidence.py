@@ -26,14 +26,14 @@ MOST_TOKENS = 60_000
 LONGEST = 16_000
 """At most so many tokens of a sequence are kept, in windows. It counts as one of them: a diagnosis wants many sequences."""
 COLUMNS = (
-    "token_ids", "mask", "entropy", "group_id", "replica", "turn", "rollout_versions", "rollout_version_min", "trainer_version",
-    "cached_tokens", "kv_versions", "media", "pack_position", "router_agreement", "sampled_ids",
-    "inclusion_probability",
+    "rank", "token_ids", "mask", "entropy", "group_id", "replica", "turn", "rollout_versions", "rollout_version_min",
+    "trainer_version",
+    "cached_tokens", "kv_versions", "media", "pack_position", "router_agreement", "sampled_ids", "inclusion_probability",
 )  # fmt: skip
 """Columns of the Record that become facts of the evidence, beside the log-probs."""
 NUMBERS = {
     "token": "token_id", "lag": "lag", "turn": "turn", "cached": "cached_tokens", "kv_age": "kv_age", "media": "media",
-    "pack": "pack_position", "other_id": "other_id",
+    "pack": "pack_position", "other_id": "other_id", "rank": "rank",
 }  # fmt: skip
 """Fact that holds whole numbers -> its column of the table of tokens. It is a fact if every token has a number."""
 LABELS = {"group": "group_id", "replica": "replica"}
@@ -114,7 +114,8 @@ def _tokens(records: pa.Table, gap: str, rows: int) -> pl.DataFrame:
         return pl.DataFrame()
     earlier, later = (f"{policy}_logprob" for policy in GAPS[gap])
     columns = (
-        "step", "position", "token_id", "mask", "entropy", "turn", "rollout_version", "rollout_version_min", "trainer_version",
+        "step", "rank", "position", "token_id", "mask", "entropy", "turn", "rollout_version", "rollout_version_min",
+        "trainer_version",
         "cached_tokens", "kv_version", "media", "pack_position", "router_agreement", "sampled_id", "inclusion_probability",
     )  # fmt: skip
     lengths: Integers = token_counts(records)

@@ -19,6 +19,7 @@ FACTS = {
     "group": "the prompt group", "turn": "the turn", "step": "the step", "length": "the length of the response",
     "cached": "the number of cached prompt tokens", "kv_age": "the age of keys and values", "media": "the number of media",
     "pack": "the place in the packed row", "router": "the agreement of expert routers", "other_id": "the id that was sampled",
+    "rank": "the trainer's rank",
 }  # fmt: skip
 """Fact of a token that evidence may hold -> its name in words."""
 

@@ -57,15 +57,25 @@ def version_lag(evidence: Evidence) -> Result:
 
 def stuck_replica(evidence: Evidence) -> Result:
     """One replica has a larger gap than all others."""
-    replicas, index = codes(evidence.facts["replica"])
-    if len(replicas) < 2:
-        return absent("one replica sampled everything")
+    return _one_of(evidence, "replica", "one replica sampled everything")
+
+
+def odd_rank(evidence: Evidence) -> Result:
+    """The sequences of one rank of the trainer have a larger gap than those of all others."""
+    return _one_of(evidence, "rank", "one rank recorded everything")
+
+
+def _one_of(evidence: Evidence, fact: str, alone: str) -> Result:
+    """The label of a fact with the largest gap, against all others. alone: the record in words if there is one label."""
+    labels, index = codes(evidence.facts[fact])
+    if len(labels) < 2:
+        return absent(alone)
     ratios, _, counts = level_ratios(evidence, index)
     worst = int(np.argmax(np.where(counts >= FEW_TOKENS, ratios, 0)))
-    names = evidence.names.get("replica", ())
-    code = int(replicas[worst])
+    names = evidence.names.get(fact, ())
+    code = int(labels[worst])
     name = names[code] if 0 <= code < len(names) else str(code)
-    return left_out(evidence, index == worst, f"tokens of replica {name}", LEAST_RATIO, {"replica": name}, CLEAR_LABEL)
+    return left_out(evidence, index == worst, f"tokens of {fact} {name}", LEAST_RATIO, {fact: name}, CLEAR_LABEL)
 
 
 def _halves(evidence: Evidence, unit: Integers, half: Integers, least: int) -> tuple[float, Booleans, float] | None:
@@ -177,6 +187,22 @@ CAUSES = (
         estimate="replica {replica}",
         localises="at replica {replica}",
         mistaken_for={"outlier_prompts": "Outlier prompts are bad on every replica."},
+    ),
+    Cause(
+        "odd_rank",
+        "one rank of the trainer computes with other weights than the rest",
+        "recorded label",
+        odd_rank,
+        "without the worst rank",
+        "A rank has other weights, another precision or a failing device, or the engine beside it has.",
+        "Restart the rank, and look whether it loads the same checkpoint and the same settings as the others.",
+        "Compare a digest of each tensor of this rank and of its engine with those of another rank.",
+        needs=("rank",),
+        estimate="rank {rank}",
+        localises="at rank {rank}",
+        mistaken_for={
+            "stuck_replica": "With the replica on record, a replica that serves several ranks shows by name."
+        },
     ),
     Cause(
         "worst_turn",

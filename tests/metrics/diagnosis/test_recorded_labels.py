@@ -101,3 +101,23 @@ def test_an_unknown_value_in_some_sequences_leaves_the_cause_open(tmp_path: Path
 def test_each_cause_needs_a_fact_that_a_column_gives() -> None:
     assert all(CAUSE[code].needs and CAUSE[code].kind == "recorded label" for code in CODES)
     assert set(CODES) == {*OF_ROWS, *OF_TOKENS}
+
+
+@pytest.mark.parametrize("replicas", [False, True])
+def test_one_rank_of_eight_is_named_and_doubted_if_a_replica_explains_as_much(tmp_path: Path, replicas: bool) -> None:
+    draws = np.random.default_rng(1)
+    for rank in range(8):
+        with Collector(tmp_path / "run", rank=rank, strict=True) as collector:
+            for step in range(3):
+                old = -draws.exponential(1.0, (6, 40))
+                sampled = (old - draws.normal(0, 0.4 if rank == 5 else 0.02, old.shape)).clip(max=0)
+                named = {"replica": f"engine-{rank}"} if replicas else {}
+                collector.log(step=step, rollout_logprobs=sampled, old_logprobs=old, **named)
+    found = diagnosis_of(open_run(tmp_path / "run")).diagnosis
+    first = found.likely[0]
+    assert first.of_whole > 0.9 and first.confidence == ("medium" if replicas else "high"), found.answer
+    assert (first.title, first.instead) == (
+        (f"{CAUSE['stuck_replica'].title}: replica engine-5", ("odd_rank",))
+        if replicas
+        else (f"{CAUSE['odd_rank'].title}: rank 5", ())
+    )
