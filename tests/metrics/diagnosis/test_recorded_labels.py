@@ -111,8 +111,8 @@ def test_one_rank_of_eight_is_named_and_doubted_if_a_replica_explains_as_much(tm
             for step in range(3):
                 old = -draws.exponential(1.0, (6, 40))
                 sampled = (old - draws.normal(0, 0.4 if rank == 5 else 0.02, old.shape)).clip(max=0)
-                named = {"replica": f"engine-{rank}"} if replicas else {}
-                collector.log(step=step, rollout_logprobs=sampled, old_logprobs=old, **named)
+                replica = f"engine-{rank}" if replicas else None
+                collector.log(step=step, rollout_logprobs=sampled, old_logprobs=old, replica=replica)
     found = diagnosis_of(open_run(tmp_path / "run")).diagnosis
     first = found.likely[0]
     assert first.of_whole > 0.9 and first.confidence == ("medium" if replicas else "high"), found.answer
