@@ -20,6 +20,8 @@ FILLED = 0.3
 """The other side gives tokens with a filler at least this surprisal in nats, in the median."""
 RUN = 3
 """So many fillers in a row are a span that nobody sampled, not single missing values."""
+AT_AN_END = 0.9
+"""Share of the fillers at one end of the responses from which on the mask may be one token off. A convention."""
 SIDES = ("sampler", "trainer")
 
 
@@ -85,7 +87,7 @@ def _without_fillers(evidence: Evidence, spans: bool) -> Result:
         )
     share = share_explained(evidence, undone_by_leaving(evidence, bad))
     named = ", ".join(f"{value:g} ({side}, {int(tokens.sum())} tokens)" for side, value, tokens in fillers)
-    effect = f"{evidence.mean(bad):.2%} of the tokens have a constant in place of a log-prob: {named}"
+    effect = f"{evidence.mean(bad):.2%} of the tokens have a constant in place of a log-prob: {named}{_at_an_end(evidence, bad)}"
     return Result(
         True,
         effect,
@@ -94,6 +96,15 @@ def _without_fillers(evidence: Evidence, spans: bool) -> Result:
         evidence.kept(~bad),
         {"values": ", ".join(f"{value:g}" for _, value, _ in fillers), "tokens": int(bad.sum()), "side": fillers[0][0]},
     )
+
+
+def _at_an_end(evidence: Evidence, bad: Booleans) -> str:
+    """The end of the responses at which nearly all bad tokens stand, in words; empty if they stand elsewhere, too."""
+    ends = {"first": evidence.position == 0}
+    if evidence.has("length"):
+        ends["last"] = evidence.position == evidence.facts["length"] - 1
+    named = (name for name, at in ends.items() if evidence.mean(at) < 0.5 and at[bad].mean() > AT_AN_END)
+    return next((f"; they are the {name} tokens of responses, as if the mask were one token off" for name in named), "")
 
 
 def filler_values(evidence: Evidence) -> Result:

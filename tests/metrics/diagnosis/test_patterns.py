@@ -126,3 +126,14 @@ def test_a_gap_that_comes_and_goes_is_named_with_its_steps() -> None:
     )
     assert found.rest_is_noise, found.rest_in_words
     assert first.place == "at steps 6 to 11"
+
+
+def test_fillers_at_one_end_of_the_responses_point_to_a_mask_that_is_one_token_off() -> None:
+    healthy = gap(seed=17)
+    healthy = replace(
+        healthy, facts={**healthy.facts, "token": np.random.default_rng(19).integers(0, 99, len(healthy))}
+    )
+    scattered = np.random.default_rng(18).random(len(healthy)) < 1 / LENGTH
+    for lost, word in ((healthy.position == 0, "first"), (healthy.position == LENGTH - 1, "last"), (scattered, "")):
+        found = CAUSE["filler_values"].test(healthy.with_earlier(np.where(lost, 0.0, healthy.earlier)))
+        assert found.holds and ("one token off" in found.effect) == bool(word) and word in found.effect, found.effect
