@@ -33,7 +33,6 @@ ARGUMENTS: Mapping[str, str] = {
     "pack": "pack_position",
     "router": "router_agreement",
     "other_id": "sampled_ids and token_ids",
-    "rank": "each rank with a collector of its own (rank=...)",
 }
 """Fact of the evidence -> arguments of Collector.log that record it."""
 

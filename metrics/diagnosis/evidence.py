@@ -19,7 +19,6 @@ FACTS = {
     "group": "the prompt group", "turn": "the turn", "step": "the step", "length": "the length of the response",
     "cached": "the number of cached prompt tokens", "kv_age": "the age of keys and values", "media": "the number of media",
     "pack": "the place in the packed row", "router": "the agreement of expert routers", "other_id": "the id that was sampled",
-    "rank": "the trainer's rank",
 }  # fmt: skip
 """Fact of a token that evidence may hold -> its name in words."""
 
@@ -37,7 +36,7 @@ class Evidence:
     position: Integers
     """Place of the token in its response, from 0."""
     facts: Mapping[str, Array]
-    """Further columns: entropy, token, lag, replica, group, turn, step, length, and labels of
+    """Further columns: entropy, token, lag, replica, rank, group, turn, step, length, and labels of
     causes. A column that was not recorded is absent."""
     names: Mapping[str, tuple[str, ...]]
     """Fact that holds codes -> the name of each code, such as the names of replicas."""

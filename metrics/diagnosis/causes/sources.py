@@ -62,7 +62,8 @@ def stuck_replica(evidence: Evidence) -> Result:
 
 def odd_rank(evidence: Evidence) -> Result:
     """The sequences of one rank of the trainer have a larger gap than those of all others."""
-    return _one_of(evidence, "rank", "one rank recorded everything")
+    alone = "the record has one rank at most"
+    return _one_of(evidence, "rank", alone) if evidence.has("rank") else absent(alone)
 
 
 def _one_of(evidence: Evidence, fact: str, alone: str) -> Result:
@@ -197,7 +198,6 @@ CAUSES = (
         "A rank has other weights, another precision or a failing device, or the engine beside it has.",
         "Restart the rank, and look whether it loads the same checkpoint and the same settings as the others.",
         "Compare a digest of each tensor of this rank and of its engine with those of another rank.",
-        needs=("rank",),
         estimate="rank {rank}",
         localises="at rank {rank}",
         mistaken_for={
