@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import streamlit as st
@@ -69,6 +70,16 @@ class DrawnPage:
     """State of the run, in brief, at the first look after that."""
 
 
+@dataclass(frozen=True)
+class SeenRun:
+    """A run as it was at the last look at its commit logs."""
+
+    path: str
+    state: RunState
+    statuses: dict[str, Any]
+    """Of its writers, see liveness.writer_statuses: a log that has not changed is not read again."""
+
+
 def followed(path: str) -> View:
     """The run to show: up to its newest commit, or as last shown while the page must not change."""
     asked_for, now = bool(st.session_state.pop("_show", False)), time.monotonic()
@@ -76,7 +87,8 @@ def followed(path: str) -> View:
     if page.path == path and held() and not asked_for:
         page.began = now
     else:
-        st.session_state["_drawn"] = DrawnPage(path, {path: _read(path)}, at=now, began=now)
+        st.session_state["_drawn"] = page = DrawnPage(path, {path: _read(path)}, at=now, began=now)
+        _saw(path, page.runs[path].sizes)
     return beside(path)
 
 
@@ -105,8 +117,13 @@ def show_newest() -> None:
 
 
 def selected() -> bool:
-    """True if a row of a table is selected that is still on the page."""
-    return any(_is_selection(value) for key, value in _values().items() if not _is_former(key))
+    """True if a row of a table is selected that is still on the page.
+
+    A look that the browser asked for before it knew of the table's new key brings the selection under the old key back: only
+    the new key is read. To read all values of the session takes a tenth of the server's time for a page.
+    """
+    tables: dict[str, str] = st.session_state.get("_selectable", {})
+    return any(_is_selection(st.session_state.get(name)) for name in tables.values())
 
 
 def selectable(key: str, rows: Sequence[object]) -> str:
@@ -177,7 +194,7 @@ def _look(shown: View) -> _Found:
         return _Found(None, is_held=False)
     grown = page.path == shown.path and any(now[path] not in (None, run.sizes) for path, run in page.runs.items())
     stays = held() and "_show" not in st.session_state
-    state = _run_state(shown.path)
+    state = _saw(shown.path, logs)
     page.stands = page.stands or state.brief
     changed = page.path == shown.path and page.stands != state.brief  # for example, its writer has died
     if (grown or changed) and not stays and time.monotonic() - page.at > min(LONGEST_REST, (1 + REST) * page.took):
@@ -237,20 +254,6 @@ def _drawn_page() -> DrawnPage:
     return page if isinstance(page, DrawnPage) else DrawnPage()
 
 
-def _values() -> dict[str, object]:
-    # A run of the script that a click has stopped may take one away meanwhile.
-    return {str(key): st.session_state.get(key) for key in st.session_state}
-
-
-def _is_former(key: str) -> bool:
-    """True for a table that has another key by now.
-
-    A look that the browser asked for before it knew of the new table brings the old one's selection back.
-    """
-    tables: dict[str, str] = st.session_state.get("_selectable", {})
-    return any(key.startswith(f"{table}_") and key != name for table, name in tables.items())
-
-
 def _is_selection(value: object) -> bool:
     """True if a widget's value is a non-empty selection in a table."""
     chosen = value.get("selection") if isinstance(value, dict) else None
@@ -267,12 +270,19 @@ def _sizes(path: str) -> Sizes | None:
 
 
 def _run_state(path: str) -> RunState:
-    known = st.session_state.setdefault("_words", {})
-    if known.get("path") != path:
-        known = {"path": path, "words": {}}
-    known["words"] = writer_statuses(Path(path), _sizes(path) or {}, known["words"])
-    st.session_state["_words"] = known
-    return run_state(current_writers(word for _, word in known["words"].values()), _here(os.getpid()), time.time())
+    """The state of the run at the last look: one drawing of a page asks several times, and on some disks a look takes long."""
+    seen = st.session_state.get("_seen")
+    return seen.state if isinstance(seen, SeenRun) and seen.path == path else _saw(path, _sizes(path) or {})
+
+
+def _saw(path: str, logs: Sizes) -> RunState:
+    """The state of a run with these commit logs, which is kept until the next look."""
+    seen = st.session_state.get("_seen")
+    earlier = seen.statuses if isinstance(seen, SeenRun) and seen.path == path else {}
+    statuses = writer_statuses(Path(path), logs, earlier)
+    state = run_state(current_writers(word for _, word in statuses.values()), _here(os.getpid()), time.time())
+    st.session_state["_seen"] = SeenRun(path, state, statuses)
+    return state
 
 
 @cache
