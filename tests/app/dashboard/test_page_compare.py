@@ -279,9 +279,23 @@ def test_commits_that_differ_are_named_at_the_top(runs: Path, tmp_path: Path, mo
         write_run_file(
             shutil.copytree(made(runs, "one_step"), tmp_path / name), code={"verl": commit}, config={"lr": commit}
         )
-    words = plain(opener(tmp_path, monkeypatch)("compare", ["old", "new"]))
+    app = opener(tmp_path, monkeypatch)("compare", ["old", "new"])
+    words = plain(app)
     named = "Settings that differ: code.verl 0123456789ab → ba9876543210; config.lr"
     assert named in words and words.index(named) < words.index("Each value")
+    assert not [each for each in app.dataframe if "setting" in each.value], "the line has named both"
+
+
+def test_a_table_lists_the_settings_that_the_line_has_no_room_for(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"old": 1, "new": 2}.items():
+        config = {key: value for key in ("lr", "seed", "beta", "clip")}
+        write_run_file(shutil.copytree(made(runs, "one_step"), tmp_path / name), config=config)
+    app = opener(tmp_path, monkeypatch)("compare", ["old", "new"])
+    assert "All 4 settings that differ" in [each.value for each in app.subheader]
+    (listed,) = (each.value for each in app.dataframe if "setting" in each.value)
+    assert len(listed) == 4
 
 
 def test_pairs_inplain() -> None:

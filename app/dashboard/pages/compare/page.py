@@ -34,6 +34,8 @@ from .sides import ComparedRun, chosen_sides, says_nothing, with_gap
 
 SHORTER = {"Effective sample size": "ESS", "Chi-squared": "χ²"}
 """Words in titles that a narrow window has no room for."""
+LINE = 300
+"""Most characters of the line that names settings."""
 SETTING, VALUE = 320, 160
 """Widths of columns: a name of a setting is a path of several words. A narrow window shows both values too."""
 
@@ -51,9 +53,8 @@ def render(scope: Scope) -> None:
     st.markdown(f"#### {label(sentence(comparisons, scope.gap))}")
     st.caption(f"A: {label(a.words, 300)}  \nB: {label(b.words, 300)}")
     settings = _differing_settings(a, b)
-    if settings is not None:
-        few = f"Settings that differ: {few_settings(settings.rows())}"
-        st.caption("No setting on record differs." if settings.is_empty() else label(few, 300))
+    line = _settings_line(settings)
+    st.caption(label(line, LINE))
     if len(a.names) == 1:
         pin_button(served(), a.names[0])
     _cautions(a, b)
@@ -69,7 +70,8 @@ def render(scope: Scope) -> None:
             _weights(a, b, scope.gap)
         with right:
             _grades(a, b)
-            _settings(settings)
+            if settings is not None and not _names_all(line, settings):
+                _settings(settings)
         pair_by_pair(a, b, scope.gap)
 
 
@@ -178,21 +180,30 @@ def _differing_settings(a: ComparedRun, b: ComparedRun) -> pl.DataFrame | None:
     return settings_table([shown.run.info for shown in a.views], [shown.run.info for shown in b.views])
 
 
-def _settings(differences: pl.DataFrame | None) -> None:
-    st.subheader("Settings that differ", anchor=False)
+def _settings_line(differences: pl.DataFrame | None) -> str:
+    """The first of the settings that differ, or why there is none."""
     if differences is None:
-        st.caption("A and B come from the same run. The charts of the other pages mark a resume with other settings.")
-    elif differences.is_empty():
-        st.caption(
-            "None. Code, trainer, versions, configuration and machine are the same in run.json, or were not recorded."
+        return "A and B come from the same run. The charts of the other pages mark a resume with other settings."
+    if differences.is_empty():
+        return (
+            "No setting on record differs: code, trainer, versions, configuration and machine are the same in run.json, or"
+            " were not recorded."
         )
-    else:
-        height = "content" if len(differences) < 20 else 460
-        table(
-            differences,
-            "Settings that differ",
-            height=height,
-            column_config=_text_columns(
-                {"setting": 170, "A": 110, "B": 110} if is_narrow() else {"setting": SETTING, "A": VALUE, "B": VALUE}
-            ),
-        )
+    return f"Settings that differ: {few_settings(differences.rows())}"
+
+
+def _names_all(line: str, differences: pl.DataFrame) -> bool:
+    """True if the line has each setting with both values: a table would repeat it."""
+    return len(line) <= LINE and all(f"{key} {one} → {other}" in line for key, one, other in differences.rows())
+
+
+def _settings(differences: pl.DataFrame) -> None:
+    st.subheader(f"All {count(len(differences), 'setting')} that differ", anchor=False)
+    table(
+        differences,
+        "Settings that differ",
+        height="content" if len(differences) < 20 else 460,
+        column_config=_text_columns(
+            {"setting": 170, "A": 110, "B": 110} if is_narrow() else {"setting": SETTING, "A": VALUE, "B": VALUE}
+        ),
+    )
