@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from streamlit.testing.v1 import AppTest
+from support.edge_runs import made
 from support.pages_open import Open, plain, well, words
 
 from ratioscope.app.dashboard.pages.sequences.filters import Filters, range_of
@@ -20,7 +21,7 @@ from ratioscope.ingest.run import Run, open_run
 
 
 def _run(runs: Path) -> Run:
-    return open_run(runs / "stale")
+    return open_run(made(runs, "stale"))
 
 
 def _ids(app: AppTest) -> list[str]:
@@ -161,6 +162,7 @@ def test_no_prompt_is_listed_where_a_filter_leaves_none(opened: Open) -> None:
 def test_keys_move_a_mark_over_the_rows(opened: Open) -> None:
     app = opened("sequences", ["stale"], step="14")
     assert app.dataframe[0].value[""].tolist()[:3] == ["▸", "", ""] and app.button(key="up").disabled
+    assert "· 32 rows on record. Click a row to read its tokens." in words(app)
     well(app.button(key="down").click().run())
     assert app.dataframe[0].value[""].tolist()[:3] == ["", "▸", ""] and "row 2 of 32" in words(app)
 

@@ -242,7 +242,7 @@ def _say_step(
     shown = min(len(matching), SHOWN)
     size = count(len(frame), "row") if shown == len(frame) else f"{shown:,} of {count(len(frame), 'row')}"
     worst = f", the worst of {len(matching):,} that match" if len(matching) > SHOWN else ""
-    hint = "on record" if by_prompt else f"on record shown{worst}. Click a row to read its tokens."
+    hint = "on record" if by_prompt else f"on record{worst}. Click a row to read its tokens."
     unread = len(view.sequences(step, gap)) - len(frame)
     hint += (
         f" {count(unread, 'row')} without this reading {'is' if unread == 1 else 'are'} not shown." if unread else ""
