@@ -1,5 +1,6 @@
 """Charts and tables on a page: draw puts a figure on the page, with its numbers behind it; table shows a frame."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -31,6 +32,8 @@ LOG_X = "_log_x"
 _LAST: list[ThemeName] = [LIGHT.name]
 SMALLEST_DECIMAL = 1e-6
 """The browser writes a number below this with a power of ten."""
+FAR_APART = 100
+"""Factor between numbers of a column from which equal decimals would give the largest too many digits. Convention."""
 WIDEST_NUMBER, SHORT_TITLE = 96, 10
 """Pixels of a column that holds -0.0001234 or 1.234e-05, and characters of a title that takes less room."""
 
@@ -143,10 +146,18 @@ def number_column(title: str, name: str, format: str | None = None) -> Any:
 
 
 def number_format(values: pl.Series) -> str:
-    """One way to write all numbers of a column: powers of ten where some would be written so and others as long decimals."""
+    """One way to write all numbers of a column: as many decimals as the smallest needs for three digits.
+
+    Numbers are powers of ten where some would be written so, and have three digits each where they lie far apart.
+    """
     sizes = values.cast(pl.Float64).abs()
-    least = sizes.filter(sizes > 0).min()
-    return "%.2e" if isinstance(least, float) and least < SMALLEST_DECIMAL else "%.3g"
+    known = sizes.filter(sizes.is_finite() & (sizes > 0))
+    if known.is_empty():
+        return "%.3g"
+    least, largest = float(known.min()), float(known.max())  # type: ignore[arg-type]
+    if least < SMALLEST_DECIMAL:
+        return "%.2e"
+    return f"%.{max(0, 2 - math.floor(math.log10(least)))}f" if largest < FAR_APART * least else "%.3g"
 
 
 def worded(names: Iterable[str]) -> dict[str, Any]:

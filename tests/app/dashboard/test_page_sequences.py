@@ -187,6 +187,8 @@ def test_a_column_writes_all_its_numbers_in_one_way(opened: Open) -> None:
     assert number_format(pl.Series([5.99e-7, -6.01e-6, 0.0, None])) == "%.2e"
     assert number_format(pl.Series([6.01e-6, 0.5, math.nan, 0.0])) == "%.3g"
     assert number_format(pl.Series([None, None], dtype=pl.Null)) == "%.3g"
+    assert number_format(pl.Series([0.1, 0.123, 2.0, math.inf])) == "%.3f", "0.1 stands as 0.100 below 0.123"
+    assert number_format(pl.Series([-120.0, 3500.0])) == "%.0f"
     table = opened("sequences", ["stale"], step="14").dataframe[0]
     told = json.loads(table.proto.columns)
     for name in ("kl_k3", "mean_abs_log_ratio", "weight"):
