@@ -23,7 +23,7 @@ from ..panels.collector_line import collector_line
 
 NAMED, FIRST = 8, 3
 """The most metrics of a gap that are all named, and those that are named of more."""
-NARROW = ("step", "note")
+NARROW = ("step", "note", "writer", "ended", "lost", "dropped")
 """Columns that come first in a narrow window, which has no room for more."""
 TIME = st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm:ss", timezone="UTC", help="UTC")
 

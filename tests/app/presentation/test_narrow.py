@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.browser import Chromium, Dashboard, chromium, is_well
-from support.pages_open import Open, charts
+from support.pages_open import Open, charts, well
 from support.tour import notes_outside
 
 from ratioscope.app.figures.drawing.canvas import _TAG, _wrapped, canvas
@@ -76,3 +76,10 @@ def test_a_page_is_drawn_anew_when_its_window_becomes_narrow_and_not_otherwise(
         opened.page.wait_for_timeout(1500)
         assert opened.page.evaluate("runsAsked()") == asked + number, "told once of each change"
     is_well(opened)
+
+
+def test_a_narrow_window_shows_first_how_each_writer_ended_and_what_it_lost(opened: Open) -> None:
+    app = opened("health", ["stale"])
+    app.session_state["_narrow"] = True
+    writers = well(app.run()).dataframe[0]
+    assert list(writers.proto.column_order)[:4] == ["writer", "ended", "lost", "dropped"]
