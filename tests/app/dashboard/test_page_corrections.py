@@ -202,7 +202,7 @@ def test_sequence_levels_say_whose_weights_they_are(opened: Open) -> None:
 
 def test_the_best_is_marked_and_named_in_agreement_with_the_verdict(opened: Open) -> None:
     app = opened("corrections", "stale", lab="none,truncate:token:2,mask:token:0.5:5,reject:token:0.999:1.001")
-    assert html(app).count("◆") >= 4 and "truncate token at 2 helps most" in words(app)
+    assert html(app).count("◆") >= 4 and "#### Truncate token at 2 helps most" in words(app)
     assert any(caption.proto.help.startswith("Risk is bias²") for caption in app.caption)
     healthy = opened("corrections", "healthy", lab="none,truncate:token:2,mask:token:0.5:5")
     assert "No correction is needed" in words(healthy)

@@ -18,6 +18,7 @@ from ratioscope.record import GAPS, sides
 
 from ....figures.html.comparison import COLUMNS, TableRow, comparison_table
 from ....figures.weights_left import weights_before_after
+from ....presentation.cause_facts import capital
 from ....presentation.digits import count
 from ....presentation.escape import streamlit_label as label
 from ...model.jobs import jobs
@@ -134,7 +135,7 @@ def _advise(scope: Scope, source: OutcomeSource, outcomes: Sequence[CorrectionOu
     risks = {each.entry.name: risk_per_step(each.at(common), sizes) for each in fair if each.entry.text != "none"}
     nothing = outcome(source, Entry("none", "no correction", NOTHING), None)
     recommendation = advice(risks, risk_per_step(nothing.at(common), sizes), scope.view.verdict())
-    st.markdown(f"#### {label(recommendation.title, 200)} :small[· {recommendation.confidence} confidence]")
+    st.markdown(f"#### {label(capital(recommendation.title), 200)} :small[· {recommendation.confidence} confidence]")
     unranked = _unranked(len(outcomes) - len(fair))
     st.caption(f"{label(recommendation.why, 900)}{unranked}", help=_risk(len(common)), width=READABLE)
     cause_line(scope.view)
