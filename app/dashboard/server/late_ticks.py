@@ -2,14 +2,19 @@
 
 The browser asks for a part of a page: every second if the part refreshes itself, and once when the window becomes narrow. It
 learns that a page was left only when the next page has begun. A late request would take the reader back to the page before; a
-refresh during a click would be mixed with the click. Both remove choices of the new page from the URL. The browser asks again a
-second later, and the next page asks for the width of the window itself, so an ignored request costs nothing.
+refresh during a click would be mixed with the click. Both remove choices of the new page from the URL. A refresh that the browser
+asks for between a click and the click's own request carries the click too: it would be handled twice, so that the key `p` paused
+the page and resumed it at once. The browser asks again a second later, and the next page asks for the width of the window itself,
+so an ignored request costs nothing.
 
 This module uses undocumented parts of Streamlit. If a release no longer has them, no request is ignored.
 """
 
 from functools import wraps
 from typing import Any
+
+CLICKS = frozenset({"trigger_value", "string_trigger_value", "json_trigger_value"})
+"""Values of a button, a menu and a component that are sent once; the browser then forgets them."""
 
 
 def leave_out_late_ticks() -> None:
@@ -27,7 +32,7 @@ def leave_out_late_ticks() -> None:
         at_work = getattr(session, "_scriptrunner", None) is not None
         if asked is not None and (is_part or is_tick) and _of_page_left(session, asked.page_script_hash):
             return
-        if is_tick and at_work and not getattr(session, "_for_ticks_alone", False):
+        if is_tick and (_carries_click(asked) or at_work and not getattr(session, "_for_ticks_alone", False)):
             return
         session._for_ticks_alone = is_tick
         if asked is not None and not is_part:
@@ -35,6 +40,10 @@ def leave_out_late_ticks() -> None:
         heard(session, asked)
 
     AppSession.request_rerun = request_rerun  # type: ignore[method-assign, assignment]
+
+
+def _carries_click(asked: Any) -> bool:
+    return any(widget.WhichOneof("value") in CLICKS for widget in asked.widget_states.widgets)
 
 
 def _of_page_left(session: Any, page: str) -> bool:

@@ -94,6 +94,20 @@ def test_a_refresh_does_not_interrupt_a_click_and_joins_another_refresh(heard: l
     assert [one.fragment_id for one in heard] == ["part", "other", ""]
 
 
+def test_a_refresh_that_carries_a_click_is_left_to_the_request_of_the_click(heard: list[Any]) -> None:
+    """The browser asks for the refresh in the moment between: the click was handled twice, and so a pause taken back."""
+    session = _session()
+    refresh, click = _asked("runs", "part", tick=True), _asked("runs")
+    for asked in (refresh, click):
+        asked.widget_states.widgets.add(id="steps", string_value="3:")
+        asked.widget_states.widgets.add(id="pause", trigger_value=True)
+        AppSession.request_rerun(session, asked)
+    assert heard == [click]
+    del refresh.widget_states.widgets[1]
+    AppSession.request_rerun(session, refresh)
+    assert heard == [click, refresh]
+
+
 def test_a_part_is_heard_while_the_first_script_has_not_ended(heard: list[Any]) -> None:
     session = _session()
     _begins(session, session._pages_manager.main_script_hash)  # no page yet
