@@ -40,6 +40,8 @@ OVERTAKEN = """async text => {
   second();
   return { between, after: [place.childElementCount, text.includes("matchMedia") ? pressed() - others : 0] };
 }"""
+OWN, DRAWER = ".rs-numbers", "[data-testid=stExpander] summary p"
+"""A button of our own below a chart, and the words of a drawer."""
 
 
 def test_another_choice_is_drawn_into_the_same_chart_without_the_zoom(dashboard: Dashboard, browser: Chromium) -> None:
@@ -69,6 +71,8 @@ def test_a_chart_that_stays_as_it_is_is_not_drawn_and_keeps_its_zoom(dashboard: 
 def test_numbers_behind_a_chart_stay_open_while_the_page_is_redrawn(dashboard: Dashboard, browser: Chromium) -> None:
     opened = browser.visit(f"{dashboard.url}/?run=stale")
     page, numbers = opened.page, opened.page.get_by_role("dialog")
+    sizes = [page.locator(each).first.evaluate("each => getComputedStyle(each).fontSize") for each in (OWN, DRAWER)]
+    assert sizes[0] == sizes[1], "the button is written as the drawers of the page are"
     with opened.rerun():
         page.locator(".st-key-chart_kl_k3 .rs-numbers").click()
     rows = numbers.get_by_role("button", name="CSV, ").inner_text()
