@@ -77,7 +77,7 @@ class SeenRun:
     path: str
     state: RunState
     statuses: dict[str, Any]
-    """Of its writers, see liveness.writer_statuses: a log that has not changed is not read again."""
+    """The statuses of its writers by log, see liveness.writer_statuses: a log that has not changed is not read again."""
 
 
 def followed(path: str) -> View:
