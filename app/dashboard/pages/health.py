@@ -23,8 +23,8 @@ from ..panels.collector_line import collector_line
 
 NAMED, FIRST = 8, 3
 """The most metrics of a gap that are all named, and those that are named of more."""
-NARROW = ("step", "note", "writer", "ended", "lost", "dropped")
-"""Columns that come first in a narrow window, which has no room for more."""
+NARROW = ("step", "note", "ended", "lost", "dropped")
+"""Columns that follow a table's first in a narrow window, which has no room for more."""
 TIME = st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm:ss", timezone="UTC", help="UTC")
 
 
@@ -176,11 +176,11 @@ def _listed(title: str, frame: pl.DataFrame, none: str) -> None:
         st.caption(none)
     else:
         times = (name for name, kind in frame.schema.items() if kind.is_temporal())
-        order = [name for name in NARROW if name in frame.columns] if is_narrow() else []
+        order = [name for name in (frame.columns[0], *NARROW) if name in frame.columns] if is_narrow() else []
         table(
             frame,
             title,
-            column_order=order + [name for name in frame.columns if name not in order],
+            column_order=list(dict.fromkeys((*order, *frame.columns))),
             column_config=dict.fromkeys(times, TIME),
         )
 
