@@ -45,8 +45,8 @@ def _beside(tokens: int, rounds: int, policies: tuple[str, ...]) -> Table:
         missing = told_missing(workers)
     gaps = {2: "one gap", 3: "three gaps"}[len(policies)]
     text = (
-        f"One step of {found:,} tokens of {len(policies)} policies. The index is all statistics, written slices and distributions "
-        f"of {gaps}, as `ratioscope index` computes them from a step's file; a process and a thread does it. "
+        f"One step of {found:,} tokens of {len(policies)} policies. The index is all statistics, written slices and "
+        f"distributions of {gaps}, as `ratioscope index` computes them from a step's file; a process and a thread does it. "
     )
     if others_here := len(policies) == 2:
         text += (

@@ -24,7 +24,7 @@ def test_the_parts_of_a_cell_give_its_sums(lengths: list[int], scale: float, see
     random, tokens = np.random.default_rng(seed), sum(lengths)
     program = token_program("mismatch", whole=False, entropy=False, sound=scale == 1)
     columns = {name: -scale * random.exponential(size=tokens) for name in program.columns}
-    starts = np.cumsum(lengths) - lengths
+    starts = np.cumsum(lengths, dtype=np.int64) - np.array(lengths)
     others = [Scattered(random.integers(0, 3, tokens).astype(np.int8), 3 * np.arange(len(starts)), 3 * len(starts))]
     parts: list[Integers] = []
 
