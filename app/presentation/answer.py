@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ratioscope.metrics.diagnosis.cause import Cause
 from ratioscope.metrics.grading.finding import Finding, Severity
 
 if TYPE_CHECKING:
     from ratioscope.ingest.analysis.diagnosis import RunDiagnosis
+    from ratioscope.ingest.analysis.known_context import KnownContext
 
 
 @dataclass(frozen=True)
@@ -22,13 +24,22 @@ class Answer:
     """The gap before and after the undoing of the likeliest cause."""
     meaning: str = ""
     remedy: str = ""
+    """The change that mends the cause, in the run's trainer if that is known, and the correction to use until then."""
 
 
-def answer_of(result: "RunDiagnosis", verdict: Finding) -> Answer:
+def answer_of(result: "RunDiagnosis", verdict: Finding, context: "KnownContext | None" = None) -> Answer:
     """The answer of a diagnosis, with the meaning and the remedy of the likeliest cause."""
     diagnosis = result.diagnosis
     if diagnosis.likely:
         first = diagnosis.likely[0]
         proof = first.proof or f"{first.effect[:1].upper()}{first.effect[1:]}."
-        return Answer(diagnosis.answer, True, first.confidence, proof, first.cause.meaning, first.cause.remedy)
+        return Answer(
+            diagnosis.answer, True, first.confidence, proof, first.cause.meaning, _remedy(first.cause, context)
+        )
     return Answer(diagnosis.answer, diagnosis.is_healthy and verdict.severity == Severity.HEALTHY)
+
+
+def _remedy(cause: Cause, context: "KnownContext | None") -> str:
+    known = context.remedies.get(cause.code) if context else None
+    bridge = context.bridge.best if context and context.bridge and context.bridge.cause == cause.code else ""
+    return f"{known.do if known else cause.remedy}{f' Meanwhile use {bridge}.' if bridge else ''}"

@@ -42,6 +42,12 @@ class Bridge:
     """Number of steps on which corrections were compared."""
 
     @property
+    def best(self) -> str:
+        """The recommended correction and its rule, such as `Token TIS 2 (truncate token at 2)`; empty without one."""
+        best = self.advice.best if self.helps and self.advice is not None else None
+        return f"{best} ({self.rule})" if best and self.rule else best or ""
+
+    @property
     def words(self) -> str:
         """The recommendation, in sentences."""
         if not self.helps:
@@ -50,11 +56,10 @@ class Bridge:
             return ""
         if self.advice.best is None:
             return self.advice.title[0].lower() + self.advice.title[1:]
-        best = f"{self.advice.best} ({self.rule})" if self.rule else self.advice.best
         own = "; its settings are below" if self.settings else ""
         read = f"at the {self.steps} steps that were read" if self.steps > 1 else "at the step that was read"
         rank = "" if self.advice.as_good else " best"
-        return f"{best} bridges the gap{rank} {read} ({self.advice.confidence} confidence){own}"
+        return f"{self.best} bridges the gap{rank} {read} ({self.advice.confidence} confidence){own}"
 
 
 def bridge_of(run: Run, result: RunDiagnosis, verdict: Finding, trainer: str | None) -> Bridge | None:

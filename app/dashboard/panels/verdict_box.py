@@ -35,7 +35,9 @@ def _box(view: View) -> None:
 def answer_box(view: View, known: Answered | None, *, brief: bool = False) -> None:
     """The severity and the answer of a diagnosis, without meaning and checks. brief: without the remedy too."""
     verdict = view.verdict()
-    answer = answer_of(known.result, verdict) if known is not None and known.result is not None else None
+    answer = None
+    if known is not None and known.result is not None:
+        answer = answer_of(known.result, verdict, known.context)
     st.html(verdict_line(verdict, answer, note=_note(view, known), brief=brief, links=True, theme=appearance()))
 
 

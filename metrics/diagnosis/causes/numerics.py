@@ -234,8 +234,7 @@ CAUSES = (
         "without the rare tokens",
         "In a mixture of experts a rounding error can choose another expert. Few tokens then differ much; the others are "
         "as close as ever.",
-        "Replay the engine's routes in the trainer (R3), and check that the replay is not inert; meanwhile mask rare "
-        "tokens (IcePop).",
+        "Replay the engine's routes in the trainer (R3), and check that the replay is not inert.",
         "Repeat one step with routing replay on: the gap of the rare tokens must fall by three times or more.",
         mistaken_for={"biased_ids": "A bias shows at the same ids each time."},
     ),

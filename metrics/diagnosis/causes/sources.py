@@ -169,7 +169,7 @@ CAUSES = (
         version_lag,
         "with the tokens of the newest weights only",
         "Asynchronous training samples with weights of earlier updates. The gap grows with the lag and is small without it.",
-        "Sync weights more often, lower the allowed lag, or take fewer updates per batch; meanwhile truncate the weights.",
+        "Sync weights more often, lower the allowed lag, or take fewer updates per batch.",
         "Run some steps with a sync before every batch: the gap must fall to that of lag 0.",
         needs=("lag",),
         estimate="up to {most} updates",
