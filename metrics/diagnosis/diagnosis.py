@@ -189,7 +189,9 @@ def _weight(item: Likely) -> str:
 
 
 def percent(share: float) -> str:
-    """A share in words with the digits that matter near 0 and 1."""
+    """A share in words with the digits that matter near 0 and 1, to stand before "of the gap"."""
+    if share < 0.0005:
+        return "less than 0.1%" if share > 0 else "none"
     if share >= 0.9995:
         return f"{share:.2%}" if share < 1 else "100%"
     return f"{share:.1%}" if share > 0.995 or share < 0.01 else f"{share:.0%}"
