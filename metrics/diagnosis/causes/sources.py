@@ -23,6 +23,8 @@ APART = 5.0
 FEW = 0.4
 """A class with more than this share of the sequences is no small part of them."""
 LEAST_ROWS = 16
+LONGER = 2.0
+"""Ratio of mean lengths from which on the length may be what bad sequences share."""
 
 
 def version_lag(evidence: Evidence) -> Result:
@@ -131,7 +133,19 @@ def outlier_sequences(evidence: Evidence) -> Result:
         return undecided(f"fewer than {LEAST_ROWS // 2} sequences have 6 tokens")
     agreement, bad, share = halves
     result = left_out(evidence, bad, f"{share:.0%} of the sequences", APART, {"sequences": f"{share:.0%}"})
-    return _if_repeatable(result, agreement, "sequence")
+    result = _if_repeatable(result, agreement, "sequence")
+    return replace(result, effect=f"{result.effect}{_lengths_in_words(evidence, bad)}") if result.holds else result
+
+
+def _lengths_in_words(evidence: Evidence, bad: Booleans) -> str:
+    """The mean length of the bad sequences beside that of the others; empty unless one is twice the other."""
+    lengths = np.maximum.reduceat(evidence.position, evidence.starts) + 1
+    is_bad = mean_by(evidence.row_codes, bad.astype(np.float64), len(lengths))[0] > 0.5
+    if is_bad.all() or not is_bad.any():
+        return ""
+    own, others = float(lengths[is_bad].mean()), float(lengths[~is_bad].mean())
+    apart = max(own, others) >= LONGER * min(own, others)
+    return f"; they have {own:.0f} tokens on average, and the others {others:.0f}" if apart else ""
 
 
 def few_sequences(evidence: Evidence) -> float | None:

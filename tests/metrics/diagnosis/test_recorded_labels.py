@@ -121,3 +121,18 @@ def test_one_rank_of_eight_is_named_and_doubted_if_a_replica_explains_as_much(tm
         if replicas
         else (f"{CAUSE['odd_rank'].title}: rank 5", ())
     )
+
+
+def test_bad_sequences_that_are_longer_than_the_others_are_told_to_be(tmp_path: Path) -> None:
+    draws = np.random.default_rng(2)
+    lengths = np.where(BAD_ROWS, 200, 30)
+    old = [-draws.exponential(1.0, n) for n in lengths]
+    with Collector(tmp_path / "run", strict=True) as collector:
+        collector.log(
+            step=0,
+            rollout_logprobs=[(x - draws.normal(0, 0.3 if len(x) > 30 else 0.02, len(x))).clip(max=0) for x in old],
+            old_logprobs=old,
+        )
+    first = diagnosis_of(open_run(tmp_path / "run")).diagnosis.likely[0]
+    assert first.cause.code == "outlier_sequences"
+    assert first.effect.endswith("they have 200 tokens on average, and the others 30")
