@@ -32,9 +32,9 @@ OF_PAGES = {
 
 
 def values_of(pattern: str, told: Mapping[str, str]) -> dict[str, set[str]]:
-    """Name of a text -> the values that it has for the fact; without texts that do not tell it."""
+    """Name of a text -> the values that it has for the fact, in small letters; without texts that do not tell it."""
     values = {
-        name: {one for each in re.finditer(pattern, text) for one in each.groups() if one}
+        name: {one.lower() for each in re.finditer(pattern, text) for one in each.groups() if one}
         for name, text in told.items()
     }
     return {name: value for name, value in values.items() if value}
