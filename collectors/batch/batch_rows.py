@@ -12,6 +12,7 @@ from ratioscope.record import reading_schema
 
 from ..process.counts import Dropped, Ledger, reason_of
 from .batch import Batch
+from .breaths import let_go
 from .host_copy import HostCopies
 from .records import rows_of
 from .token_texts import TokenTexts
@@ -50,6 +51,9 @@ class BatchRows:
             return None, {}
         finally:
             self._copies.release_all(batch.copies)
+            for value in batch.values.values():
+                if isinstance(value, list):  # the batch's own copy, which nobody reads any more
+                    let_go(value)
         self._ledger.offer(rows.offered - batch.offered)
         if rows.fault is not None:
             self._drop(batch.step, rows.offered - records.num_rows, rows.fault)

@@ -40,3 +40,19 @@ def listed(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> Iterator[Any]:
     return breathing(
         value for first in range(0, len(column), PIECE) for value in column.slice(first, PIECE).to_pylist()
     )
+
+
+def let_go(items: list[Any]) -> None:
+    """Empties a list of numbers, texts or lists: to free a million of them at once keeps the interpreter for milliseconds."""
+    for _ in breathing(_freed(items)):
+        pass
+
+
+def _freed(items: list[Any]) -> Iterator[None]:
+    is_nested = any(isinstance(item, list) for item in items)
+    while items:
+        if not is_nested:
+            del items[-PIECE:]
+        elif isinstance(last := items.pop(), list):
+            yield from _freed(last)
+        yield

@@ -35,6 +35,21 @@ def test_texts_are_converted_in_pieces_with_a_breath_after_each(taken: list[floa
     assert len(taken) == 2
 
 
+def test_lists_are_freed_in_pieces_with_breaths(taken: list[float]) -> None:
+    freed: list[int] = []
+
+    class Number:
+        def __del__(self) -> None:
+            freed.append(len(taken))
+
+    items: list[Any] = [[Number() for _ in range(20 * breaths.PIECE)], None, [Number()], "a text"]
+    breaths.let_go(items)
+    assert items == [] and len(freed) == 20 * breaths.PIECE + 1
+    assert (
+        max(freed.count(breath) for breath in set(freed)) <= 4 * breaths.PIECE
+    )  # the clock goes on by a piece at a time
+
+
 class Column:
     """Values of an Arrow column, which notes how many are asked for at once."""
 
