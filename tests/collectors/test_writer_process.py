@@ -411,7 +411,8 @@ def test_a_process_that_cannot_be_listened_to_ends_and_leaves_nothing_open(
         while os.read(end, 1 << 16):  # to the end of what the process says, which is its own end
             pass
         os.close(end)
-    assert len(ends) == (name == "Thread.start") and descriptors() == before
+    assert len(ends) == (name == "Thread.start")
+    wait_until(lambda: descriptors() == before)  # a thread of an earlier test may have a file open for a moment
 
 
 def test_after_a_close_that_gave_up_the_process_ends_once_it_can(tmp_path: Path, pids: list[int]) -> None:

@@ -39,6 +39,7 @@ def test_a_fresh_tab_on_the_url_of_a_view_shows_the_same(dashboard: Dashboard, b
     path = card.path
     asked = f"run=stale&{VIEWS.get(path, 'gap=total&steps=4:20')}"
     opened = browser.visit(f"{dashboard.url}/{'' if card is PAGES[0] else path}?{asked}")
+    opened.page.get_by_text("this page keeps reading them").wait_for(state="hidden")
     again = browser.visit(opened.page.url)
     assert _said(again) == _said(opened) and again.page.url == opened.page.url
     kept = [
