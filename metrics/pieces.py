@@ -26,6 +26,11 @@ def repeated(values: npt.NDArray[Any], counts: Integers) -> npt.NDArray[Any]:
     return result
 
 
+def places(counts: Integers) -> Integers:
+    """0, 1, 2, ... within each group; counts: the number of elements of each."""
+    return np.arange(int(counts.sum())) - repeated(np.cumsum(counts) - counts, counts)
+
+
 def totals(cells: Integers, weights: Floats | None, count: int) -> Array:
     """The sum of weights of each cell below `count`, added one after the other; without weights the number of its elements."""
     result = np.bincount(cells[:PIECE], None if weights is None else weights[:PIECE], count)

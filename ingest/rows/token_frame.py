@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from ratioscope.arrays import Floats, Integers
 from ratioscope.metrics.engines.arrow_columns import ArrowColumn, flat_values, list_lengths, measured_rows
+from ratioscope.metrics.pieces import places
 from ratioscope.record import BETWEEN, FIELDS, GAPS, POLICIES, polars_schema, sides
 
 LISTS = {
@@ -62,7 +63,7 @@ def token_frame(records: pa.Table, wanted: Collection[str] | None = None) -> pl.
     names = [name for name in schema.names() if wanted is None or name in wanted]
     lengths = token_counts(records)
     row: ArrowColumn = pa.array(np.repeat(np.arange(len(lengths)), lengths))
-    columns: dict[str, ArrowColumn] = {"position": pa.array(_places(lengths))}
+    columns: dict[str, ArrowColumn] = {"position": pa.array(places(lengths))}
     columns |= {name: records[name].take(row) for name in names if name in FACTS}
     columns |= {name: _list(records, LISTS[name], lengths) for name in names if name in LISTS}
     logprobs = (name for name in further if BETWEEN not in name)
@@ -113,8 +114,3 @@ def _gap(records: pa.Table, gap: str, lengths: Integers) -> Mapping[str, ArrowCo
 def _floats(flat: ArrowColumn) -> Floats:
     values = flat.to_numpy(zero_copy_only=False) if isinstance(flat, pa.Array) else flat.to_numpy()
     return np.asarray(values, np.float64)
-
-
-def _places(counts: Integers) -> Integers:
-    """0, 1, 2, ... within each row."""
-    return np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)

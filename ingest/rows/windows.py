@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from ratioscope.arrays import Integers
 from ratioscope.metrics.engines.arrow_columns import list_lengths, whole
+from ratioscope.metrics.pieces import places
 
 from .token_frame import LISTS, token_counts
 
@@ -32,9 +33,8 @@ def windows(lengths: Integers, most: int) -> Windows:
     each = max(1, most // PER_SEQUENCE)
     count = np.where(lengths > most, PER_SEQUENCE, 1)
     row = np.repeat(np.arange(len(lengths)), count)
-    place = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
     long = count[row] > 1
-    start = np.where(long, place * (lengths[row] - each) // (PER_SEQUENCE - 1), 0)
+    start = np.where(long, places(count) * (lengths[row] - each) // (PER_SEQUENCE - 1), 0)
     return Windows(row, start, np.where(long, each, lengths[row]))
 
 

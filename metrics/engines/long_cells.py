@@ -7,7 +7,7 @@ import numpy as np
 
 from ratioscope.arrays import Integers, Matrix
 
-from ..pieces import repeated
+from ..pieces import places, repeated
 from ..reduction import Cells, reduced
 from .loops import Loops
 from .numpy_program import Columns, Scattered
@@ -26,7 +26,6 @@ def sums_of_cells(
         return loops.sums(program, columns, starts, scattered)
     parts = np.maximum(1, -(-lengths // LONGEST))
     cell = repeated(np.arange(len(starts)), parts)
-    place = np.arange(len(cell)) - repeated(np.cumsum(parts) - parts, parts)
     others = [replace(each, first=each.first[cell]) for each in scattered]
-    matrix, found = loops.sums(program, columns, starts[cell] + place * LONGEST, others)
+    matrix, found = loops.sums(program, columns, starts[cell] + places(parts) * LONGEST, others)
     return reduced(matrix, cell, [program.combines[row] for row in program.rows]).matrix, found

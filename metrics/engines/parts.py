@@ -12,7 +12,7 @@ import pyarrow as pa
 from ratioscope.arrays import Integers
 from ratioscope.record import FIELDS, TOKEN_FIELDS
 
-from ..pieces import repeated
+from ..pieces import places, repeated
 from .arrow_columns import ArrowColumn, list_lengths, pc, row_keys, whole
 
 POSITIONS = "positions"
@@ -75,7 +75,7 @@ class _Places:
         starts = np.cumsum(counts) - counts
         source = np.full(self._offsets[-1], -1, np.int64)
         token_of = repeated(as_slice, self._counts)
-        inside = np.arange(int(self._counts.sum())) - repeated(np.cumsum(self._counts) - self._counts, self._counts)
+        inside = places(self._counts)
         source[self._slots[token_of]] = (repeated(starts, self._counts) + inside)[token_of]
         values = pc.list_flatten(column).take(pa.array(np.maximum(source, 0), mask=source < 0))
         held = np.zeros(self._rows, bool)

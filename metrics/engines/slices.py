@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ratioscope.arrays import Codes
 
-from ..pieces import repeated
+from ..pieces import places, repeated
 from .arrow_columns import ArrowColumn, GapRows, encoded, flat_values, pc, taken, whole
 
 Labels = ArrowColumn | npt.NDArray[np.generic] | Sequence[object]
@@ -100,7 +100,7 @@ def lag_slice(records: pa.Table, gap: GapRows) -> list[SliceCodes]:
 def position_slice(gap: GapRows) -> SliceCodes:
     """Position in the response, prompt excluded: [0, 1), [1, 2), [2, 4), [4, 8), ..."""
     depth = np.searchsorted(POSITION_EDGES, gap.lengths, side="left")  # number of buckets that a sequence reaches
-    code = np.arange(int(depth.sum())) - repeated(np.cumsum(depth) - depth, depth)
+    code = places(depth)
     ends = np.append(POSITION_EDGES[1:], np.iinfo(np.int64).max)
     size = np.minimum(repeated(gap.lengths, depth), ends[code]) - POSITION_EDGES[code]
     codes = repeated(code.astype(np.int8), size)
