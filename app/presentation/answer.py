@@ -41,5 +41,6 @@ def answer_of(result: "RunDiagnosis", verdict: Finding, context: "KnownContext |
 
 def _remedy(cause: Cause, context: "KnownContext | None") -> str:
     known = context.remedies.get(cause.code) if context else None
-    bridge = context.bridge.best if context and context.bridge and context.bridge.cause == cause.code else ""
-    return f"{known.do if known else cause.remedy}{f' Meanwhile use {bridge}.' if bridge else ''}"
+    bridge = context.bridge_for(cause.code) if context else None
+    meanwhile = f" Meanwhile use {bridge.best}." if bridge and bridge.best else ""
+    return f"{known.do if known else cause.remedy}{meanwhile}"

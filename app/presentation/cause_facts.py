@@ -49,10 +49,10 @@ def _context_facts(code: str, context: "KnownContext | None") -> list[tuple[str,
     """The remedy in the run's trainer, and the correction to use meanwhile."""
     if context is None:
         return []
-    remedy, bridge = context.remedies.get(code), context.bridge
+    remedy, bridge = context.remedies.get(code), context.bridge_for(code)
     return [
         (f"do in {context.trainer}", f"{remedy.do} ({_place(remedy.source)})" if remedy else ""),
-        ("meanwhile", sentence(bridge.words) if bridge and bridge.cause == code else ""),
+        ("meanwhile", sentence(bridge.words) if bridge else ""),
     ]
 
 
@@ -74,8 +74,8 @@ def _place(source: str) -> str:
 
 def settings_of(code: str, context: "KnownContext | None") -> str:
     """The settings of the correction to use meanwhile, in the trainer's syntax; empty if there are none for this cause."""
-    bridge = None if context is None else context.bridge
-    return bridge.settings if bridge and bridge.cause == code else ""
+    bridge = None if context is None else context.bridge_for(code)
+    return bridge.settings if bridge else ""
 
 
 def stays_open(diagnosis: Diagnosis) -> str:

@@ -37,6 +37,10 @@ class KnownContext:
     growth: Growth
     """Changes of the gap over all steps that were asked about."""
 
+    def bridge_for(self, code: str) -> Bridge | None:
+        """The correction to use until this cause is mended; None if corrections were not compared for it."""
+        return self.bridge if self.bridge and self.bridge.cause == code else None
+
 
 def known_context(run: Run, result: RunDiagnosis, verdict: Finding) -> KnownContext:
     """The additions to the diagnosis of a run. verdict: of the run."""
