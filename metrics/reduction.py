@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ratioscope.arrays import Integers, Matrix
+from ratioscope.arrays import Booleans, Integers, Matrix
 
 from .pieces import PIECE, repeated
 from .statistic import NEUTRAL, Combine, Statistic
@@ -55,7 +55,7 @@ def ascending(codes: Integers) -> Integers:
     return np.argsort((codes - low).astype(np.int16) if narrow else codes, kind="stable")
 
 
-def first_of_each(codes: Integers) -> Integers:
+def first_of_each(codes: Integers | Booleans) -> Integers:
     """The index at which each group of adjacent equal codes begins."""
     return np.flatnonzero(np.concatenate(([True], codes[1:] != codes[:-1]))) if len(codes) else np.empty(0, np.int64)
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from ratioscope.arrays import Array, Booleans, Floats, Integers
 
+from ..reduction import first_of_each
 from .history import LEAST_STEPS, Course, History, measured
 from .two_groups import split_in_two
 
@@ -72,7 +73,7 @@ def raised_steps(history: History) -> RaisedSteps | None:
         return None
     step = float(high.mean() - low.mean())
     scatter = max(float(high.std()), float(low.std()))
-    begins = np.flatnonzero(np.diff(is_high, prepend=~is_high[:1]))
+    begins = first_of_each(is_high)
     if (
         step < max(np.log(LEAST_FACTOR), APART * scatter)
         or not _falls_back(is_high, begins)
