@@ -46,8 +46,8 @@ class Agreed:
 def agreed(columns: Mapping[str, Column], cuts: Lengths | None) -> Agreed:
     """The lengths of all rows, and which columns disagree where. cuts: the argument `lengths`."""
     sequences = _sequences(columns)
-    lengths = _wanted_lengths(columns, cuts, sequences)
     masked = None if cuts is not None else _masked_lengths(columns)
+    lengths = _wanted_lengths(columns, cuts, masked, sequences)
     kept, sound, faults = dict(columns), np.ones(sequences, bool), dict[str, str]()
     for name, column in columns.items():
         own, bad = _own_lengths(column), _disagrees(column, lengths)
@@ -81,18 +81,19 @@ def _sequences(columns: Mapping[str, Column]) -> int:
     return next(iter(counts.values()))
 
 
-def _wanted_lengths(columns: Mapping[str, Column], cuts: Lengths | None, sequences: int) -> Lengths:
+def _wanted_lengths(
+    columns: Mapping[str, Column], cuts: Lengths | None, masked: Lengths | None, sequences: int
+) -> Lengths:
     if cuts is not None:
         if len(cuts) != sequences:
             raise SchemaError(f"lengths has {len(cuts)} values for {sequences} sequences")
         return cuts
     deciding = _ragged_lengths({name: columns[name] for name in DECIDING if name in columns}, sequences)
     describing = _ragged_lengths({n: column for n, column in columns.items() if n not in DECIDING}, sequences)
-    masked = _masked_lengths(columns)
     if masked is not None:
         describing = np.where(describing >= 0, np.maximum(describing, masked), -1)
     lengths = np.where(deciding >= 0, deciding, describing)
-    return lengths if (lengths >= 0).all() else np.where(lengths >= 0, lengths, _padded_lengths(columns))
+    return lengths if (lengths >= 0).all() else np.where(lengths >= 0, lengths, _padded_lengths(columns, masked))
 
 
 def _ragged_lengths(columns: Mapping[str, Column], sequences: int) -> Integers:
@@ -115,11 +116,10 @@ def _masked_lengths(columns: Mapping[str, Column]) -> Lengths | None:
     return np.where(mask.values.any(1), width - np.argmax(mask.values[:, ::-1], 1), 0)
 
 
-def _padded_lengths(columns: Mapping[str, Column]) -> Lengths | int:
+def _padded_lengths(columns: Mapping[str, Column], masked: Lengths | None) -> Lengths | int:
     widths = {name: column.values.shape[1] for name, column in columns.items() if isinstance(column, Padded)}
     if len(set(widths.values())) > 1:  # most likely one of them is shifted by a token: never guess
         raise SchemaError(f"padded columns of different widths: {widths}; if that is meant, give lengths")
-    masked = _masked_lengths(columns)
     return max(widths.values(), default=0) if masked is None else masked
 
 
