@@ -28,7 +28,9 @@ def repeated(values: npt.NDArray[Any], counts: Integers) -> npt.NDArray[Any]:
 
 def places(counts: Integers) -> Integers:
     """0, 1, 2, ... within each group; counts: the number of elements of each."""
-    return np.arange(int(counts.sum())) - repeated(np.cumsum(counts) - counts, counts)
+    begins: Integers = np.cumsum(counts) - counts
+    found: Integers = np.arange(int(counts.sum())) - repeated(begins, counts)
+    return found
 
 
 def totals(cells: Integers, weights: Floats | None, count: int) -> Array:
