@@ -1,11 +1,14 @@
-"""The page scripts that run at this moment, one thread for each reader."""
+"""The page scripts that run at this moment, one thread for each reader. Work done in advance waits until they have ended."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import get_ident
 
 SCRIPTS: dict[int, object] = {}
 """Thread -> the running script of a page."""
+PATIENCE = 3.0
+"""Seconds at most that work done in advance waits: a page may itself wait for that work, or may be drawn without end."""
 
 
 @contextmanager
@@ -16,3 +19,10 @@ def at_work() -> Iterator[None]:
         yield
     finally:
         SCRIPTS.pop(get_ident(), None)
+
+
+def wait_for_pages() -> None:
+    """Returns when no page is being drawn, or after PATIENCE. Threads that work in advance call it between two pieces of work."""
+    until = time.monotonic() + PATIENCE
+    while SCRIPTS and time.monotonic() < until:
+        time.sleep(0.05)

@@ -16,15 +16,13 @@ from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.analysis.known_context import KnownContext, known_context
 from ratioscope.ingest.run import Run, open_run
 
-from .at_work import SCRIPTS
+from .at_work import wait_for_pages
 from .view import View
 
 MOST = 64
 """Diagnoses in memory, the latest used. One takes some 50 kB, and a growing run keeps its newest only."""
 REST = 20.0
 """Pause before a growing run is diagnosed again, as a multiple of the time of the last diagnosis. Convention."""
-PATIENCE = 3.0
-"""Seconds at most that the thread waits for pages that are being drawn."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ class Diagnoses:
     def answer_all(self) -> None:
         """Answers every open question, the latest one first."""
         while (question := self._next()) is not None:
-            _wait_for_pages()
+            wait_for_pages()
             answered = _answered(question, self._open.get(question, 0))
             with self._lock:
                 self._open.pop(question, None)
@@ -117,12 +115,6 @@ def diagnoses() -> Diagnoses:
 
 def _is_due(known: Answered, revision: int) -> bool:
     return known.revision < revision and time.monotonic() - known.ended > REST * known.took
-
-
-def _wait_for_pages() -> None:
-    until = time.monotonic() + PATIENCE
-    while SCRIPTS and time.monotonic() < until:
-        time.sleep(0.05)
 
 
 def _answered(question: Question, revision: int) -> Answered:

@@ -25,6 +25,7 @@ from ratioscope.metrics.grading.run_rules import RunRules
 from ratioscope.metrics.grading.signals import Signal
 from ratioscope.record import GAPS, sides
 
+from .at_work import wait_for_pages
 from .revision_cache import CacheKey, HeldRevision, RevisionCache
 
 Made = TypeVar("Made")
@@ -177,6 +178,7 @@ def prepare(paths: Sequence[str], requests: Sequence[CacheRequest]) -> None:
         try:
             shown, apart = view(path), open_run(Path(path))
             for make, arguments in requests:
+                wait_for_pages()
                 made = partial(make, apart, *arguments)
                 made() if shown.is_growing else _revision_cache().of(shown.key(make, arguments), made)
         except Exception:  # as in `warm`
@@ -189,6 +191,7 @@ def prefetch(path: str, requests: Callable[[View], Iterable[CacheRequest]]) -> N
     try:
         shown = view(path)
         for make, arguments in requests(shown):
+            wait_for_pages()
             shown.of(make, *arguments)
     except Exception:  # as in `warm`
         return
@@ -198,7 +201,9 @@ def warm(paths: Sequence[str]) -> None:
     """Computes the values of each run's first page, run by run, so that the page opens without a wait."""
     for path in paths:
         try:
-            view(path).verdict()
+            for read in (View.metrics, View.verdict):
+                wait_for_pages()
+                read(view(path))
         except Exception:  # a page will report the fault of the run; no reader waits here
             continue
 

@@ -1,6 +1,5 @@
 """Diagnoses of the server: no page waits, each question is answered once per revision, and memory is bounded."""
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import pytest
 from support.edge_runs import made
 
 from ratioscope.app.dashboard.model import diagnoses as module
-from ratioscope.app.dashboard.model.at_work import SCRIPTS
 from ratioscope.app.dashboard.model.diagnoses import MOST, Diagnoses
 from ratioscope.app.dashboard.model.view import View, view
 
@@ -74,11 +72,3 @@ def test_a_failure_is_an_answer(shown: View, monkeypatch: pytest.MonkeyPatch) ->
     served.answer_all()
     known = served.of(shown)
     assert known is not None and known.result is None and "nothing to divide" in known.reason
-
-
-def test_pages_come_first_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PATIENCE", 0.2)
-    monkeypatch.setitem(SCRIPTS, -1, object())
-    began = time.monotonic()
-    module._wait_for_pages()
-    assert time.monotonic() - began >= 0.2

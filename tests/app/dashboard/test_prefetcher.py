@@ -1,5 +1,6 @@
 """What is made before anybody asks: of each run once, under the names that pages ask for, of a run that keeps nobody waiting."""
 
+import time
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -8,7 +9,7 @@ import streamlit as st
 from support.edge_runs import made
 from support.pages_open import Open
 
-from ratioscope.app.dashboard.model import opened_runs, view
+from ratioscope.app.dashboard.model import at_work, opened_runs, view
 from ratioscope.app.dashboard.model.slice_absences import absences
 from ratioscope.app.dashboard.pages import PAGES
 from ratioscope.app.dashboard.server import prefetcher
@@ -79,3 +80,26 @@ def test_a_page_finds_made_what_it_wanted_ahead(opened: Open, runs: Path, name: 
     for level in ("token", "sequence"):
         opened(name, "stale", level=level)
     assert all(shown.key(*one) in view._revision_cache()._slots for one in wanted)
+
+
+def test_pages_come_first_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(at_work, "PATIENCE", 0.2)
+    monkeypatch.setitem(at_work.SCRIPTS, -1, object())
+    began = time.monotonic()
+    at_work.wait_for_pages()
+    assert time.monotonic() - began >= 0.2
+
+
+def test_each_piece_of_work_in_advance_lets_pages_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, done = str(made(tmp_path, "stale")), list[str]()
+    monkeypatch.setattr(view, "wait_for_pages", lambda: done.append("wait"))
+    requests: list[view.CacheRequest] = [
+        (lambda _: done.append("one"), ()),
+        (lambda _, two: done.append(two), ("two",)),
+    ]
+    view.prepare([root], requests)
+    view.prefetch(root, lambda _: [(lambda run: done.append(run.path.name), ())])
+    assert done == ["wait", "one", "wait", "two", "wait", Path(root).name]
+    done.clear()
+    view.warm([root])
+    assert done == ["wait"] * 2
