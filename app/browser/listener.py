@@ -25,9 +25,19 @@ def page_begins(path: str) -> None:
     if st.session_state.get("_path") != path:
         hide_numbers()
     st.session_state["_path"] = path
-    st.session_state["_address"] = {}
-    st.session_state["_choose_token"] = None
     st.session_state["_drawn_narrow"] = is_narrow()
+    body_begins({})
+
+
+def body_begins(made: Mapping[str, str]) -> None:
+    """Notes that all below the header is about to be drawn. made: the choices that the header made for the reader."""
+    st.session_state["_address"] = dict(made)
+    st.session_state["_choose_token"] = None
+
+
+def made_choices() -> dict[str, str]:
+    """The choices made for the reader so far."""
+    return dict(st.session_state["_address"])
 
 
 def in_address(key: str, value: object) -> None:

@@ -1,6 +1,6 @@
 """The frame around a page: the choice of run, gap and page, and a message if there is nothing to show."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 from ratioscope.errors import RatioscopeError
 from ratioscope.ingest.analysis.no_gap import why_no_gap
 
-from ..browser.listener import listen, page_begins
+from ..browser.listener import body_begins, listen, made_choices, page_begins
 from ..presentation.escape import streamlit_label as label
 from ..presentation.page_letters import LETTERS
 from .model.at_work import at_work
@@ -20,7 +20,7 @@ from .model.scope import Scope, Steps
 from .model.served_runs import Served, served, watch
 from .model.view import View
 from .pages import PAGES, Page, ScopeChoice
-from .panels.charts import LOG_X, begin_page, show_numbers
+from .panels.charts import LOG_X, begin_page, page_contents, show_numbers
 from .panels.controls import gap_picker, log_x_switch, others_picker, run_picker, steps_field
 from .panels.empty_run import WAITS, how_to_attach, say_empty, say_no_metric, say_no_tokens
 from .panels.keyboard import keys_button
@@ -33,6 +33,12 @@ from .panels.reference import NOTHING, reference_picker
 from .panels.saved_views import views_button
 from .panels.share import say_link, share
 from .panels.tab import name_tab
+
+NO_RUN = "No run was given. Start the dashboard with one: `ratioscope dashboard RUN`"
+IN_HEADER = ("run", "gap", "steps", "only", "baseline", "logx", "with")
+"""The choices in the header, by their keys in the session."""
+PAUSES = "_pauses"
+"""True if the header of the page has a button that pauses updates."""
 
 
 def main() -> None:
@@ -62,6 +68,26 @@ def main() -> None:
 def _call_first(draw: list[Callable[[], object]]) -> None:
     draw[0]()
     note_drawn()
+
+
+@st.fragment(key="body")
+def _body(draw: Callable[[], object], tools: "_Tools", made: Mapping[str, str], chosen: Mapping[str, object]) -> None:
+    """The page below its header. A choice that is made here draws this part alone: a third of the time is the header's.
+
+    made: the choices that the header made for the reader. chosen: the reader's in the header, which a click here can change.
+    """
+    if chosen != _chosen_in_header():
+        st.rerun()
+    body_begins(made)
+    page_contents().clear()
+    with at_work():
+        draw()
+        if tools.shown is not None:
+            _say_unkept(tools.shown)
+            if may_grow(tools.shown) and not st.session_state[PAUSES]:  # the reader has put another run beside this one
+                st.rerun()
+        if tools.link is not None:
+            say_link(tools.link)
     listen({letter: "" if path == PAGES[0].path else path for letter, path in LETTERS.items()}, show_numbers)
 
 
@@ -70,21 +96,21 @@ def prepared(card: Page) -> Callable[[], object]:
     page_begins("" if card is PAGES[0] else card.path)
     served_runs = served()
     if not served_runs.roots:
-        return partial(st.info, "No run was given. Start the dashboard with one: `ratioscope dashboard RUN`")
+        return partial(_drawn, NO_TOOLS, partial(st.info, NO_RUN))
     if not served_runs.runs:
         watch(served_runs)
-        return partial(_say_none, served_runs)
+        return partial(_drawn, NO_TOOLS, partial(_say_none, served_runs))
     header = st.container(horizontal=True, vertical_alignment="center", gap="small", key="header")
     with header:
         name = run_picker(served_runs)
     if card.about == "runs":
         with header:
             tools = _tools(card, name, None)
-        return partial(_with_tools, tools, partial(card.render, Scope(View(served_runs.runs[name], 0))))
+        return partial(_drawn, tools, partial(card.render, Scope(View(served_runs.runs[name], 0))))
     try:
         chosen = followed(served_runs.runs[name])
     except RatioscopeError as error:
-        return partial(st.error, label(str(error), 600))
+        return partial(_drawn, NO_TOOLS, partial(st.error, label(str(error), 600)))
     return _on_run(card, served_runs, name, chosen, header)
 
 
@@ -105,7 +131,7 @@ def _on_run(card: Page, served_runs: Served, name: str, chosen: View, header: De
     with line:
         live_line(chosen)
     if (reason := _reason_for_nothing(card, chosen)) is not None:
-        return partial(_with_tools, tools, reason)
+        return partial(_drawn, tools, reason)
     scope = Scope(
         chosen,
         gap,
@@ -116,7 +142,7 @@ def _on_run(card: Page, served_runs: Served, name: str, chosen: View, header: De
         from_rows=only is not None and "histograms" in card.choices,
         reference=reference.view,
     )
-    return partial(_with_tools, tools, partial(_rendered, card, scope))
+    return partial(_drawn, tools, partial(_rendered, card, scope))
 
 
 def _reason_for_nothing(card: Page, chosen: View) -> Callable[[], object] | None:
@@ -152,11 +178,15 @@ def _rendered(card: Page, scope: Scope) -> None:
 class _Tools:
     """The end of the header of a page on `shown`: places that are filled after the page is drawn."""
 
-    shown: View | None
-    pausing: bool
+    shown: View | None = None
+    pausing: bool = False
     """True if the pause button is drawn already."""
-    pause: DeltaGenerator
-    link: DeltaGenerator
+    pause: DeltaGenerator | None = None
+    link: DeltaGenerator | None = None
+
+
+NO_TOOLS = _Tools()
+"""A header without a run has none."""
 
 
 def _tools(card: Page, name: str, shown: View | None) -> _Tools:
@@ -176,15 +206,21 @@ def _tools(card: Page, name: str, shown: View | None) -> _Tools:
     return _Tools(shown, pausing, pause, link)
 
 
-def _with_tools(tools: _Tools, draw: Callable[[], object]) -> None:
-    draw()
-    if tools.shown is not None:
-        name_tab(tools.shown)
-        _say_unkept(tools.shown)
-    if tools.shown is not None and not tools.pausing and may_grow(tools.shown):  # a run beside the page's own may grow
+def _drawn(tools: _Tools, draw: Callable[[], object]) -> None:
+    """Draws the page below its header, then what the header can show only by then."""
+    st.session_state[PAUSES] = True
+    _body(draw, tools, made_choices(), _chosen_in_header())
+    if tools.shown is None or tools.pause is None:
+        return
+    name_tab(tools.shown)
+    if not tools.pausing and may_grow(tools.shown):  # a run beside the page's own may grow
         pause_button(tools.pause)
         follow_beside(tools.shown)
-    say_link(tools.link)
+    st.session_state[PAUSES] = may_grow(tools.shown)
+
+
+def _chosen_in_header() -> dict[str, object]:
+    return {key: st.session_state.get(key) for key in IN_HEADER}
 
 
 def _say_unkept(shown: View) -> None:

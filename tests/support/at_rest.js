@@ -6,6 +6,7 @@
   const asked = new Map(); // fragment that was asked for, "" for the whole script: whether a run of it has begun since
   const decoder = new TextDecoder();
   let asks = 0;
+  let last = "";
   let ended = 0;
   let quiet = 0;
   let look = 0;
@@ -37,7 +38,8 @@
     if (state?.get(numbers.auto)) window.tickAgain = () => socket.send(bytes);
     if (!state || state.get(numbers.auto)) return; // a part that runs every second keeps no page from being at rest
     asks += 1;
-    asked.set(decoder.decode(state.get(numbers.fragment) ?? new Uint8Array()), false);
+    last = decoder.decode(state.get(numbers.fragment) ?? new Uint8Array());
+    asked.set(last, false);
     quiet = 0;
   };
 
@@ -108,6 +110,7 @@
     moving: document.getAnimations().filter(moves).length,
   });
   window.runsAsked = () => asks;
+  window.partAsked = () => last; // by the last of them, "" for the whole script
   window.runsEnded = () => ended; // with those of parts that run every second
   window.hasRun = (before) => asks > before && !asked.size; // since so many runs were asked for
   window.isAtRest = (number) => { // asked once a frame; a new number is a new look

@@ -13,7 +13,10 @@ PATIENCE = 3.0
 
 @contextmanager
 def at_work() -> Iterator[None]:
-    """Notes this thread as busy with the script of a page until the context ends."""
+    """Notes this thread as busy with the script of a page until the outermost context ends."""
+    if get_ident() in SCRIPTS:
+        yield
+        return
     SCRIPTS[get_ident()] = object()
     try:
         yield

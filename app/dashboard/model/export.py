@@ -36,6 +36,11 @@ class PageContents:
     tables: dict[str, TableMaker] = field(default_factory=dict)
     charts: dict[str, tuple[str, go.Figure]] = field(default_factory=dict)
 
+    def clear(self) -> None:
+        """Forgets what was drawn, before the page below its header is drawn anew."""
+        self.tables.clear()
+        self.charts.clear()
+
     def file(self, part: str = "", ending: str = "") -> str:
         """A file name for any file system: run, page and part.
 

@@ -103,6 +103,7 @@ def beside(path: str) -> View:
 def _read(path: str) -> RunOnPage:
     # The logs are listed before they are read, so that a commit in between counts as new and is not missed.
     logs, shown = _sizes(path) or {}, view(path)
+    run_opened(path)
     return RunOnPage(shown.on_show(), logs)
 
 
@@ -140,11 +141,9 @@ def paused() -> bool:
 
 
 def note_drawn() -> None:
-    """Notes that the page was drawn, and the time that it took."""
+    """Notes the time that the page took to be drawn."""
     page = _drawn_page()
     page.took = time.monotonic() - page.began
-    for path in page.runs:
-        run_opened(path)
 
 
 def live_line(shown: View) -> None:

@@ -10,7 +10,7 @@ _LOOKS: dict[str, float] = {}
 
 
 def run_opened(path: str) -> None:
-    """Notes that a page of this run was drawn, so that its other pages are prepared while the reader looks at this one."""
+    """Notes that a page shows this run, so that its other pages are prepared while the reader looks at this one."""
     if path not in _KNOWN:
         _KNOWN.add(path)
         _OPENED.put(path)

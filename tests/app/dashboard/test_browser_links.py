@@ -105,6 +105,27 @@ def test_back_leads_from_page_to_page_whatever_was_chosen_on_them(dashboard: Das
     is_well(opened)
 
 
+def test_a_choice_below_the_header_draws_that_part_alone_and_the_link_follows(
+    dashboard: Dashboard, browser: Chromium
+) -> None:
+    opened = browser.visit(f"{dashboard.url}/distributions?run=stale&gap=total")
+    page = opened.page
+    with opened.rerun():
+        page.locator(".st-key-over").get_by_role("radio", name="step", exact=True).click()
+    assert page.evaluate("partAsked()") and "step=14" in page.url, "a step was chosen for the reader"
+    with opened.rerun():
+        page.locator(".st-key-cap").get_by_role("slider").focus()
+        page.keyboard.press("ArrowRight")
+    assert page.evaluate("partAsked()") and "cap=" in page.url
+    page.locator(".st-key-share button").first.click()
+    assert page.locator(".st-key-link pre").inner_text() == page.url
+    page.keyboard.press("Escape")
+    with opened.rerun():
+        page.get_by_test_id("stButtonGroup").get_by_role("radio", name="mismatch", exact=True).click()
+    assert page.evaluate("partAsked()") == "" and "cap=" in page.url
+    is_well(opened)
+
+
 def test_choices_survive_a_page_that_does_not_show_them(dashboard: Dashboard, browser: Chromium) -> None:
     opened = browser.visit(f"{dashboard.url}/distributions?run=stale&gap=total&steps=4:20&level=sequence&cap=5")
     for title in ("Health", "Runs", "Distributions"):
