@@ -398,7 +398,8 @@ class Run:
         """One row per group, with columns `<gap>/<metric>` and, where there is one, its standard error `<gap>/<metric>_se`.
 
         by: step, attempt, or both, and at most one slice; () is the whole run. A slice is a written one (replica, lag, position,
-        probability, turn), or one computed from token rows (see rows/slices.py), which takes time and calls `progress`.
+        probability, turn), or one computed from token rows (see rows/slices.py). progress: called while token rows are read, and
+        while a slice is merged over many steps.
         steps: only these, such as range(100, 200), or a frozenset of any; all unless given. names: only these metrics, so that
         less is read.
         gap: only this one, which may be between any two of policies and readings, such as rollout:referee; None: all of GAPS.

@@ -145,7 +145,7 @@ class RunMetrics:
             if "step" in by and (_what(by, names) in self._step_tables or 2 * len(chosen) > len(self.visible.steps)):
                 return within(self._recorded(by, progress, names=names), steps)
             return metric_frame(self.written.of(self.visible, (name,), _columns(names), chosen), by, names)
-        return self._by_step(by, names) if "step" in by else self._whole(by, names)
+        return self._by_step(by, names) if "step" in by else self._whole(by, names, progress)
 
     def _by_step(self, by: Sequence[str], names: Sequence[str] | None) -> pl.DataFrame:
         """Metrics by step, and perhaps by one slice."""
@@ -166,18 +166,18 @@ class RunMetrics:
     def _names(self) -> dict[Hashable, str]:
         return self.written.lasting_names(self.visible)
 
-    def _whole(self, by: Sequence[str], names: Sequence[str] | None) -> pl.DataFrame:
-        """Metrics over all steps."""
+    def _whole(self, by: Sequence[str], names: Sequence[str] | None, progress: OnProgress | None) -> pl.DataFrame:
+        """Metrics over all steps. It calls `progress` before each block of steps that has to be merged."""
         what, ingredients = _what(by, names), self.written.ingredients(self.visible)
         cached = self._whole_frames.get(what)
         if cached is None or cached[0] is not ingredients:
             if names is not None and _what(by, None) in self._whole_frames:
-                return _of_names(self._whole(by, None), by, names)
-            statistics = self._merged(slice_of(by), _columns(names))
+                return _of_names(self._whole(by, None, progress), by, names)
+            statistics = self._merged(slice_of(by), _columns(names), progress)
             cached = self._whole_frames[what] = (ingredients, metric_frame(statistics, by, names))
         return cached[1]
 
-    def _merged(self, slice_name: str, columns: Sequence[str]) -> pl.DataFrame:
+    def _merged(self, slice_name: str, columns: Sequence[str], progress: OnProgress | None = None) -> pl.DataFrame:
         """Statistics of a slice merged over all steps, by blocks of steps.
 
         All written slices are merged together with the one that is asked for: a reader who looks at one looks at others next.
@@ -188,8 +188,10 @@ class RunMetrics:
         tables = {name: self._block_table(name, columns) for name in slices}
         cached = {name: table.rows(blocks, len(blocks) * BLOCK, self._names) for name, table in tables.items()}
         rows: dict[str, dict[StepBlock, pl.DataFrame]] = {name: {} for name in slices}
-        for block in blocks:
+        for place, block in enumerate(blocks):
             missing = [name for name in slices if block not in cached[name]]
+            if missing and progress is not None:
+                progress(place * BLOCK, len(ingredients))
             fresh = self._merged_block(visible, missing, columns, set(block[0]))
             for name in slices:
                 rows[name][block] = fresh[name] if name in fresh else cached[name][block]

@@ -115,3 +115,13 @@ def test_a_block_is_whole_segments_with_few_rows(writers: int, steps: int, wante
     blocks = run_statistics._blocks(set(range(steps)), writers)
     assert max(map(len, blocks)) == wanted and sorted(set[int]().union(*blocks)) == list(range(steps))
     assert sum(map(len, blocks)) == steps and run_statistics._blocks(set(), writers) == [set()]
+
+
+def test_a_slice_merged_over_many_steps_tells_its_progress_by_blocks(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_metrics, "BLOCK", 2)
+    run, told = Run(root, Cache(None)), list[tuple[int, int]]()
+    run.metrics("position", progress=lambda done, of: told.append((done, of)))
+    run.metrics("position", progress=lambda done, of: told.append((done, of)))
+    assert told == [(0, 6), (2, 6), (4, 6)]

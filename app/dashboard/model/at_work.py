@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import get_ident
+from threading import get_ident, local
 
 SCRIPTS: dict[int, object] = {}
 """Thread -> the running script of a page."""
@@ -24,8 +24,38 @@ def at_work() -> Iterator[None]:
         SCRIPTS.pop(get_ident(), None)
 
 
+@contextmanager
+def idle() -> Iterator[None]:
+    """This thread waits for a value that another one computes: until the context ends its page is not at work."""
+    script = SCRIPTS.pop(get_ident(), None)
+    try:
+        yield
+    finally:
+        if script is not None:
+            SCRIPTS[get_ident()] = script
+
+
 def wait_for_pages() -> None:
     """Returns when no page is being drawn, or after PATIENCE. Threads that work in advance call it between two pieces of work."""
     until = time.monotonic() + PATIENCE
     while SCRIPTS and time.monotonic() < until:
         time.sleep(0.05)
+
+
+@contextmanager
+def in_advance() -> Iterator[None]:
+    """Until the context ends `rest` has this thread wait for pages. It may hold no lock that a page waits for."""
+    _OWN.works_in_advance = True
+    try:
+        yield
+    finally:
+        _OWN.works_in_advance = False
+
+
+def rest(*_: object) -> None:
+    """Called by a long computation between two parts: a computation in advance waits for pages, no other one does."""
+    if getattr(_OWN, "works_in_advance", False):
+        wait_for_pages()
+
+
+_OWN = local()

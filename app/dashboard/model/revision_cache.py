@@ -14,6 +14,8 @@ from weakref import WeakSet
 import plotly.graph_objects as go
 import polars as pl
 
+from .at_work import idle
+
 MOST_BYTES = 512 << 20
 """The metrics of a long run take 16 MB, its distributions 50 MB at each level."""
 UNKNOWN = 1 << 16
@@ -59,12 +61,17 @@ class RevisionCache:
         with self._lock:
             slot = self._slots.pop(key) if key in self._slots else _Slot()
             self._slots[key] = slot  # the latest used comes last
-        with slot.lock:
+        if not slot.lock.acquire(blocking=False):
+            with idle():
+                slot.lock.acquire()
+        try:
             if not slot.made:
                 slot.value = self._made(key, make)
                 slot.bytes = size_of(slot.value)
                 slot.made = True
                 self._tidy(key)
+        finally:
+            slot.lock.release()
         return slot.value
 
     def _made(self, key: CacheKey, make: Callable[[], object]) -> object:

@@ -25,7 +25,7 @@ from ratioscope.metrics.grading.run_rules import RunRules
 from ratioscope.metrics.grading.signals import Signal
 from ratioscope.record import GAPS, sides
 
-from .at_work import wait_for_pages
+from .at_work import in_advance, rest, wait_for_pages
 from .revision_cache import CacheKey, HeldRevision, RevisionCache
 
 Made = TypeVar("Made")
@@ -179,7 +179,7 @@ def prepare(paths: Sequence[str], requests: Sequence[CacheRequest]) -> None:
             shown, apart = view(path), open_run(Path(path))
             for make, arguments in requests:
                 wait_for_pages()
-                made = partial(make, apart, *arguments)
+                made = partial(_in_parts, make, apart, *arguments)
                 made() if shown.is_growing else _revision_cache().of(shown.key(make, arguments), made)
         except Exception:  # as in `warm`
             continue
@@ -219,6 +219,12 @@ def asked_gap(gap: str) -> tuple[str, ...]:
     return () if gap in GAPS or not gap else (gap,)
 
 
+def _in_parts(make: Callable[..., object], run: Run, *arguments: Hashable) -> object:
+    """make(run, *arguments), which waits for pages between its parts. No page waits for the lock of this run."""
+    with in_advance():
+        return make(run, *arguments)
+
+
 def _made_of(run: Run, make: Callable[..., object], *arguments: Hashable) -> object:
     return make(*arguments)
 
@@ -244,7 +250,7 @@ def metrics_of(run: Run, by: tuple[str, ...], steps: range | None, gap: str | No
     """The frame of `View.metrics`; without rows if the run lacks a reading of the gap."""
     if gap is not None and gap not in run.reading_gaps:
         return pl.DataFrame(schema={name: pl.Int64 if name == "step" else pl.String for name in by})
-    return run.metrics(by=by, steps=steps, gap=gap)
+    return run.metrics(by=by, steps=steps, gap=gap, progress=rest)
 
 
 def _sequences_of(run: Run, step: int, gap: str | None = None) -> pl.DataFrame:

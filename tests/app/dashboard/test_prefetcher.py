@@ -103,3 +103,14 @@ def test_each_piece_of_work_in_advance_lets_pages_go_first(tmp_path: Path, monke
     done.clear()
     view.warm([root])
     assert done == ["wait"] * 2
+
+
+def test_a_long_computation_in_advance_rests_between_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[str] = []
+    monkeypatch.setattr(at_work, "wait_for_pages", lambda: waits.append("wait"))
+    at_work.rest(1, 2)
+    assert not waits, "a page waits for nobody"
+    with at_work.in_advance():
+        at_work.rest(1, 2)
+    at_work.rest(1, 2)
+    assert waits == ["wait"]

@@ -6,6 +6,7 @@ import plotly.graph_objects as go
 import polars as pl
 import pytest
 
+from ratioscope.app.dashboard.model.at_work import SCRIPTS, at_work
 from ratioscope.app.dashboard.model.revision_cache import RevisionCache, size_of
 
 
@@ -30,6 +31,32 @@ def test_a_thing_is_made_once_however_many_ask_at_the_same_time() -> None:
     for thread in threads:
         thread.join()
     assert made == [1]
+
+
+def test_a_page_that_waits_for_a_value_is_not_at_work() -> None:
+    """What makes the value waits for pages."""
+    cache, begun, waits = RevisionCache(), threading.Event(), threading.Event()
+
+    def make() -> bool:
+        begun.set()
+        waits.wait()
+        while SCRIPTS:
+            waits.wait(0.01)
+        return True
+
+    def page() -> None:
+        with at_work():
+            begun.wait()
+            waits.set()
+            assert cache.of(("run", 0, "f", ()), make) and SCRIPTS
+        assert not SCRIPTS
+
+    threads = [threading.Thread(target=work) for work in (page, lambda: cache.of(("run", 0, "f", ()), make))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_what_takes_more_than_the_bound_lets_go_of_the_longest_unused() -> None:
