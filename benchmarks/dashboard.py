@@ -37,7 +37,7 @@ from ratioscope.app.dashboard.pages import PAGES
 from ratioscope.app.presentation.metric_places import names_at
 from ratioscope.ingest.run import open_run
 
-FIRST_PAINT, SWITCH, INTERACTION, LONG_SEQUENCE = 2.0, 0.7, 0.3, 1.0
+FIRST_PAINT, SWITCH, INTERACTION, LONG_SEQUENCE, LAID_OVER = 2.0, 0.7, 0.3, 1.0, 1.0
 TOKENS = 32_768
 PEERS = Path(__file__).parent.parent / ".venv" / "peers"
 SERIES = 6
@@ -125,16 +125,33 @@ def _pages(browser: Chromium, url: str, runs: Sequence[Path], step: int, repeat:
 
 
 def _laid_over(browser: Chromium, url: str, runs: Sequence[Path], repeat: int) -> None:
-    """All runs in the charts of one page."""
-    others = "&".join(f"with={quote(root.name)}" for root in runs[1:8])
+    """All runs in the charts of one page: on a visit, and when the last of them is added to the others."""
+    names = [root.name for root in runs[:8]]
     took = []
     for _ in range(repeat + 1):
         page = _tab(browser)
-        place = f"{url}/metrics?run={quote(runs[0].name)}&{others}"
+        place = _beside(url, names)
         took.append(seconds_until(page, FIRST_CHART, lambda: page.goto(place)))  # noqa: B023
         page.close()
-    print(told(f"{min(8, len(runs))} runs laid over each other: first visit", took[:1]))
-    print(told(f"{min(8, len(runs))} runs laid over each other: later visits", took[1:], FIRST_PAINT))
+    print(told(f"{len(names)} runs laid over each other: first visit", took[:1]))
+    print(told(f"{len(names)} runs laid over each other: later visits", took[1:], FIRST_PAINT))
+    page = _tab(browser)
+    added = []
+    for _ in range(repeat + 1):
+        page.goto(_beside(url, names[:-1]))
+        page.wait_for_function(WHOLE)
+        page.locator(".st-key-with input").click()
+        option = page.get_by_role("option", name=names[-1], exact=True)
+        option.wait_for()
+        asked = page.evaluate("runsAsked()")
+        added.append(seconds_until(page, f"asked => hasRun(asked) && ({WHOLE})()", option.click, asked))
+    page.close()
+    print(told(f"run {len(names)} added to the others in all charts", added, LAID_OVER))
+
+
+def _beside(url: str, names: Sequence[str]) -> str:
+    """The address of the first of these runs with the others in its charts."""
+    return f"{url}/metrics?run={quote(names[0])}&{'&'.join(f'with={quote(name)}' for name in names[1:])}"
 
 
 def _tokens(browser: Chromium, url: str, root: Path, repeat: int) -> None:
