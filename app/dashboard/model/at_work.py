@@ -7,6 +7,8 @@ from threading import get_ident, local
 
 SCRIPTS: dict[int, object] = {}
 """Thread -> the running script of a page."""
+_IDLE: set[int] = set()
+"""The threads of these scripts that wait for a value."""
 PATIENCE = 3.0
 """Seconds at most that work done in advance waits: a page may itself wait for that work, or may be drawn without end."""
 
@@ -26,19 +28,18 @@ def at_work() -> Iterator[None]:
 
 @contextmanager
 def idle() -> Iterator[None]:
-    """This thread waits for a value that another one computes: until the context ends its page is not at work."""
-    script = SCRIPTS.pop(get_ident(), None)
+    """This thread waits for a value that another one computes: until the context ends no work in advance waits for it."""
+    _IDLE.add(get_ident())
     try:
         yield
     finally:
-        if script is not None:
-            SCRIPTS[get_ident()] = script
+        _IDLE.discard(get_ident())
 
 
 def wait_for_pages() -> None:
     """Returns when no page is being drawn, or after PATIENCE. Threads that work in advance call it between two pieces of work."""
     until = time.monotonic() + PATIENCE
-    while SCRIPTS and time.monotonic() < until:
+    while SCRIPTS.keys() - _IDLE and time.monotonic() < until:
         time.sleep(0.05)
 
 

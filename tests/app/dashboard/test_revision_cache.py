@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 import polars as pl
 import pytest
 
-from ratioscope.app.dashboard.model.at_work import SCRIPTS, at_work
+from ratioscope.app.dashboard.model import at_work
 from ratioscope.app.dashboard.model.revision_cache import RevisionCache, size_of
 
 
@@ -33,23 +33,22 @@ def test_a_thing_is_made_once_however_many_ask_at_the_same_time() -> None:
     assert made == [1]
 
 
-def test_a_page_that_waits_for_a_value_is_not_at_work() -> None:
-    """What makes the value waits for pages."""
+def test_work_in_advance_does_not_wait_for_a_page_that_waits_for_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(at_work, "PATIENCE", 30)
     cache, begun, waits = RevisionCache(), threading.Event(), threading.Event()
 
     def make() -> bool:
         begun.set()
         waits.wait()
-        while SCRIPTS:
-            waits.wait(0.01)
+        at_work.wait_for_pages()
         return True
 
     def page() -> None:
-        with at_work():
+        with at_work.at_work():
             begun.wait()
             waits.set()
-            assert cache.of(("run", 0, "f", ()), make) and SCRIPTS
-        assert not SCRIPTS
+            assert cache.of(("run", 0, "f", ()), make) and at_work.SCRIPTS
+        assert not at_work.SCRIPTS
 
     threads = [threading.Thread(target=work) for work in (page, lambda: cache.of(("run", 0, "f", ()), make))]
     for thread in threads:
