@@ -15,7 +15,7 @@ from .process.notice import warn
 from .process.variables import is_installed
 from .self_noise import self_noise_of
 from .trainers import ADAPTERS, adapter_named
-from .unrecorded import unrecorded
+from .unsupported_trainers import unsupported_trainer
 from .watching.hooks import Refused, is_watched, lacks, missing, put_on
 from .watching.recording import AttachOptions, Recording
 
@@ -120,7 +120,7 @@ def _adapter_of(trainer: Trainer) -> Adapter | None:
 
 def _unknown(trainer: Trainer) -> str:
     named = isinstance(trainer, str)
-    if named and (nothing := unrecorded(trainer)) is not None:
+    if named and (nothing := unsupported_trainer(trainer)) is not None:
         return f"{nothing.why}. So there is no adapter"
     what = f"a trainer named {trainer!r}" if named else f"{type(trainer).__module__}.{type(trainer).__qualname__}"
     known = ", ".join(adapter.name if named else adapter.title for adapter in ADAPTERS)

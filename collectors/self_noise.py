@@ -15,8 +15,8 @@ from ratioscope.errors import ConfigError
 
 from .process.counts import reason_of
 from .process.failures import let_go
+from .process.isolated_forward import fault_of, isolated_forward
 from .process.signal_handlers import is_of_a_handler
-from .process.untouched import fault_of, untouched
 
 AGAIN = "trainer_again"
 """The name of the reading."""
@@ -92,7 +92,7 @@ class SecondForward:
                 self._end(step, f"self_noise: no {AGAIN} is recorded: {fault}")
                 return {}
             places = self.noise.places(rows)
-            with untouched(*models):
+            with isolated_forward(*models):
                 read = [logprobs.detach() for logprobs in score(places)]
             own = dict(zip(places, read, strict=True))
         except Exception as error:

@@ -11,7 +11,7 @@ from trainer_pages import trainer_pages
 from ratioscope.app.presentation.trainers import against, objects, to_paste
 from ratioscope.collectors.adapter import Adapter
 from ratioscope.collectors.trainers import ADAPTERS
-from ratioscope.collectors.unrecorded import UNRECORDED
+from ratioscope.collectors.unsupported_trainers import UNSUPPORTED_TRAINERS
 from ratioscope.metrics.card import Card, card, lines
 from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.record import GAPS, markdown_table
@@ -70,7 +70,7 @@ def trainers_page() -> Iterator[str]:
     for adapter in ADAPTERS:
         yield from _trainer(adapter)
     yield "## Trainers with nothing to record\n"
-    yield from (f"* {one.why}." for one in UNRECORDED)
+    yield from (f"* {one.why}." for one in UNSUPPORTED_TRAINERS)
 
 
 def _anchor(heading: str) -> str:

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from ratioscope.errors import ConfigError, MissingExtra, RatioscopeError
-from ratioscope.pandas_kept_out import keep_pandas_out
+from ratioscope.pandas_guard import keep_pandas_out
 from ratioscope.version import __version__
 
 from . import terminal

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 def adapter_of(trainer: str) -> "Adapter":
     """The adapter of this trainer. ConfigError if there is none, with the reason if it is known."""
     from ratioscope.collectors.trainers import ADAPTERS, adapter_named
-    from ratioscope.collectors.unrecorded import unrecorded
+    from ratioscope.collectors.unsupported_trainers import unsupported_trainer
 
     from ..presentation.trainers import ANY_OTHER
 
     match = adapter_named(trainer)
-    if match is None and (nothing := unrecorded(trainer)) is not None:
+    if match is None and (nothing := unsupported_trainer(trainer)) is not None:
         raise ConfigError(f"{nothing.why}. So there is no adapter; {ANY_OTHER}")
     if match is None:
         names = ", ".join(adapter.name for adapter in ADAPTERS)

@@ -14,8 +14,8 @@ from ratioscope.ingest.analysis.no_gap import why_no_gap
 from ..browser.listener import body_begins, listen, made_choices, page_begins
 from ..presentation.escape import streamlit_label as label
 from ..presentation.page_letters import LETTERS
-from .model.at_work import at_work
 from .model.live import follow_beside, followed, live_line, may_grow, note_drawn, pause_button
+from .model.running_scripts import at_work
 from .model.scope import Scope, Steps
 from .model.served_runs import Served, served, watch
 from .model.view import View

@@ -31,7 +31,7 @@ from ratioscope.metrics.diagnosis.evidence import Evidence
 from ratioscope.version import __version__
 
 from ..presentation.json_values import jsonable
-from ..report.scrubbed import scrubbed
+from ..report.privacy import scrubbed_settings
 
 SEQUENCES = 128
 """Sequences in a bundle unless another number is given, at even distances among those that a diagnosis reads."""
@@ -63,7 +63,7 @@ def bundle(run: Run, sequences: int = SEQUENCES) -> bytes:
     counts = {"version": __version__, "sequences": tokens["sequence"].n_unique(), "tokens": len(tokens)}
     members = {
         "README.txt": README.format(**counts).encode(),
-        "settings.json": _json(scrubbed(settings)),
+        "settings.json": _json(scrubbed_settings(settings)),
         "diagnosis.json": _json(plain_diagnosis(result)),
         "metrics.csv": _csv(run.metrics(by=("step",)).sort("step")),
         "tokens.parquet": _parquet(tokens),

@@ -15,7 +15,7 @@ from .drawing.floats import floats
 from .drawing.marks import add_events, fit
 from .drawing.plot import Pen, Plot, Trace, line_trace
 from .drawing.scale import suitable
-from .drawing.thinned import Thinned, thinned_steps
+from .drawing.thinning import LineBuckets, thinned_steps
 from .lags import FEW, legend_below
 
 STYLES = {
@@ -59,7 +59,7 @@ def gap_parts(
     return figure
 
 
-def _traces(plot: Plot, gap: str, drawn: Thinned) -> list[Trace]:
+def _traces(plot: Plot, gap: str, drawn: LineBuckets) -> list[Trace]:
     dash, symbol = STYLES[gap]
     colour = plot.theme.gaps.get(gap, plot.theme.severity["act"])
     pen = Pen(colour, gap, 2 if gap == "total" else 1.4, dash, symbol, marked=FEW)

@@ -27,7 +27,7 @@ from .drawing.plot import Pen, line_trace
 from .drawing.scale import suitable
 from .drawing.series_pens import DASHES
 from .drawing.step_axis import step_axis
-from .drawing.thinned import gridded
+from .drawing.thinning import gridded
 
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "star", "hexagon", "x", "triangle-down", "pentagon")
 A_ROW, ROW = 4, 20

@@ -20,7 +20,7 @@ from .drawing.marks import add_events, fit
 from .drawing.plot import Pen, Plot, Trace, line_trace
 from .drawing.scale import suitable
 from .drawing.series_pens import DASHES, SYMBOLS, series_colour, swatch
-from .drawing.thinned import Thinned, thinned_steps
+from .drawing.thinning import LineBuckets, thinned_steps
 from .over_steps import FEW
 
 POINTS = 300
@@ -88,11 +88,11 @@ def series_key(names: Sequence[str], *, theme: Theme = LIGHT) -> str:
     return f'<div class="{root}"><style>{style}</style>{shown}</div>'
 
 
-def _thinned(one: Series) -> tuple[Thinned, Thinned]:
+def _thinned(one: Series) -> tuple[LineBuckets, LineBuckets]:
     return thinned_steps(one.steps, one.least, points=POINTS), thinned_steps(one.steps, one.most, points=POINTS)
 
 
-def _traces(plot: Plot, one: Series, low: Thinned, high: Thinned) -> list[Trace]:
+def _traces(plot: Plot, one: Series, low: LineBuckets, high: LineBuckets) -> list[Trace]:
     """low, high: the least and the greatest possible value."""
     dash, symbol = DASHES[one.place % len(DASHES)], SYMBOLS[one.place % len(SYMBOLS)]
     pen = Pen(series_colour(one.place, plot.theme), escaped(one.name, NAME), 1.6, dash, symbol, size=5, marked=FEW)
@@ -105,7 +105,7 @@ def _traces(plot: Plot, one: Series, low: Thinned, high: Thinned) -> list[Trace]
     return [*shaded(plot, low.middle, areas, pen.colour), trace]
 
 
-def _hover_texts(one: Series, low: Thinned, high: Thinned) -> list[str]:
+def _hover_texts(one: Series, low: LineBuckets, high: LineBuckets) -> list[str]:
     name = escaped(one.name, NAME)
     texts = []
     for least, most, bottom, top in zip(low.mean, high.mean, low.low, high.high, strict=True):

@@ -17,7 +17,7 @@ from .drawing.lines import Line
 from .drawing.marks import add_events, fit
 from .drawing.plot import Pen, infinities, line_trace
 from .drawing.scale import suitable
-from .drawing.thinned import Thinned, thinned_steps
+from .drawing.thinning import LineBuckets, thinned_steps
 
 FEW = 80
 """A line of no more points has a mark at each."""
@@ -61,7 +61,7 @@ def logged_over_steps(
     return figure
 
 
-def _words(drawn: Thinned) -> list[str]:
+def _words(drawn: LineBuckets) -> list[str]:
     columns = (getattr(drawn, name).tolist() for name in ("first", "last", "low", "mean", "high"))
     return [
         f"steps {first:.0f}–{last:.0f}: mean {digits(mean)}, from {digits(low)} to {digits(high)}"

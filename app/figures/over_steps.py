@@ -18,7 +18,7 @@ from .drawing.lines import line_of, metric_canvas, size_words, why_absent
 from .drawing.marks import add_events, fit
 from .drawing.plot import Pen, Trace, infinities, line_trace, value_words
 from .drawing.scale import suitable
-from .drawing.thinned import POINTS, Thinned, thinned_steps
+from .drawing.thinning import POINTS, LineBuckets, thinned_steps
 
 FEW = 80
 """A line of no more points has a mark at each."""
@@ -66,7 +66,7 @@ def metric_over_steps(
     return figure
 
 
-def _hollow(drawn: Thinned, metric: Metric) -> Trace:
+def _hollow(drawn: LineBuckets, metric: Metric) -> Trace:
     """Hollow marks at values that are only bounds."""
     bounds = np.isnan(drawn.error) & (metric.bound != "")
     if not bounds.any():

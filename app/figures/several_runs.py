@@ -36,7 +36,7 @@ from .drawing.lines import (
 )
 from .drawing.marks import add_events, fit
 from .drawing.plot import Pen, Plot, Trace, infinities, line_trace, value_words
-from .drawing.thinned import POINTS
+from .drawing.thinning import POINTS
 
 MARKED = 7
 """Symbols along a line, so that readers can tell lines apart without colours."""

@@ -28,7 +28,7 @@ from .drawing.plot import Pen, Plot, Trace, line_trace, value_words
 from .drawing.scale import suitable
 from .drawing.series_pens import DASHES
 from .drawing.step_axis import fit_labels
-from .drawing.thinned import Thinned, thinned_steps
+from .drawing.thinning import LineBuckets, thinned_steps
 from .drawing.weight_axis import share_axis, survival, weight_axis
 from .heat_map import UNITS
 from .weights import BEYOND, WEIGHTS
@@ -171,7 +171,7 @@ def _legend(sides: Sequence[int], theme: Theme, gap: str) -> str:
     return "  ".join(coloured(name, side_colour(side, gap, theme)) for side, name in names.items())
 
 
-def _thinned(run: SideRun, metric: Metric, gap: str, relative: bool) -> Thinned:
+def _thinned(run: SideRun, metric: Metric, gap: str, relative: bool) -> LineBuckets:
     line = line_of(run.frame, metric, gap)
     steps = line.steps - line.steps[0] if relative and len(line.steps) else line.steps
     return line.bounded(thinned_steps(steps, line.values, line.errors))
@@ -192,6 +192,6 @@ def _pen(run: SideRun, gap: str, theme: Theme, width: float) -> Pen:
     return Pen(side_colour(run.side, gap, theme), name, width, DASHES[run.side], symbol, marked=3)
 
 
-def _course(plot: Plot, line: Thinned, pen: Pen, metric: Metric, banded: bool) -> list[Trace]:
+def _course(plot: Plot, line: LineBuckets, pen: Pen, metric: Metric, banded: bool) -> list[Trace]:
     band = shaded(plot, line.middle, edges(line), pen.colour) if banded else []
     return [*band, line_trace(plot, line, pen, [f"{pen.name}: {text}" for text in value_words(line, metric)])]

@@ -18,7 +18,7 @@ from .drawing.floats import floats
 from .drawing.overlay import across, column, lay_over, on_paper, upright, words
 from .drawing.plot import Pen
 from .drawing.scale import PLAIN, Scale, padded, signed_log
-from .drawing.thinned import Thinned, thinned
+from .drawing.thinning import LineBuckets, thinned
 
 POINTS = 500
 """Number of buckets of a longer sequence. Each is two pixels wide and keeps its extremes."""
@@ -77,7 +77,7 @@ class _Strip:
     points: int
     """The most buckets of a row."""
 
-    def row(self, column: str) -> Thinned:
+    def row(self, column: str) -> LineBuckets:
         return thinned(self.positions, floats(self.tokens, column), points=self.points)
 
 
@@ -138,7 +138,7 @@ def _lay_out(figure: go.Figure, rows: dict[str, tuple[float, float]], positions:
     )
 
 
-def _add_ratios(figure: go.Figure, drawn: Thinned, scale: Scale, theme: Theme) -> None:
+def _add_ratios(figure: go.Figure, drawn: LineBuckets, scale: Scale, theme: Theme) -> None:
     below, above = scale.place(np.fmin(drawn.low, 0.0)), scale.place(np.fmax(drawn.high, 0.0))
     for places, colour, name in ((above, theme.more, "more likely"), (below, theme.less, "less likely")):
         if drawn.exact:
@@ -151,7 +151,7 @@ def _add_ratios(figure: go.Figure, drawn: Thinned, scale: Scale, theme: Theme) -
     lay_over(figure, [across(0, theme.muted, width=0.7)])
 
 
-def _add_bars(figure: go.Figure, drawn: Thinned, places: Floats, colour: str, name: str) -> None:
+def _add_bars(figure: go.Figure, drawn: LineBuckets, places: Floats, colour: str, name: str) -> None:
     figure.add_bar(
         x=drawn.middle,
         y=places,
@@ -163,7 +163,7 @@ def _add_bars(figure: go.Figure, drawn: Thinned, places: Floats, colour: str, na
     )
 
 
-def _add_steps(figure: go.Figure, drawn: Thinned, places: Floats, colour: str, name: str) -> None:
+def _add_steps(figure: go.Figure, drawn: LineBuckets, places: Floats, colour: str, name: str) -> None:
     """Bars of buckets that touch, as one area: a browser draws one outline in a hundredth of the time of 1,000 bars."""
     figure.add_scatter(
         x=np.append(drawn.first, drawn.last[-1] + 1) - 0.5,
@@ -191,7 +191,7 @@ def _add_policies(figure: go.Figure, strip: _Strip, theme: Theme, top: float) ->
     lay_over(figure, texts=[words("   ".join(shown), theme.muted, **on_paper(1, "right", top, "bottom", yshift=-4))])
 
 
-def _add_row(figure: go.Figure, drawn: Thinned, pen: Pen, axis: str) -> None:
+def _add_row(figure: go.Figure, drawn: LineBuckets, pen: Pen, axis: str) -> None:
     """A line; for buckets of several tokens it goes through the means, and the area from min to max is shaded."""
     if not drawn.exact:
         known = np.isfinite(drawn.low)
@@ -228,7 +228,7 @@ def _add_masked(figure: go.Figure, strip: _Strip, theme: Theme) -> None:
     lay_over(figure, [column(float(positions[a]) - 0.5, float(positions[b - 1]) + 0.5, grey) for a, b in runs])
 
 
-def _add_hover(figure: go.Figure, strip: _Strip, drawn: Thinned, ratios: Floats) -> None:
+def _add_hover(figure: go.Figure, strip: _Strip, drawn: LineBuckets, ratios: Floats) -> None:
     """One invisible trace with the words of all rows and the token of a click, for every place of the pointer."""
     facts = _exact_words(strip.tokens) if drawn.exact else _bucket_words(drawn)
     figure.add_scatter(
@@ -241,7 +241,7 @@ def _add_hover(figure: go.Figure, strip: _Strip, drawn: Thinned, ratios: Floats)
     )
 
 
-def _worst_of(drawn: Thinned, positions: Floats, ratios: Floats) -> list[int]:
+def _worst_of(drawn: LineBuckets, positions: Floats, ratios: Floats) -> list[int]:
     """The position of each bucket's token with the largest |x|; its first token if no x is known."""
     if drawn.exact:
         return [int(position) for position in positions]
@@ -263,7 +263,7 @@ def _exact_words(tokens: pl.DataFrame) -> list[str]:
     return texts
 
 
-def _bucket_words(drawn: Thinned) -> list[str]:
+def _bucket_words(drawn: LineBuckets) -> list[str]:
     return [
         f"positions {first:.0f}–{last:.0f}<br>log-ratio {digits(low)} to {digits(high)}"
         for first, last, low, high in zip(drawn.first, drawn.last, drawn.low, drawn.high, strict=True)

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from ratioscope.ingest.analysis.weights_arrived import weights_arrived
+from ratioscope.ingest.analysis.weight_arrivals import weight_arrivals
 from ratioscope.ingest.run import Run
 
 NO_DIGESTS = (
@@ -19,6 +19,6 @@ def weights_table(run: Run) -> pl.DataFrame:
     """One row per engine with digests of its weights on record."""
     rows = [
         (one.newest.replica, one.newest.version, one.newest.state, one.words, one.versions, one.wrong, one.unknown)
-        for one in weights_arrived(run)
+        for one in weight_arrivals(run)
     ]
     return pl.DataFrame(rows, schema=_SCHEMA, orient="row")

@@ -24,7 +24,7 @@ from ..presentation.labelled_texts import LabelledTexts
 from ..presentation.metric_places import names_at
 from ..presentation.run_names import shortened
 from ..presentation.value_text import value_words
-from .scrubbed import scrubbed, scrubbed_text
+from .privacy import scrubbed_settings, scrubbed_text
 
 NAME_ROOM = 48
 """The most characters of the known-good run's name in the head."""
@@ -126,5 +126,5 @@ def _times(size: Compared) -> str:
 def _scrubbed(key: str, good: str, own: str) -> tuple[str, str, str]:
     """A setting without secrets, which are found by the name of the setting or by the look of its value."""
     last = key.rpartition(".")[2]
-    one, other = (scrubbed_text(str(scrubbed({last: value}).get(last, ""))) for value in (good, own))
+    one, other = (scrubbed_text(str(scrubbed_settings({last: value}).get(last, ""))) for value in (good, own))
     return scrubbed_text(key), one, other

@@ -25,10 +25,10 @@ from .baseline import Baseline, baseline_of
 from .diagnosis import Diagnosed, diagnosed
 from .gaps import gaps_of_readings, metrics_of, recorded_gap
 from .places import SliceOfGap, places
+from .privacy import scrubbed_text
 from .quality import Quality, quality
 from .reproduction import Reproduction, reproduction
 from .scorecard import Score, scores
-from .scrubbed import scrubbed_text
 from .side import side
 from .worst import WorstSequence, worst_sequences
 

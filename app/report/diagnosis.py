@@ -13,7 +13,7 @@ from ..presentation.answer import answer_of
 from ..presentation.cause_facts import capital, cause_facts, context_facts, settings_of, share_words, stays_open
 from ..presentation.labelled_texts import LabelledTexts
 from .head import Head, head_of
-from .scrubbed import scrubbed_text
+from .privacy import scrubbed_text
 
 
 @dataclass(frozen=True)

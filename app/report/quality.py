@@ -13,7 +13,7 @@ from ratioscope.metrics.statistic import Statistic
 from ratioscope.metrics.step_holes import missing_steps
 
 from ..presentation.loss_words import replaced
-from .scrubbed import scrubbed_text
+from .privacy import scrubbed_text
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run

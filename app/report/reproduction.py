@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ratioscope.version import __version__
 
-from .scrubbed import scrubbed, scrubbed_text
+from .privacy import scrubbed_settings, scrubbed_text
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
@@ -53,8 +53,8 @@ def reproduction(run: "Run", options: tuple[str, ...] = ()) -> Reproduction:
         run.digest,
         shlex.join(["ratioscope", "report", folder, *(options or ("-o", "report.html"))]),
         None if trainer is None else scrubbed_text(str(trainer)),
-        scrubbed(versions) if isinstance(versions, dict) else {},
-        scrubbed(config) if isinstance(config, dict) else {},
+        scrubbed_settings(versions) if isinstance(versions, dict) else {},
+        scrubbed_settings(config) if isinstance(config, dict) else {},
         tuple(SignalThresholds(s.name, s.title, s.watch, s.act, s.source) for s in run.rules.rules.signals),
     )
 

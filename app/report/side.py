@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..referee.side_off import SideOff, side_off
-from .scrubbed import scrubbed_text
+from .privacy import scrubbed_text
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run

@@ -17,7 +17,7 @@ from ..presentation.digits import count, digits
 from ..presentation.metric_topics import of_gap
 from ..report import texts
 from ..report.drawings import POINTS
-from ..report.scrubbed import scrubbed_text
+from ..report.privacy import scrubbed_text
 from .blocks import Block, Chart, Charts, Drawer, Heading, Paragraph, Table
 from .frames import frame_rows
 from .material import Material

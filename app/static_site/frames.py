@@ -5,7 +5,7 @@ from typing import Any
 import polars as pl
 
 from ..presentation.digits import count, digits
-from ..report.scrubbed import scrubbed_text
+from ..report.privacy import scrubbed_text
 from .blocks import Table
 
 

@@ -37,8 +37,8 @@ from ..presentation.slice_names import only_value_words
 from ..presentation.theme import DARK, LIGHT
 from ..presentation.weights_table import NO_DIGESTS, weights_table
 from ..report import texts
+from ..report.privacy import scrubbed_settings, scrubbed_text
 from ..report.scorecard import Score
-from ..report.scrubbed import scrubbed, scrubbed_text
 from .blocks import Block, Chart, Charts, Drawer, Heading, Markup, Paragraph, Table
 from .frames import frame_rows
 from .material import Material
@@ -165,7 +165,7 @@ def _weights(run: Material) -> tuple[Block, ...]:
 
 
 def _sides(run: Material) -> tuple[Block, ...]:
-    info: dict[str, Any] = scrubbed(dict(run.run.info))  # Any: the values of run.json
+    info: dict[str, Any] = scrubbed_settings(dict(run.run.info))  # Any: the values of run.json
     draw = partial(both_sides, comparability(info))
     return (
         Heading("Do engine and trainer use the same settings?"),

@@ -19,9 +19,9 @@ from ratioscope.layout import CLOSE, DROPPED, EVENT, TAKEN
 from ..batch.records import of_attempt, tokens_of
 from ..batch.shared_ids import WANTED, other_samples
 from ..process.counts import Dropped, Ledger, reason_of
+from .intake import Intake
 from .sink import KeepsReadings, RowsOutcome, Sink, StepRows, TakesSteps, Unsaved, outcomes, saved, unsaved
 from .step_buffer import SMALL_BYTES, StepBuffer
-from .taken import Taken
 
 NOT_WRITTEN = "not written"
 STATISTICS_ONLY = "in the statistics only"
@@ -65,7 +65,7 @@ class Writer:
         self._last: tuple[int, RowsOutcome] | None = None  # step that was written last
         self._unsaid: deque[Mapping[str, Any]] = deque(maxlen=_UNSAID)
         self._refused: list[Dropped] = []
-        self._taken = Taken()
+        self._intake = Intake()
 
     @property
     def is_gone(self) -> bool:
@@ -94,7 +94,7 @@ class Writer:
         try:
             attempt = self._sink.open()
             self._buffer.add(step, of_attempt(attempt, rows))
-            self._taken.hold(rows.num_rows, time.monotonic())
+            self._intake.hold(rows.num_rows, time.monotonic())
         except Exception as error:
             self.drop(step, rows.num_rows, NOT_WRITTEN, reason_of(error))
         if self._buffer.bytes() > self._most_bytes:
@@ -110,13 +110,13 @@ class Writer:
     @property
     def unsaid_for(self) -> float | None:
         """Seconds until `say_taken` has something to say, if nothing comes; None if it has nothing."""
-        return self._taken.wait(time.monotonic())
+        return self._intake.wait(time.monotonic())
 
     def say_taken(self) -> None:
         """Writes to the commit log how many sequences were taken, if some wait for long: a killed writer leaves no more."""
         wait = self.unsaid_for
         if wait is not None and wait <= 0:
-            self._taken.say()
+            self._intake.say()
             self._say(
                 {"kind": TAKEN, "step": max(self._buffer.steps), "offered": self._ledger.counts.sequences.offered}
             )
@@ -194,7 +194,7 @@ class Writer:
         """The rows of a step, taken out of the buffer; None if they are of no use any more, or cannot be put together."""
         batches, readings = self._buffer.take_out(step)
         sequences = sum(batch.num_rows for batch in batches)
-        self._taken.let_go(sequences)
+        self._intake.let_go(sequences)
         if self._ledger.is_sealed:
             return None
         try:

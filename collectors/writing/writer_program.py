@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from ratioscope import process
 from ratioscope.metrics.engines.choice_of_loops import loops_for
-from ratioscope.pandas_kept_out import keep_pandas_out
+from ratioscope.pandas_guard import keep_pandas_out
 from ratioscope.record import reading_schema
 
 from ..batch.records import SCHEMA

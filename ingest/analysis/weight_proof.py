@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from ratioscope.metrics.diagnosis.proof import WeightProof
 
-from .weights_arrived import Replica, weights_arrived
+from .weight_arrivals import Replica, weight_arrivals
 
 if TYPE_CHECKING:
     from ..run import Run
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def weight_proof(run: "Run", steps: Sequence[int], replicas: Sequence[str]) -> WeightProof:
     """The proof about these steps. replicas: names of the engines in the token rows; empty if they are not on record."""
-    found = weights_arrived(run)
+    found = weight_arrivals(run)
     wrong = [one for one in found if one.newest.state == "differs"]
     if wrong:
         return WeightProof({_code(wrong, found): "; ".join(one.words for one in wrong)})

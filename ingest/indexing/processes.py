@@ -10,7 +10,7 @@ from multiprocessing.context import SpawnProcess
 
 import pyarrow as pa
 
-from ratioscope.pandas_kept_out import keep_pandas_out
+from ratioscope.pandas_guard import keep_pandas_out
 
 from .engine import TaskOutcome
 from .task import IndexTask, TaskResult, carried_out

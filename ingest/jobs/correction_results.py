@@ -8,9 +8,9 @@ import polars as pl
 import pyarrow as pa
 
 from ratioscope.errors import RatioscopeError
+from ratioscope.metrics.corrections.corrected_weights import corrected_weights
 from ratioscope.metrics.corrections.correction import Correction
 from ratioscope.metrics.corrections.effect import SUMS, carried_out
-from ratioscope.metrics.corrections.weights_left import weights_left
 from ratioscope.metrics.dialects.effect import dialect_carried_out
 from ratioscope.record import GAPS
 
@@ -30,7 +30,7 @@ SCHEMA: Schema = {
     "counts": pl.List(pl.Float64),
 }
 """gap: the gap that the correction read; null where it could not be applied, and then `reason` says why. sampled: a budget kept
-rows by chance, so sums and counts are estimates. buckets, counts: see metrics/corrections/weights_left.py."""
+rows by chance, so sums and counts are estimates. buckets, counts: see metrics/corrections/corrected_weights.py."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def step_result(records: pa.Table, correction: AnyCorrection, step: int, digest:
         gap = correction.gap if isinstance(correction, Correction) else "mismatch"
         return StepResult(step, digest, None, f"no row has both policies of {gap}", False, (0.0,) * len(SUMS))
     sums = pa.concat_tables([each.sums() for each in applied])
-    left = [weights_left(each) for each in applied]
+    left = [corrected_weights(each) for each in applied]
     return StepResult(
         step,
         digest,

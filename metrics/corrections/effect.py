@@ -15,7 +15,7 @@ from ratioscope.arrays import Booleans, Floats, Integers
 
 from ..engines.arrow_columns import GapRows, gap_rows, step_groups
 from ..engines.slices import Labels, labelled
-from .corrected import Corrected, corrected
+from .corrected_tokens import CorrectedTokens, corrected_tokens
 from .correction import Correction
 
 SUMS = (
@@ -115,7 +115,7 @@ class CarriedOut:
     attempt: int
     step: int
     correction: Correction
-    result: Corrected
+    result: CorrectedTokens
     times: Floats | None
     """Number of sequences that each recorded sequence represents; None if every sequence is recorded."""
     token: Integers
@@ -143,7 +143,7 @@ def _carried_out(rows: GapRows, records: pa.Table, correction: Correction) -> It
         chosen = np.flatnonzero(groups.of_row == group)
         token = _tokens_of(chosen, bounds)
         sequence = np.repeat(np.arange(len(chosen)), rows.lengths[chosen])
-        result = corrected(correction, log_ratio[token], sequence, rows.mask[token])
+        result = corrected_tokens(correction, log_ratio[token], sequence, rows.mask[token])
         times = None if rows.stands_for is None else rows.stands_for[chosen]
         yield CarriedOut(attempt, step, correction, result, times, token)
 
@@ -178,7 +178,7 @@ def _tokens_of(rows: Integers, bounds: Integers) -> Integers:
     return np.concatenate([np.arange(start, stop) for start, stop in spans])
 
 
-def effect_sums(result: Corrected, codes: Integers, keys: int, times: Floats | None = None) -> Floats:
+def effect_sums(result: CorrectedTokens, codes: Integers, keys: int, times: Floats | None = None) -> Floats:
     """The sums of one batch, shape (keys, SUMS). codes: the key of each token, -1 for none.
 
     times: how many sequences each recorded sequence represents; None: one each.
@@ -203,7 +203,7 @@ def _counted(flags: Booleans, codes: Integers, keys: int, values: Floats | None 
     return np.bincount(codes[flags], None if values is None else values[flags], keys).astype(np.float64)
 
 
-def _sequences(result: Corrected, flags: Booleans, codes: Integers, keys: int, times: Floats | None) -> Floats:
+def _sequences(result: CorrectedTokens, flags: Booleans, codes: Integers, keys: int, times: Floats | None) -> Floats:
     """Per key, the number of sequences with a flagged token."""
     pairs = np.unique(result.sequence[flags] * keys + codes[flags])
     return np.bincount(pairs % keys, None if times is None else times[pairs // keys], keys).astype(np.float64)

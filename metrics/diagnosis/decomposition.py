@@ -12,8 +12,8 @@ from .causes.numerics import is_noise, noise
 from .confidence import CERTAIN, confidence, doubts
 from .diagnosis import CannotTell, Diagnosis, Excluded, Likely
 from .evidence import FACTS, Evidence
-from .left_out import FEW_TOKENS
 from .share import Share, over_steps
+from .subset_faults import FEW_TOKENS
 
 LEAST_SHARE = 0.15
 """A cause that explains less of the gap that is left is not named. A convention."""

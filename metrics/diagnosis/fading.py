@@ -6,8 +6,8 @@ import numpy as np
 
 from .evidence import Evidence
 from .fits import least_squares
-from .left_out import log_sizes, mean_by
 from .once import once
+from .subset_faults import log_sizes, mean_by
 
 FADES = (5.0, 0.12)
 """(standard errors, log size per doubling of the place) of a decay that is beyond that of rounding and of precision."""

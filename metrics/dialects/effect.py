@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ratioscope.arrays import Array
 
-from ..corrections.corrected import Corrected
+from ..corrections.corrected_tokens import CorrectedTokens
 from ..corrections.correction import Correction, WeightedGap
 from ..corrections.effect import CarriedOut, schema
 from ..engines.arrow_columns import stands_for, step_groups
@@ -60,14 +60,14 @@ def _steps(records: pa.Table) -> dict[tuple[int, int], pa.Table]:
     return {key: first.filter(pa.array(groups.of_row == group)) for group, key in enumerate(keys)}
 
 
-def _corrected(batch: DialectBatch, evaluation: Evaluation) -> Corrected:
+def _corrected(batch: DialectBatch, evaluation: Evaluation) -> CorrectedTokens:
     rollout = batch.needed("rollout_logprobs").astype(np.float64)
     later = batch.old_logprobs if batch.old_logprobs is not None else batch.needed("current_logprobs")
     log_ratio = later.astype(np.float64) - rollout
     sampled = batch.mask & ~np.isnan(log_ratio)
     ones: Array = np.ones(batch.shape)
     weight = np.asarray(ones if evaluation.weights is None else ones * evaluation.weights, np.float64)
-    return Corrected(
+    return CorrectedTokens(
         log_ratio=log_ratio.reshape(-1),
         sequence=np.repeat(np.arange(batch.shape[0]), batch.shape[1]),
         sampled=sampled.reshape(-1),

@@ -10,7 +10,7 @@ import torch
 
 from ratioscope import Collector, SelfNoise, open_run
 from ratioscope.collectors.attach import start
-from ratioscope.collectors.process.untouched import fault_of, untouched
+from ratioscope.collectors.process.isolated_forward import fault_of, isolated_forward
 from ratioscope.collectors.self_noise import SecondForward
 from ratioscope.collectors.trainers import ADAPTERS
 from ratioscope.collectors.watching.recording import Recording
@@ -54,7 +54,7 @@ def test_a_forward_inside_leaves_everything_as_it_was(fails: bool) -> None:
     model(x).sum().backward()
     before, buffers = state_of(model), (model.seen, model.longest)
     try:
-        with untouched(model):
+        with isolated_forward(model):
             model.eval()
             model.train()
             assert not model(x).requires_grad
@@ -70,7 +70,7 @@ def test_a_forward_inside_leaves_everything_as_it_was(fails: bool) -> None:
 def test_casts_of_autocast_made_inside_are_not_found_by_training() -> None:
     model, x = torch.nn.Linear(4, 4), torch.randn(2, 4)
     with torch.autocast("cpu", torch.bfloat16):
-        with untouched(model):
+        with isolated_forward(model):
             model(x)
         model(x).sum().backward()
     assert model.weight.grad is not None and model.weight.grad.abs().sum() > 0

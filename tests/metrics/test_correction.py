@@ -13,7 +13,8 @@ from hypothesis.extra.numpy import arrays
 from support.real_runs import records
 
 from ratioscope.errors import ConfigError
-from ratioscope.metrics.corrections.corrected import Corrected, corrected
+from ratioscope.metrics.corrections.corrected_tokens import CorrectedTokens, corrected_tokens
+from ratioscope.metrics.corrections.corrected_weights import corrected_weights, merged_weights
 from ratioscope.metrics.corrections.correction import (
     CORRECTIONS,
     NONE,
@@ -34,18 +35,19 @@ from ratioscope.metrics.corrections.effect import (
     correction_sums,
     effect_values,
 )
-from ratioscope.metrics.corrections.weights_left import merged_weights_left, weights_left
 from ratioscope.metrics.dialects.effect import dialect_sums
 from ratioscope.metrics.distribution import LEVELS, histogram
 
 sequences = st.lists(arrays(np.float64, st.integers(0, 6), elements=st.floats(-8, 8)), min_size=1, max_size=5)
 
 
-def apply(correction: Correction, ragged: list[Any]) -> tuple[Corrected, list[slice]]:
+def apply(correction: Correction, ragged: list[Any]) -> tuple[CorrectedTokens, list[slice]]:
     lengths = [len(x) for x in ragged]
     ends = np.cumsum(lengths)
     flat = np.concatenate([*ragged, np.empty(0)])
-    result = corrected(correction, flat, np.repeat(np.arange(len(ragged)), lengths), np.ones(len(flat), np.bool_))
+    result = corrected_tokens(
+        correction, flat, np.repeat(np.arange(len(ragged)), lengths), np.ones(len(flat), np.bool_)
+    )
     return result, [slice(end - length, end) for end, length in zip(ends, lengths, strict=True)]
 
 
@@ -176,13 +178,13 @@ def test_the_mass_removed_is_what_the_weights_lose() -> None:
 
 def test_the_weights_left_of_several_steps_are_counted_together() -> None:
     each = list(carried_out(records("trl_vllm_stale4"), truncate(1.2)))
-    left = [weights_left(step) for step in each]
+    left = [corrected_weights(step) for step in each]
     frame = pl.DataFrame(
         [{"buckets": buckets.tolist(), "counts": counts.tolist()} for buckets, counts in left]
         + [{"buckets": None, "counts": None}],
         schema={"buckets": pl.List(pl.Int64), "counts": pl.List(pl.Float64)},
     )
-    merged = merged_weights_left(frame)
+    merged = merged_weights(frame)
     kept = np.concatenate([step.result.weight[step.result.mask & (step.result.weight > 0)] for step in each])
     whole = histogram(np.log(kept))
     assert merged.buckets.tolist() == whole.buckets.tolist() and merged.counts.tolist() == whole.counts.tolist()

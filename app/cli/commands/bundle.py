@@ -10,7 +10,7 @@ from ratioscope.errors import ConfigError
 
 from ...export.whole_file import demand_free, whole_files
 from ...presentation.digits import count
-from ...static_site.written import demand_replaceable, write_folder
+from ...static_site.site_folder import demand_replaceable, write_folder
 from ..terminal import say, stages, working
 from .arguments import RunFolders, opened, runs_at
 

@@ -29,7 +29,7 @@ def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None,
     from ratioscope.ingest.analysis.grades import plain_finding, verdict_of
     from ratioscope.ingest.analysis.info import info as facts_of
     from ratioscope.ingest.analysis.resolution import resolutions
-    from ratioscope.ingest.analysis.weights_arrived import plain_arrivals, weights_arrived
+    from ratioscope.ingest.analysis.weight_arrivals import plain_arrivals, weight_arrivals
 
     from ...referee.floor_of_run import against_floor
 
@@ -45,7 +45,7 @@ def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None,
             "finding": plain_finding(verdict),
             "diagnosis": None if diagnosis is None else plain_diagnosis(diagnosis),
             "metrics_unavailable": _by_reason(opened_run.unavailable),
-            "weights": plain_arrivals(weights_arrived(opened_run)),
+            "weights": plain_arrivals(weight_arrivals(opened_run)),
             "resolution": {policy: asdict(grid) for policy, grid in resolutions(opened_run).items()},
         }
         print_json(facts_of(opened_run) | graded | ({"baseline": beside} if beside else {}))
@@ -67,7 +67,7 @@ def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None,
 def _lists(run: "Run", facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     """(title, lines) of what follows the facts."""
     from ratioscope.ingest.analysis.resolution import resolution_words, resolutions
-    from ratioscope.ingest.analysis.weights_arrived import weights_arrived
+    from ratioscope.ingest.analysis.weight_arrivals import weight_arrivals
 
     views = [f"{name}: {reason}" for name, reason in facts["unavailable"].items() if name not in run.gaps]
     of_gaps = _by_reason({name: why for name, why in run.unavailable.items() if name.split("/")[0] in run.gaps})
@@ -75,7 +75,7 @@ def _lists(run: "Run", facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str
     yield "files set aside", [f"{item.path}: {item.reason}" for item in run.quarantined]
     yield "not kept", [run.unkept] if run.unkept else []
     yield "stored digits", resolution_words(resolutions(run))
-    yield "weights", [one.words for one in weights_arrived(run)]
+    yield "weights", [one.words for one in weight_arrivals(run)]
     yield "notes", [f"step {event['step']}: {event['note']}" for event in facts["events"] if event["event"] == NOTE]
 
 

@@ -159,7 +159,7 @@ def _compared(good: "Run | None") -> tuple[str, ...]:
 
 def _name_for(run: Path) -> Path:
     """The name of the report of a run folder, for a run without -o."""
-    from ...report.scrubbed import scrubbed_text
+    from ...report.privacy import scrubbed_text
 
     safe = re.sub(r"[^\w.-]+", "-", scrubbed_text(run.resolve().name)).strip(".-")[:LONGEST_NAME]
     return Path(f"{safe or 'run'}-report.html")

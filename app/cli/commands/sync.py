@@ -29,28 +29,26 @@ def sync(run: RunFolder, to: ToOption, follow: FollowOption = False, every: Ever
 
     TensorBoard and Prometheus need no package. A second sync sends what is new. No text and no token is sent.
     """
-    from ...export.sinks.door import logger_of
+    from ...export.sinks.logger_table import logger_of
     from ...export.sinks.sync import LoggerSync
-    from ...export.wandb.sent import Destination, sent_to, wandb_id
-    from ...report.scrubbed import scrubbed_text
+    from ...export.wandb.sync_record import Destination, sync_record, wandb_id
+    from ...report.privacy import scrubbed_text
 
     logger, place = logger_of(to)
     opened_run = opened(run)
     run_id = wandb_id(opened_run)
-    with sent_to(Destination(f"{logger.name}:{_lasting(logger.name, place)}", None, None, True, False), run_id) as (
-        sent,
-        file,
-    ):
-        work = LoggerSync(opened_run, logger, sent, file)
+    target = Destination(f"{logger.name}:{_lasting(logger.name, place)}", None, None, True, False)
+    with sync_record(target, run_id) as (record, file):
+        work = LoggerSync(opened_run, logger, record, file)
         ended = has_ended(opened_run)
         if not work.rows(ended) and (ended or not follow):
             say(f"nothing new since the last sync to {to}")
             return
-        door = logger.opened(place, run_id, scrubbed_text(opened_run.name))
+        open_logger = logger.opened(place, run_id, scrubbed_text(opened_run.name))
         try:
-            rows = sent_until_ended(opened_run, partial(work.send, door), every if follow else None)
+            rows = sent_until_ended(opened_run, partial(work.send, open_logger), every if follow else None)
         finally:
-            door.close()
+            open_logger.close()
     say(f"sent {rows} step{'' if rows == 1 else 's'} to {to}")
 
 

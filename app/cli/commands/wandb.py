@@ -52,18 +52,18 @@ def sync(
     They become a W&B run of job type ratioscope with charts over ratioscope/step. A second sync sends what is new. The report and
     the table of worst sequences hold the texts of ten sequences unless --no-text is given.
     """
-    from ...export.wandb.sent import Destination, sent_to, wandb_id
     from ...export.wandb.session import demand_extras, session
     from ...export.wandb.sync import Sync
-    from ...report.scrubbed import scrubbed_text
+    from ...export.wandb.sync_record import Destination, sync_record, wandb_id
+    from ...report.privacy import scrubbed_text
 
     demand_extras()
     offline = offline or os.environ.get("WANDB_MODE") in ("offline", "dryrun")
     target = Destination(project or os.environ.get("WANDB_PROJECT") or PROJECT, entity, group, offline, not no_text)
     opened_run = opened(run)
     run_id = wandb_id(opened_run)
-    with sent_to(target, run_id) as (sent, file):
-        work = Sync(opened_run, target, sent, file)
+    with sync_record(target, run_id) as (record, file):
+        work = Sync(opened_run, target, record, file)
         ended = has_ended(opened_run)
         if not (work.report_is_due or work.rows(ended)) and (ended or not follow):
             say(f"nothing new since the last sync to {run_id}")

@@ -16,7 +16,7 @@ from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.analysis.known_context import KnownContext, known_context
 from ratioscope.ingest.run import Run, open_run
 
-from .at_work import wait_for_pages
+from .running_scripts import wait_for_pages
 from .view import View
 
 MOST = 64

@@ -25,8 +25,8 @@ from ratioscope.metrics.grading.run_rules import RunRules
 from ratioscope.metrics.grading.signals import Signal
 from ratioscope.record import GAPS, sides
 
-from .at_work import in_advance, rest, wait_for_pages
 from .revision_cache import CacheKey, HeldRevision, RevisionCache
+from .running_scripts import in_advance, rest, wait_for_pages
 
 Made = TypeVar("Made")
 _OPENINGS = count()

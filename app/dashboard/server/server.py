@@ -1,7 +1,7 @@
 """The dashboard's server: Streamlit inside this process, behind the guard; on the loopback interface unless there is a token.
 
-Streamlit reads no settings file (apart.py), and its environment variables cannot loosen these settings: values given to
-`App.run` win.
+Streamlit reads no settings file (settings_isolation.py), and its environment variables cannot loosen these settings: values
+given to `App.run` win.
 """
 
 import json
@@ -20,12 +20,12 @@ from typing import Any
 from ...browser.policy import inline_scripts
 from ...presentation.theme import DARK, LIGHT
 from ..model.runs_variable import RUNS
-from .apart import apart
 from .chart_library import ChartLibrary
 from .guard import LOOPBACK, Guard
 from .late_ticks import leave_out_late_ticks
 from .memory import share_heaps
 from .options import ServerOptions, checked_options
+from .settings_isolation import isolated_settings
 from .sign_in import SignIn
 from .watchdog import watched
 
@@ -120,7 +120,7 @@ def serve(
         "client.showErrorDetails": "full" if options.is_loopback else "type",  # a trace would show local paths
     }
     sign_in = None if options.token is None else SignIn(options.token)
-    with apart():
+    with isolated_settings():
         guard = partial(Guard, hosts=LOOPBACK.union(options.hosts), sign_in=sign_in, inline=_inline())
         application(guard, on_ready=lambda: on_ready(options.url) if on_ready else None).run(
             config={**look(), **settings}

@@ -1,1 +1,1 @@
-"""The metrics of a run in the loggers that people look at beside W&B: one door for all of them."""
+"""The metrics of a run in the loggers that people look at beside W&B: in one form for all of them."""

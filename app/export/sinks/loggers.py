@@ -30,7 +30,7 @@ class Called:
             self._end()
 
 
-def mlflow_door(place: str, run_id: str, name: str) -> Called:
+def mlflow_logger(place: str, run_id: str, name: str) -> Called:
     """A run of the experiment `ratioscope` at a tracking URI. A later sync finds the run by its tag."""
     _demand("mlflow")
     mlflow: Any = import_module("mlflow")
@@ -51,7 +51,7 @@ def mlflow_door(place: str, run_id: str, name: str) -> Called:
     return Called("MLflow", log, lambda: client.set_terminated(own))
 
 
-def trackio_door(place: str, run_id: str, name: str) -> Called:
+def trackio_logger(place: str, run_id: str, name: str) -> Called:
     """A run of a project on this machine."""
     _demand("trackio")
     trackio: Any = import_module("trackio")
@@ -60,7 +60,7 @@ def trackio_door(place: str, run_id: str, name: str) -> Called:
     return Called("trackio", lambda step, numbers: trackio.log(dict(numbers), step=step), trackio.finish)
 
 
-def swanlab_door(place: str, run_id: str, name: str) -> Called:
+def swanlab_logger(place: str, run_id: str, name: str) -> Called:
     """An experiment of a project. SWANLAB_MODE=offline writes a folder and sends nothing."""
     _demand("swanlab")
     swanlab: Any = import_module("swanlab")

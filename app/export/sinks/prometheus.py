@@ -55,7 +55,7 @@ class TextFile:
             raise
 
 
-def prometheus_door(place: str, run_id: str, name: str) -> TextFile:
+def prometheus_logger(place: str, run_id: str, name: str) -> TextFile:
     """A file NAME.prom of the textfile collector's folder."""
     return TextFile(Path(place), name)
 

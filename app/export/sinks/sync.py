@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..wandb.rows import STEP, StepRow, step_rows
-from ..wandb.sent import Sent, keep
-from .door import Door, Logger
+from ..wandb.sync_record import SyncRecord, keep
+from .logger_table import Logger, OpenedLogger
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
@@ -18,22 +18,22 @@ class LoggerSync:
 
     run: "Run"
     logger: Logger
-    sent: Sent
+    record: SyncRecord
     file: Path
-    """The file that holds `sent`."""
+    """The file that holds `record`."""
 
     def rows(self, ended: bool) -> list[StepRow]:
         """The rows that were not sent, in ascending order. ended: no step may still grow."""
         rows = list(step_rows(self.run, settled_only=not ended))
         due = rows[-1:] if self.logger.newest_only else rows
-        return [row for row in due if self.sent.steps.get(str(row.step)) != row.digest]
+        return [row for row in due if self.record.steps.get(str(row.step)) != row.digest]
 
-    def send(self, door: Door, ended: bool) -> int:
+    def send(self, logger: OpenedLogger, ended: bool) -> int:
         """Sends new rows; returns their number. The steps that were sent are on disk afterwards."""
         rows = self.rows(ended)
         for row in rows:
-            door.write(row.step, {name: value for name, value in row.content().items() if name != STEP})
-            self.sent.steps[str(row.step)] = row.digest
+            logger.write(row.step, {name: value for name, value in row.content().items() if name != STEP})
+            self.record.steps[str(row.step)] = row.digest
         if rows:
-            keep(self.sent, self.file)
+            keep(self.record, self.file)
         return len(rows)

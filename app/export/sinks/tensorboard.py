@@ -53,7 +53,7 @@ class EventFile:
         self._file.flush()
 
 
-def tensorboard_door(place: str, run_id: str, name: str) -> EventFile:
+def tensorboard_logger(place: str, run_id: str, name: str) -> EventFile:
     """A folder of TensorBoard's."""
     return EventFile(Path(place))
 

@@ -13,7 +13,7 @@ from typing import Any
 from ratioscope.errors import ConfigError, MissingExtra, RatioscopeError
 
 from .rows import PREFIX, SEVERITY, STEP, WandbHistogram
-from .sent import Destination
+from .sync_record import Destination
 
 INIT_SECONDS = 30
 """Seconds that W&B may take to answer."""

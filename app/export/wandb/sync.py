@@ -10,10 +10,10 @@ from ratioscope.version import __version__
 
 from ...report.data import report_data
 from ...report.html import html_report
-from ...report.scrubbed import scrubbed_text
+from ...report.privacy import scrubbed_text
 from .rows import StepRow, columns_sent, histograms, step_rows
-from .sent import Destination, Sent, keep
 from .session import Session
+from .sync_record import Destination, SyncRecord, keep
 from .worst_table import worst_table
 
 HISTOGRAM_EVERY = 10
@@ -28,23 +28,23 @@ class Sync:
 
     run: Run
     target: Destination
-    sent: Sent
+    record: SyncRecord
     file: Path
-    """The file that holds `sent`."""
+    """The file that holds `record`."""
 
     def rows(self, ended: bool) -> list[StepRow]:
         """The rows that were not sent, in ascending order. ended: no step may still grow."""
         rows = step_rows(self.run, settled_only=not ended)
-        return [row for row in rows if self.sent.steps.get(str(row.step)) != row.digest]
+        return [row for row in rows if self.record.steps.get(str(row.step)) != row.digest]
 
     def begin(self, session: Session) -> None:
         """Names the metrics. A W&B run with rows of which nothing is known here keeps them: only later steps are sent."""
         session.define(columns_sent(self.run.gaps))
         newest = session.newest_step
-        if newest is not None and not self.sent.steps:
+        if newest is not None and not self.record.steps:
             rows = step_rows(self.run, settled_only=False)
-            self.sent.steps = {str(row.step): row.digest for row in rows if row.step <= newest}
-        self.sent.rows = max(self.sent.rows, session.rows)
+            self.record.steps = {str(row.step): row.digest for row in rows if row.step <= newest}
+        self.record.rows = max(self.record.rows, session.rows)
 
     def send(self, session: Session, ended: bool) -> int:
         """Sends new rows and alerts; returns the number of rows. The steps that were sent are on disk afterwards."""
@@ -53,19 +53,19 @@ class Sync:
             return 0
         drawn = {gap: histograms(self.run, gap) for gap in self.run.gaps}
         for row in rows:
-            due = self.sent.rows % HISTOGRAM_EVERY == 0
+            due = self.record.rows % HISTOGRAM_EVERY == 0
             counts = {gap: steps[row.step] for gap, steps in drawn.items() if due and row.step in steps}
-            session.log(self.sent.rows, row.content(), counts)
-            self.sent.rows += 1
-            self.sent.steps[str(row.step)] = row.digest
+            session.log(self.record.rows, row.content(), counts)
+            self.record.rows += 1
+            self.record.steps[str(row.step)] = row.digest
         self._alert(session)
-        keep(self.sent, self.file)
+        keep(self.record, self.file)
         return len(rows)
 
     @property
     def report_is_due(self) -> bool:
         """True unless the newest report was made of the same files, with the same choice of text."""
-        return self.sent.report != self._made_of
+        return self.record.report != self._made_of
 
     def report(self, session: Session) -> None:
         """Sends the report, the table of its worst sequences, and the verdict."""
@@ -73,11 +73,11 @@ class Sync:
         session.summary("verdict", scrubbed_text(data.verdict.sentence))
         session.summary("version", __version__)
         if data.worst:
-            session.table(self.sent.rows, "worst_sequences", *worst_table(data.worst, self.target.text))
-            self.sent.rows += 1
+            session.table(self.record.rows, "worst_sequences", *worst_table(data.worst, self.target.text))
+            self.record.rows += 1
         session.artifact(f"{wandb_name(self.file)}-report", "ratioscope-report", "report.html", html_report(data))
-        self.sent.report = self._made_of
-        keep(self.sent, self.file)
+        self.record.report = self._made_of
+        keep(self.record, self.file)
 
     @property
     def _made_of(self) -> str:
@@ -90,10 +90,10 @@ class Sync:
             title = f"{alert.severity.label}: {alert.signal.title} ({alert.gaps})"
             session.alert(scrubbed_text(title), scrubbed_text(f"{until(alert)}: {alert.reading}"), int(alert.severity))
         for alert in new:
-            self.sent.alerts[_key(alert)] = int(alert.severity)
+            self.record.alerts[_key(alert)] = int(alert.severity)
 
     def _sent_severity(self, alert: Alert) -> int:
-        return self.sent.alerts.get(_key(alert), 0)
+        return self.record.alerts.get(_key(alert), 0)
 
 
 def _key(alert: Alert) -> str:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ...report.scrubbed import scrubbed_text
+from ...report.privacy import scrubbed_text
 from ...report.worst import WorstSequence
 
 LONGEST = 4000

@@ -10,7 +10,7 @@ from ratioscope.metrics.metric import Metric
 from ...presentation.theme import faded
 from .plot import Plot, Trace
 from .scale import Scale
-from .thinned import Thinned
+from .thinning import LineBuckets
 
 ERRORS = 2.0
 """Half width of the band in standard errors; about 95 of 100 repetitions of a step fall inside."""
@@ -67,7 +67,7 @@ def _outlines(there: Floats, back: Floats, stretches: Sequence[Integers]) -> Flo
     return np.concatenate([part for at in stretches for part in (there[at], back[at[::-1]], gap)][:-1])
 
 
-def edges(drawn: Thinned) -> list[Area]:
+def edges(drawn: LineBuckets) -> list[Area]:
     """The areas around a line: the extremes of each bucket of several steps, and the errors."""
     extremes = [] if drawn.exact else [(drawn.low, drawn.high, EXTREMES_OPACITY)]
     low, high = interval(drawn.mean, drawn.error, drawn.bounds)
@@ -79,12 +79,12 @@ def interval(values: Floats, errors: Floats, bounds: tuple[float, float]) -> tup
     return np.clip(values - ERRORS * errors, *bounds), np.clip(values + ERRORS * errors, *bounds)
 
 
-def _nothing_counted(drawn: Thinned) -> Booleans:
+def _nothing_counted(drawn: LineBuckets) -> Booleans:
     nothing: Booleans = (drawn.mean == 0) & (drawn.error == 0) & (drawn.unseen > 0)
     return nothing
 
 
-def band_words(drawn: Sequence[Thinned], metric: Metric, *, without: str = "without one") -> tuple[str, ...]:
+def band_words(drawn: Sequence[LineBuckets], metric: Metric, *, without: str = "without one") -> tuple[str, ...]:
     """Notes for the chart: the meaning of the band, then of points without a band. without: the mark of such points."""
     means, errors = (
         np.concatenate([np.zeros(0), *(getattr(each, name) for each in drawn)]) for name in ("mean", "error")

@@ -14,7 +14,7 @@ from ...presentation.theme import Theme, faded
 from .canvas import coloured
 from .lines import Line
 from .plot import Pen, Plot, Trace, line_trace
-from .thinned import Thinned, thinned_steps
+from .thinning import LineBuckets, thinned_steps
 
 NAME_ROOM = 32
 """The most characters of the name of another run."""
@@ -29,7 +29,7 @@ class FaintRun:
     """A metric frame with one row per step."""
 
 
-def within(steps: Floats, other: Line, points: int) -> Thinned | None:
+def within(steps: Floats, other: Line, points: int) -> LineBuckets | None:
     """The other run at the steps from the first to the last of these; None if it has no finite value there."""
     there = (other.steps >= steps.min()) & (other.steps <= steps.max())
     values = other.values[there]
@@ -38,7 +38,7 @@ def within(steps: Floats, other: Line, points: int) -> Thinned | None:
     return other.bounded(thinned_steps(other.steps[there], values, other.errors[there], points))
 
 
-def beside_words(beside: FaintRun | None, other: Thinned | None, theme: Theme) -> str:
+def beside_words(beside: FaintRun | None, other: LineBuckets | None, theme: Theme) -> str:
     """Note for the chart: the name of the other run, with the look of its line."""
     if beside is None:
         return ""
@@ -46,7 +46,7 @@ def beside_words(beside: FaintRun | None, other: Thinned | None, theme: Theme) -
     return f"{coloured('┄┄', theme.muted)} {name}" if other is not None else f"{name} has no value at these steps"
 
 
-def faint(plot: Plot, other: Thinned, name: str) -> Trace:
+def faint(plot: Plot, other: LineBuckets, name: str) -> Trace:
     """The line of another run, without marks and without its own band."""
     shown = escaped(shortened(name, NAME_ROOM))
     pen = Pen(faded(plot.theme.muted, 0.75), shown, 1.2, "dash")

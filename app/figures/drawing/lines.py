@@ -22,7 +22,7 @@ from .definition import definition
 from .floats import floats, typical
 from .head import metric_head
 from .scale import LOGARITHMIC, PLAIN, Scale, signed_log, suitable
-from .thinned import Thinned, broken, grid, gridded
+from .thinning import LineBuckets, broken, grid, gridded
 
 AxisType = Literal["auto", "linear", "log", "signed-log"]
 CELLS, LEAST_CELLS, SHARED_CELLS = 400, 125, 1000
@@ -54,15 +54,15 @@ class Line:
     size: float = math.nan
     """Tokens or sequences a step."""
     unseen: float = 0.0
-    """As in Thinned."""
+    """As in LineBuckets."""
     bounds: tuple[float, float] = (-math.inf, math.inf)
-    """As in Thinned."""
+    """As in LineBuckets."""
 
     @property
     def is_group(self) -> bool:
         return self.low is not None
 
-    def bounded(self, drawn: Thinned) -> Thinned:
+    def bounded(self, drawn: LineBuckets) -> LineBuckets:
         """Its buckets, with the bounds of the metric."""
         return replace(drawn, unseen=self.unseen, bounds=self.bounds)
 
@@ -81,9 +81,9 @@ class DrawnLine:
     """A line on the grid."""
 
     line: Line
-    raw: Thinned
+    raw: LineBuckets
     """Its values; for a group the extremes are those over its runs."""
-    main: Thinned
+    main: LineBuckets
     """The smoothed values, or `raw` without smoothing."""
     banded: bool
     """True if the chart is to show the errors and extremes of single runs."""
@@ -110,7 +110,7 @@ def on_grid(lines: Sequence[Line]) -> list[DrawnLine]:
     return drawn
 
 
-def _between_runs(line: Line, raw: Thinned) -> Thinned:
+def _between_runs(line: Line, raw: LineBuckets) -> LineBuckets:
     """The rows of a group, with the extremes over its runs instead of those of the mean over steps."""
     if line.low is None or line.high is None:
         return raw

@@ -15,7 +15,7 @@ from ...presentation.digits import digits
 from ...presentation.theme import Theme
 from ...presentation.value_text import measured
 from .scale import Scale
-from .thinned import POINTS, Thinned, line_and_marks
+from .thinning import POINTS, LineBuckets, line_and_marks
 
 Trace = dict[str, Any]
 """A trace as Plotly reads it. Figures add all their traces in one call, because each call validates the whole figure."""
@@ -54,7 +54,7 @@ def diagonal(low: float, high: float, colour: str, name: str | None = None) -> g
     return go.Scatter(x=[low, high], y=[low, high], mode="lines", line=line, hoverinfo="skip", name=name)
 
 
-def line_trace(plot: Plot, drawn: Thinned, pen: Pen, texts: Sequence[str]) -> Trace:
+def line_trace(plot: Plot, drawn: LineBuckets, pen: Pen, texts: Sequence[str]) -> Trace:
     """A line through the means. texts: the words at each point."""
     return {
         "type": "scatter",
@@ -88,7 +88,7 @@ def infinities(plot: Plot, x: Floats, values: Floats, marker: Trace, name: str =
     ]
 
 
-def value_words(drawn: Thinned, metric: Metric, *, of_runs: bool = False) -> list[str]:
+def value_words(drawn: LineBuckets, metric: Metric, *, of_runs: bool = False) -> list[str]:
     """The value at each point with its error; for a bucket of several steps its mean and its extremes.
 
     of_runs: low and high are the extremes over the runs of a group.

@@ -23,7 +23,7 @@ from ...presentation.theme import FONT, LIGHT, MARKS, Theme
 from ...presentation.value_text import measured
 from ..drawing.bands import ERRORS
 from ..drawing.floats import floats
-from ..drawing.thinned import thinned_steps
+from ..drawing.thinning import thinned_steps
 
 WIDTH, HEIGHT, POINTS = 140, 28, 70
 

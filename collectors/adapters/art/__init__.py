@@ -22,7 +22,7 @@ from typing import Any
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
 from ..installed_name import installed
-from .packed import Packed, unpacked
+from .rows import PackedSequences, unpacked
 from .settings import settings
 
 HOOKS = (
@@ -48,7 +48,7 @@ class recorder:
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
-        self._packed: Packed | None = None
+        self._packed: PackedSequences | None = None
         self._trainer: Any = None
         self._newest = (0, 0)
 

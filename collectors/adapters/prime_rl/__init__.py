@@ -28,7 +28,7 @@ from ...watching.recording import Recording
 from ..installed_name import installed
 from .facts import Trace, facts_of, traces_of
 from .losses import Losses, Trained
-from .rows import Packed, packed_rows
+from .rows import PackedSequences, packed_rows
 
 _EXPORT = "prime_rl.trainer.rl.token_export"
 _BROADCASTS = {
@@ -128,7 +128,7 @@ class PrimeRecorder:
 
     def _record(self, trained: Trained) -> None:
         step, micro_batch = trained.step, trained.micro_batch
-        packed = Packed.of_tensors(micro_batch, trained.sequence_lengths)
+        packed = PackedSequences.of_tensors(micro_batch, trained.sequence_lengths)
         self._describe(step)
         self._recording.say_once("no_old_logprobs", step, NO_OLD)
         prefix = f"{step}-{self._data_rank}-{trained.micro_step}"

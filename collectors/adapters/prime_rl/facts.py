@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .rows import Packed
+from .rows import PackedSequences
 
 TrainingSample = Any
 MicroBatch = Any
@@ -92,7 +92,7 @@ def _sent(grid: Sequence[Sequence[MicroBatch]], prefix: str) -> Iterator[tuple[s
 def _contents(batch: MicroBatch) -> Iterator[tuple[int, Content]]:
     """(place, content) of every sequence of a micro-batch with a sampled token."""
     columns = {name: getattr(batch, name) for name in ("loss_mask", "rl_weights", "ce_weights", "ref_kl_weights")}
-    packed = Packed.of_tensors(columns, batch.sequence_lengths)
+    packed = PackedSequences.of_tensors(columns, batch.sequence_lengths)
     starts = np.cumsum([0, *batch.sequence_lengths])
     for place, _ in packed.spans():
         first, end = int(starts[place]), int(starts[place + 1])

@@ -17,7 +17,7 @@ MicroBatch = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedSequences:
     """The sequences of a micro-batch on the host, one after the other."""
 
     lengths: tuple[int, ...]
@@ -28,7 +28,7 @@ class Packed:
     """Sampled tokens in the policy loss or in the reference KL."""
 
     @classmethod
-    def of_tensors(cls, batch: MicroBatch, lengths: Sequence[int]) -> Packed:
+    def of_tensors(cls, batch: MicroBatch, lengths: Sequence[int]) -> PackedSequences:
         """The sequences of the trainer's batch, `(1, T)` tensors on the host."""
         trained = _flat(batch["loss_mask"]).astype(bool)
         rl, cross, reference = (_weights(batch.get(name)) for name in ("rl_weights", "ce_weights", "ref_kl_weights"))
@@ -49,7 +49,9 @@ class Packed:
         return spans
 
 
-def packed_rows(packed: Packed, batch: MicroBatch, output: Mapping[str, Tensor], prefix: str) -> dict[str, Any]:
+def packed_rows(
+    packed: PackedSequences, batch: MicroBatch, output: Mapping[str, Tensor], prefix: str
+) -> dict[str, Any]:
     """Arguments of `Collector.log` for a micro-batch; {} if the policy sampled none of its tokens."""
     spans = packed.spans()
     if not spans:

@@ -21,7 +21,7 @@ from typing import Any
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
 from ..installed_name import installed
-from .packed import NAMES, Name, Packed, named, unpacked
+from .rows import NAMES, Name, PackedSequences, named, unpacked
 from .settings import settings
 
 RL = "torchtitan.experiments.rl"
@@ -45,7 +45,7 @@ class recorder:
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
-        self._packed: Packed | None = None
+        self._packed: PackedSequences | None = None
         self._computed: list[tuple[Any, Any]] = []
         self._newest = (0, 0)
 
@@ -102,7 +102,7 @@ class recorder:
                 trainer=installed("torchtitan"), config=told, rank=trainer.dp_rank, versions=VERSIONS
             )
 
-    def _say(self, packed: Packed, step: int) -> None:
+    def _say(self, packed: PackedSequences, step: int) -> None:
         self._recording.say_once("no_old_logprobs", step, NO_OLD)
         if packed.missing:
             note = LEFT_OUT.format(packed.missing, int(packed.mask.sum()))
@@ -111,7 +111,7 @@ class recorder:
             self._recording.say_once("no_names", step, UNNAMED, logging.WARNING)
 
 
-def _own(packed: Packed, chunks: list[Any]) -> Any:
+def _own(packed: PackedSequences, chunks: list[Any]) -> Any:
     """The values of the recorded tokens, from those of all tokens in chunks; None if there are none."""
     if any(chunk is None for chunk in chunks):
         return None

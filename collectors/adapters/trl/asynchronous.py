@@ -3,7 +3,7 @@
 The trainer computes no old log-probs. `old_log_probs` of its batches are the engine's, so they are recorded as rollout.
 
     queue.get                     rank 0: each sample, with the version of the weights that sampled it
-    the collator's torch_call     rank 0: the hook adds two keys to the batch, which all ranks get with it; see packed.py
+    the collator's torch_call     rank 0: the hook adds two keys to the batch, which all ranks get with it; see sample_tensors.py
     compute_loss                  every rank: its own packed row with all columns, which is recorded here
 
 The current log-probs are in the model's output, which a forward hook gets during the loss: `log_probs`, flattened and gathered
@@ -23,7 +23,7 @@ from ...foreign import Trainer
 from ...watching.hooks import marked
 from ...watching.patches import Patches
 from ...watching.recording import Recording
-from .packed import FACTS, TOKENS, Sample, Unpacked, packed, sample_of, unpacked
+from .sample_tensors import FACTS, TOKENS, RankSamples, Sample, rank_samples, sample_of, sample_tensors
 
 NO_OLD = (
     "AsyncGRPOTrainer computes no old log-probs (its old_log_probs are the engine's), so mismatch and drift are not recorded; "
@@ -110,7 +110,7 @@ class AsyncRecorder:
     def _pack(self, examples: Any, batch: dict[str, Any]) -> None:
         (rows,) = examples
         samples = [[self._numbered(example) for example in row.samples] for row in rows]
-        batch.update(packed(samples))
+        batch.update(sample_tensors(samples))
         own = samples[self._trainer.accelerator.process_index]
         self._samples |= {sample.number: sample for sample in own}
 
@@ -135,7 +135,7 @@ class AsyncRecorder:
         selected = inputs["token_index"] >= 0
         index = inputs["token_index"][selected]
         scores = outputs[0]
-        row = unpacked(inputs[FACTS], inputs[TOKENS], len(index))
+        row = rank_samples(inputs[FACTS], inputs[TOKENS], len(index))
         samples = [self._samples.pop(number, None) for number in row.numbers]
         self._recording.log(
             step=step,
@@ -174,7 +174,7 @@ class _Queue:
         return getattr(self._queue, name)
 
 
-def _columns(row: Unpacked) -> dict[str, Any]:
+def _columns(row: RankSamples) -> dict[str, Any]:
     return {
         "lengths": row.lengths,
         "mask": row.trained,

@@ -8,9 +8,9 @@ from ratioscope.arrays import Booleans, Floats, Integers
 
 from ..cause import Result, undecided
 from ..evidence import Evidence
-from ..left_out import FEW_TOKENS, left_out, log_sizes, mean_by
 from ..levels import best_changes
 from ..once import once
+from ..subset_faults import FEW_TOKENS, log_sizes, mean_by, subset_fault
 from .sharpness import unless_a_slope
 
 LEAST_LENGTH = 12
@@ -104,7 +104,7 @@ def changed(evidence: Evidence, upward: bool) -> Result:
             f"{share_of_rows:.0%} of the sequences change to a {'larger' if upward else 'smaller'} gap",
             "a change within 3% of the sequences would show",
         )
-    result = left_out(
+    result = subset_fault(
         evidence,
         bad,
         f"the tokens {side} a change point, in {share_of_rows:.0%} of the sequences,",

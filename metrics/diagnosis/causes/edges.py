@@ -7,8 +7,8 @@ import numpy as np
 from ratioscope.arrays import Booleans, Floats, Integers
 
 from ..evidence import Evidence
-from ..left_out import FEW_TOKENS
 from ..share import usual_distances
+from ..subset_faults import FEW_TOKENS
 
 CUTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024)
 """Numbers of first or last tokens that are tried."""

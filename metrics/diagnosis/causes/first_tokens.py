@@ -7,8 +7,8 @@ import numpy as np
 from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence
 from ..fading import fades, fading, is_less_sure
-from ..left_out import FEW_TOKENS, left_out, ratio_of
 from ..once import once
+from ..subset_faults import FEW_TOKENS, ratio_of, subset_fault
 from .edges import cross_cut
 from .numerics import all_older
 
@@ -31,7 +31,7 @@ def _head(evidence: Evidence) -> Result:
     bad, cut = cross_cut(evidence, evidence.position)
     if not cut:
         return absent("no number of first tokens has a larger gap than the rest")
-    return left_out(evidence, bad, f"the first {cut} tokens of the responses", 2.0, {"tokens": cut})
+    return subset_fault(evidence, bad, f"the first {cut} tokens of the responses", 2.0, {"tokens": cut})
 
 
 def _first_size(evidence: Evidence) -> float:
@@ -61,7 +61,7 @@ def _all_but_last(evidence: Evidence) -> Result:
         return absent(f"sizes change by {slope:+.2f} ± {error:.2f} per doubling of the place, which is no decay")
     cut = int(np.quantile(evidence.position, FAR)) + 1
     words = f"sizes change by {slope:+.2f} ± {error:.2f} per doubling of the place: the first {cut} tokens"
-    result = left_out(evidence, evidence.position < cut, words, LEAST_FADED, {"tokens": cut})
+    result = subset_fault(evidence, evidence.position < cut, words, LEAST_FADED, {"tokens": cut})
     return replace(result, holds=result.share is not None and result.share.z > FADED_SHARE)
 
 

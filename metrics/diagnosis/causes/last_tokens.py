@@ -4,7 +4,7 @@ import numpy as np
 
 from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence
-from ..left_out import left_out
+from ..subset_faults import subset_fault
 from .edges import best_cut
 from .sharpness import unless_a_slope
 
@@ -17,7 +17,7 @@ LEAST_ROWS = 4
 def end_token(evidence: Evidence) -> Result:
     """The last token of the responses alone has the fault."""
     last = evidence.facts["length"] - 1 == evidence.position
-    return left_out(evidence, last, "the last tokens of the responses", 2.0)
+    return subset_fault(evidence, last, "the last tokens of the responses", 2.0)
 
 
 def near_limit(evidence: Evidence) -> Result:
@@ -40,7 +40,7 @@ def near_limit(evidence: Evidence) -> Result:
         )
     bad = reached & (limit - 1 - evidence.position < cut)
     words = f"the last {cut} tokens of responses with {limit} tokens"
-    result = left_out(evidence, bad, words, 3.0, {"tokens": cut, "limit": limit})
+    result = subset_fault(evidence, bad, words, 3.0, {"tokens": cut, "limit": limit})
     return unless_a_slope(result, part, np.full(len(part), limit - cut)) if result.holds else result
 
 

@@ -11,9 +11,9 @@ from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence
 from ..fading import fades, is_less_sure
 from ..fits import correlation, mean_weight
-from ..left_out import log_sizes
 from ..once import once
 from ..share import share_explained
+from ..subset_faults import log_sizes
 
 HEALTHY = 0.01
 """Mean K3 in nats/token below which noise is usual in 16 and 8 bits; the bound of watch in the verdict."""

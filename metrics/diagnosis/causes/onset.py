@@ -8,9 +8,9 @@ from ratioscope.arrays import Booleans, Integers
 
 from ..cause import Cause, Result, absent
 from ..evidence import Evidence
-from ..left_out import left_out, log_sizes, mean_by
 from ..levels import best_changes
 from ..prefixes import firsts, prompts
+from ..subset_faults import log_sizes, mean_by, subset_fault
 from .edges import best_cut
 from .row_places import REPEATS, places
 from .sharpness import SHARP, sharpness
@@ -47,7 +47,7 @@ def _of_all(evidence: Evidence) -> Result:
             bad |= ~own & (evidence.position >= cut)
     if not bad.any():
         return absent("from no position on the gap is larger than before it")
-    result = left_out(evidence, bad, f"the tokens from position {cut} on", 2.0, {"position": cut})
+    result = subset_fault(evidence, bad, f"the tokens from position {cut} on", 2.0, {"position": cut})
     sharp = sharpness(evidence, np.full(len(evidence), cut)) if result.holds else 0.0
     return replace(result, holds=result.holds and sharp > SHARP)
 
@@ -60,7 +60,7 @@ def _of_prompts(evidence: Evidence) -> Result:
     bad, cuts = _after_onsets(evidence)
     if len(cuts) < LEAST_ONSETS or not bad.any():
         return absent(f"the gap begins at one position in the responses of {len(cuts)} prompts")
-    return left_out(
+    return subset_fault(
         evidence,
         bad,
         f"the tokens after a position that the responses of a prompt share, in {len(cuts)} halves of prompts,",

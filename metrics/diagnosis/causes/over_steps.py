@@ -10,10 +10,10 @@ from ratioscope.arrays import Booleans
 from ..cause import Cause, Parameter, Result, absent, undecided
 from ..evidence import Evidence
 from ..history import LEAST_STEPS, Course, History, course
-from ..left_out import FEW_TOKENS, codes
 from ..once import once
 from ..raised_steps import LEAST_SPAN, RaisedSteps, raised_steps
 from ..share import Share, level_ratios, share_explained, undone_by_leaving
+from ..subset_faults import FEW_TOKENS, codes
 from .numerics import is_noise, noise
 from .sources import few_sequences
 

@@ -13,7 +13,7 @@ from ratioscope.arrays import Array, Booleans
 
 from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence
-from ..left_out import CLEAR_LABEL, left_out
+from ..subset_faults import CLEAR_LABEL, subset_fault
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def labelled(label: Label, evidence: Evidence) -> Result:
         return absent(label.none)
     if bad.all():
         return undecided(f"all tokens are {label.words}: none shows the gap without it")
-    return left_out(evidence, bad, label.words, label.least, clear=CLEAR_LABEL)
+    return subset_fault(evidence, bad, label.words, label.least, clear=CLEAR_LABEL)
 
 
 def _above_zero(values: Array) -> Booleans:

@@ -13,11 +13,11 @@ from ratioscope.arrays import Booleans, Floats, Integers
 from ..cause import Cause, Parameter, Result, absent, undecided
 from ..evidence import Evidence
 from ..fits import correlation
-from ..left_out import left_out, log_sizes, mean_by
 from ..once import once
 from ..prefixes import firsts, prompts
 from ..ranks import rank_among_equals
 from ..share import separation
+from ..subset_faults import log_sizes, mean_by, subset_fault
 
 REPEATS = (6.0, 0.2)
 """Places matter if the sizes at one place in two halves of a prompt's responses have these (standard errors, correlation)."""
@@ -132,7 +132,7 @@ def chunk_boundary(evidence: Evidence) -> Result:
     parameters: dict[str, Parameter] = {
         "every": f"about every {period} tokens" if period else "at a distance that the record does not tell"
     }
-    return left_out(
+    return subset_fault(
         evidence, bad, f"tokens at places that the responses of a prompt share ({effect})", APART, parameters
     )
 

@@ -8,7 +8,7 @@ from ratioscope.arrays import Integers
 
 from ..cause import Result
 from ..evidence import Evidence
-from ..left_out import FEW_TOKENS, ratio_of
+from ..subset_faults import FEW_TOKENS, ratio_of
 
 NEAR = 4
 """Tokens on either side of a change within which a sharp change shows."""

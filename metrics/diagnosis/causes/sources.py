@@ -9,9 +9,9 @@ from ratioscope.arrays import Booleans, Floats, Integers
 from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence
 from ..fits import correlation
-from ..left_out import CLEAR_LABEL, FEW_TOKENS, codes, left_out, log_sizes, mean_by
 from ..ranks import rank_among_equals
 from ..share import level_ratios
+from ..subset_faults import CLEAR_LABEL, FEW_TOKENS, codes, log_sizes, mean_by, subset_fault
 from ..two_groups import split_in_two
 
 LEAST_RATIO = 1.3
@@ -46,7 +46,7 @@ def version_lag(evidence: Evidence) -> Result:
         f"lag {int(lag)}: {ratio / max(ratios[least], 1e-300):.3g}"
         for lag, ratio in list(zip(lags, ratios, strict=True))[:6]
     )
-    result = left_out(
+    result = subset_fault(
         evidence,
         bad,
         f"tokens with a lag other than {int(lags[least])}",
@@ -78,7 +78,7 @@ def _one_of(evidence: Evidence, fact: str, alone: str) -> Result:
     names = evidence.names.get(fact, ())
     code = int(labels[worst])
     name = names[code] if 0 <= code < len(names) else str(code)
-    return left_out(evidence, index == worst, f"tokens of {fact} {name}", LEAST_RATIO, {fact: name}, CLEAR_LABEL)
+    return subset_fault(evidence, index == worst, f"tokens of {fact} {name}", LEAST_RATIO, {fact: name}, CLEAR_LABEL)
 
 
 def _halves(evidence: Evidence, unit: Integers, half: Integers, least: int) -> tuple[float, Booleans, float] | None:
@@ -121,7 +121,9 @@ def outlier_prompts(evidence: Evidence) -> Result:
     if halves is None:
         return undecided("fewer than 8 prompts have two responses")
     agreement, bad, share = halves
-    result = left_out(evidence, bad, f"the responses of {share:.0%} of the prompts", APART, {"prompts": f"{share:.0%}"})
+    result = subset_fault(
+        evidence, bad, f"the responses of {share:.0%} of the prompts", APART, {"prompts": f"{share:.0%}"}
+    )
     return _if_repeatable(result, agreement, "prompt")
 
 
@@ -132,7 +134,7 @@ def outlier_sequences(evidence: Evidence) -> Result:
     if halves is None:
         return undecided(f"fewer than {LEAST_ROWS // 2} sequences have 6 tokens")
     agreement, bad, share = halves
-    result = left_out(evidence, bad, f"{share:.0%} of the sequences", APART, {"sequences": f"{share:.0%}"})
+    result = subset_fault(evidence, bad, f"{share:.0%} of the sequences", APART, {"sequences": f"{share:.0%}"})
     result = _if_repeatable(result, agreement, "sequence")
     return replace(result, effect=f"{result.effect}{_lengths_in_words(evidence, bad)}") if result.holds else result
 
@@ -156,7 +158,7 @@ def few_sequences(evidence: Evidence) -> float | None:
     halves = _halves(evidence, row, evidence.position % 2, 3)
     if halves is None or halves[0] <= REPEATABLE or halves[2] > FEW:
         return None
-    result = left_out(evidence, halves[1], "sequences", APART)
+    result = subset_fault(evidence, halves[1], "sequences", APART)
     return halves[2] if result.holds else None
 
 
@@ -172,7 +174,7 @@ def worst_turn(evidence: Evidence) -> Result:
     turns, index = codes(evidence.facts["turn"])
     if len(turns) < 2:
         return absent("every response has one turn")
-    return left_out(evidence, index > 0, "tokens after the first turn", 2.0, {"turns": len(turns)}, CLEAR_LABEL)
+    return subset_fault(evidence, index > 0, "tokens after the first turn", 2.0, {"turns": len(turns)}, CLEAR_LABEL)
 
 
 CAUSES = (

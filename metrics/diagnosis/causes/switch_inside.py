@@ -7,7 +7,7 @@ from ratioscope.arrays import Floats, Integers
 from ..cause import Cause, Result, absent
 from ..evidence import Evidence
 from ..fits import least_squares
-from ..left_out import CLEAR, FEW_TOKENS, left_out, log_sizes, mean_by
+from ..subset_faults import CLEAR, FEW_TOKENS, log_sizes, mean_by, subset_fault
 from .change_points import change_points, changed
 
 EARLIEST, LONGEST = 6, 512
@@ -92,7 +92,7 @@ def switch_inside(evidence: Evidence) -> Result:
     if fall > CLEAR * error and _is_by_step(evidence, cuts) and min(bad.sum(), (~bad).sum()) >= FEW_TOKENS:
         middle = int(np.median(cuts[cuts > 0]))
         words = f"the first tokens of the responses, about {middle} by step,"
-        result = left_out(evidence, bad, words, 2.0, {"position": middle, "sequences": "100%"})
+        result = subset_fault(evidence, bad, words, 2.0, {"position": middle, "sequences": "100%"})
         if result.holds:
             return result
     by_sequence = changed(evidence, upward=False)

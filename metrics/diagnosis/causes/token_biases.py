@@ -9,8 +9,8 @@ from ratioscope.arrays import Booleans, Integers
 from ..cause import Cause, Result, undecided
 from ..evidence import Evidence, distances
 from ..fits import least_squares
-from ..left_out import codes, mean_by
 from ..share import Share, share_explained, strata
+from ..subset_faults import codes, mean_by
 
 WITHIN = 3.0
 """A |x| above this counts as this, so that one token cannot decide."""

@@ -19,7 +19,7 @@ READER = "off_policy_correction"
 
 
 @dataclass(frozen=True)
-class Corrected:
+class CorrectedBatch:
     """The correction of one micro-batch."""
 
     weights: Array | None
@@ -29,10 +29,10 @@ class Corrected:
     metrics: dict[str, float]
 
 
-def corrected(tokens: Tokens, settings: Settings) -> Corrected:
+def corrected_batch(tokens: Tokens, settings: Settings) -> CorrectedBatch:
     """The correction of one micro-batch. Without rollout log-probs SkyRL silently corrects nothing."""
     if not settings.corrects or tokens.rollout is None:
-        return Corrected(None, tokens.mask, {})
+        return CorrectedBatch(None, tokens.mask, {})
     metrics = _ratio_metrics(tokens)
     if settings.masks_outliers:
         tokens = _stage(tokens, _outlier_mask(tokens, settings), metrics)
@@ -44,7 +44,7 @@ def corrected(tokens: Tokens, settings: Settings) -> Corrected:
         metrics |= shares
     if settings.sequence_mask_metric is not None:
         tokens = _stage(tokens, _sequence_mask(tokens, settings), metrics)
-    return Corrected(weights, tokens.mask, metrics)
+    return CorrectedBatch(weights, tokens.mask, metrics)
 
 
 def _stage(tokens: Tokens, outcome: tuple[Array, dict[str, float]], metrics: dict[str, float]) -> Tokens:

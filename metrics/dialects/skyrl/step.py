@@ -13,7 +13,7 @@ from ..single_precision import single, total
 from .loss import token_loss
 from .reduce import loss_divisors, mini_batch_differences, reduced, with_std
 from .settings import WITHOUT_CORRECTION, Settings
-from .stages import Corrected, corrected
+from .stages import CorrectedBatch, corrected_batch
 from .tokens import PRECISIONS, Tokens
 
 
@@ -118,7 +118,7 @@ def _micro_batch(tokens: Tokens, rows: Integers, settings: Settings) -> MicroBat
     return MicroBatch(rows, metrics, correction.mask, weights, loss.loss, after)
 
 
-def _correction(tokens: Tokens, settings: Settings) -> Corrected:
+def _correction(tokens: Tokens, settings: Settings) -> CorrectedBatch:
     if settings.policy_loss_type in WITHOUT_CORRECTION:
-        return Corrected(None, tokens.mask, {})
-    return corrected(tokens, settings)
+        return CorrectedBatch(None, tokens.mask, {})
+    return corrected_batch(tokens, settings)

@@ -16,7 +16,7 @@ from ratioscope.arrays import Integers
 from ..evaluation import BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays, not_allowed
 from ..micro_batches import row_groups
 from .config import parse
-from .corrected import corrected, some_valid
+from .corrected_batch import corrected_batch, some_valid
 from .correction import write
 from .diagnostics import off_policy_metrics, probability_metrics
 from .loss import bypass_loss, decoupled_loss
@@ -58,7 +58,7 @@ def evaluate(
 
 
 def _rollout_correction(batch: DialectBatch, settings: VerlSettings, groups: Groups) -> Evaluation:
-    correction = corrected(batch.needed("old_logprobs"), batch.needed("rollout_logprobs"), batch.mask, settings)
+    correction = corrected_batch(batch.needed("old_logprobs"), batch.needed("rollout_logprobs"), batch.mask, settings)
     return Evaluation(correction.metrics, correction.weights, correction.mask)
 
 

@@ -9,7 +9,7 @@ from ratioscope.arrays import Array, Booleans, Integers, Reals
 
 from ..evaluation import DialectBatch, Evaluation
 from ..micro_batches import selected
-from .corrected import Corrected, corrected
+from .corrected_batch import CorrectedBatch, corrected_batch
 from .ratio import bounded, exp, token_mean
 from .settings import ClipRange, VerlSettings
 
@@ -32,7 +32,7 @@ def decoupled_loss(batch: DialectBatch, settings: VerlSettings, groups: Sequence
 
     `groups`: the rows of the workers' micro-batches; None: one call of the loss function with all rows.
     """
-    whole = corrected(batch.needed("old_logprobs"), batch.needed("rollout_logprobs"), batch.mask, settings)
+    whole = corrected_batch(batch.needed("old_logprobs"), batch.needed("rollout_logprobs"), batch.mask, settings)
 
     def loss(part: DialectBatch, rows: Integers) -> Loss:
         weights = None if whole.weights is None else whole.weights[rows]
@@ -49,7 +49,7 @@ def bypass_loss(batch: DialectBatch, settings: VerlSettings, groups: Sequence[In
 
     def loss(part: DialectBatch, rows: Integers) -> Loss:
         current, rollout = part.needed("current_logprobs"), part.needed("rollout_logprobs")
-        correction = corrected(current, rollout, part.mask, settings)
+        correction = corrected_batch(current, rollout, part.mask, settings)
         if settings.loss_type == "ppo_clip":
             policy = _ppo_clip(part, rollout, correction.mask, None, settings.clip)
         else:
@@ -73,7 +73,7 @@ def _ppo_clip(batch: DialectBatch, old: Reals, mask: Booleans, weights: Array | 
     return Loss(losses if weights is None else losses * weights, mask, weights, metrics)
 
 
-def _reinforce(batch: DialectBatch, correction: Corrected) -> Loss:
+def _reinforce(batch: DialectBatch, correction: CorrectedBatch) -> Loss:
     """-w * current * advantage. `actor/ppo_kl` is the mean of rollout - current, not clamped, over the tokens left."""
     current, rollout = (batch.needed(name).astype(np.float64) for name in ("current_logprobs", "rollout_logprobs"))
     losses = -batch.needed("advantages").astype(np.float64) * current

@@ -12,7 +12,7 @@ from ratioscope.app.cli import main
 from ratioscope.app.presentation.trainers import to_paste
 from ratioscope.collectors.adapter import Adapter
 from ratioscope.collectors.trainers import ADAPTERS, adapter_named
-from ratioscope.collectors.unrecorded import UNRECORDED, Unrecorded, unrecorded
+from ratioscope.collectors.unsupported_trainers import UNSUPPORTED_TRAINERS, UnsupportedTrainer, unsupported_trainer
 from ratioscope.errors import ConfigError
 
 Captured = pytest.CaptureFixture[str]
@@ -147,9 +147,9 @@ def test_an_adapter_of_ones_own_is_checked_by_its_file(capsys: Captured, tmp_pat
     )
 
 
-@pytest.mark.parametrize("one", UNRECORDED, ids=lambda one: one.name)
-def test_a_trainer_with_nothing_to_record_is_named_with_the_reason(one: Unrecorded, capsys: Captured) -> None:
-    assert unrecorded(one.title) is one and adapter_named(one.title) is None
+@pytest.mark.parametrize("one", UNSUPPORTED_TRAINERS, ids=lambda one: one.name)
+def test_a_trainer_with_nothing_to_record_is_named_with_the_reason(one: UnsupportedTrainer, capsys: Captured) -> None:
+    assert unsupported_trainer(one.title) is one and adapter_named(one.title) is None
     assert main(["attach", one.title]) != 0
     assert one.why.split(":")[0] in " ".join(capsys.readouterr().err.split())
     assert one.why in (ROOT / "docs" / "trainers.md").read_text()

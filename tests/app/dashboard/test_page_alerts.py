@@ -22,7 +22,7 @@ from support.pages_open import Open, charts, html, plain
 from ratioscope.app.dashboard.model import acknowledgement
 from ratioscope.app.dashboard.model.acknowledgement import open_alerts
 from ratioscope.app.dashboard.model.view import view
-from ratioscope.app.dashboard.pages.alerts import listed
+from ratioscope.app.dashboard.pages.alerts import alert_table
 from ratioscope.app.dashboard.pages.alerts.rules import moved, rules_table, rules_toml
 from ratioscope.app.figures.alert_lanes import BARS, alert_lanes
 from ratioscope.app.presentation.alert_words import foremost, in_order, rows_of
@@ -201,7 +201,7 @@ def test_a_run_that_cannot_be_written_says_so(
 def _first_row_clicked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The first row of the table is clicked, which AppTest cannot do."""
     with monkeypatch.context() as patch:
-        patch.setattr(listed, "clicked_row", lambda table, rows: 0)
+        patch.setattr(alert_table, "clicked_row", lambda table, rows: 0)
         yield
 
 
@@ -280,5 +280,5 @@ def test_the_table_of_alerts_fits_into_a_window_of_1440_pixels(opened: Open) -> 
     shown = opened("alerts", "stale").dataframe[0].proto
     widths = {name: told["width"] for name, told in json.loads(shown.columns).items() if told.get("width")}
     state = 75
-    assert list(shown.column_order) == list(listed.COLUMNS) and set(listed.COLUMNS) - set(widths) == {"state"}
+    assert list(shown.column_order) == list(alert_table.COLUMNS) and set(alert_table.COLUMNS) - set(widths) == {"state"}
     assert sum(widths.values()) + state <= 1300

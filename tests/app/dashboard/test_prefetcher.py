@@ -9,7 +9,7 @@ import streamlit as st
 from support.edge_runs import made
 from support.pages_open import Open
 
-from ratioscope.app.dashboard.model import at_work, opened_runs, view
+from ratioscope.app.dashboard.model import opened_runs, running_scripts, view
 from ratioscope.app.dashboard.model.slice_absences import absences
 from ratioscope.app.dashboard.pages import PAGES
 from ratioscope.app.dashboard.server import prefetcher
@@ -83,10 +83,10 @@ def test_a_page_finds_made_what_it_wanted_ahead(opened: Open, runs: Path, name: 
 
 
 def test_pages_come_first_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(at_work, "PATIENCE", 0.2)
-    monkeypatch.setitem(at_work.SCRIPTS, -1, object())
+    monkeypatch.setattr(running_scripts, "PATIENCE", 0.2)
+    monkeypatch.setitem(running_scripts.SCRIPTS, -1, object())
     began = time.monotonic()
-    at_work.wait_for_pages()
+    running_scripts.wait_for_pages()
     assert time.monotonic() - began >= 0.2
 
 
@@ -107,10 +107,10 @@ def test_each_piece_of_work_in_advance_lets_pages_go_first(tmp_path: Path, monke
 
 def test_a_long_computation_in_advance_rests_between_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[str] = []
-    monkeypatch.setattr(at_work, "wait_for_pages", lambda: waits.append("wait"))
-    at_work.rest(1, 2)
+    monkeypatch.setattr(running_scripts, "wait_for_pages", lambda: waits.append("wait"))
+    running_scripts.rest(1, 2)
     assert not waits, "a page waits for nobody"
-    with at_work.in_advance():
-        at_work.rest(1, 2)
-    at_work.rest(1, 2)
+    with running_scripts.in_advance():
+        running_scripts.rest(1, 2)
+    running_scripts.rest(1, 2)
     assert waits == ["wait"]

@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 import polars as pl
 import pytest
 
-from ratioscope.app.dashboard.model import at_work
+from ratioscope.app.dashboard.model import running_scripts
 from ratioscope.app.dashboard.model.revision_cache import RevisionCache, size_of
 
 
@@ -34,21 +34,21 @@ def test_a_thing_is_made_once_however_many_ask_at_the_same_time() -> None:
 
 
 def test_work_in_advance_does_not_wait_for_a_page_that_waits_for_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(at_work, "PATIENCE", 30)
+    monkeypatch.setattr(running_scripts, "PATIENCE", 30)
     cache, begun, waits = RevisionCache(), threading.Event(), threading.Event()
 
     def make() -> bool:
         begun.set()
         waits.wait()
-        at_work.wait_for_pages()
+        running_scripts.wait_for_pages()
         return True
 
     def page() -> None:
-        with at_work.at_work():
+        with running_scripts.at_work():
             begun.wait()
             waits.set()
-            assert cache.of(("run", 0, "f", ()), make) and at_work.SCRIPTS
-        assert not at_work.SCRIPTS
+            assert cache.of(("run", 0, "f", ()), make) and running_scripts.SCRIPTS
+        assert not running_scripts.SCRIPTS
 
     threads = [threading.Thread(target=work) for work in (page, lambda: cache.of(("run", 0, "f", ()), make))]
     for thread in threads:

@@ -11,7 +11,7 @@ from support.paths import ROOT
 
 from ratioscope import open_run
 from ratioscope.app.cli import main
-from ratioscope.app.export.sinks.door import DOORS, logger_of
+from ratioscope.app.export.sinks.logger_table import LOGGERS, logger_of
 from ratioscope.app.export.wandb.rows import step_rows
 from ratioscope.errors import ConfigError, RatioscopeError
 
@@ -133,15 +133,15 @@ def test_mlflow_finds_its_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
     package = Taken("mlflow")
     package.tracking = SimpleNamespace(MlflowClient=Client)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "mlflow", package)
-    door = logger_of("mlflow:sqlite:///m.db")[0].opened("sqlite:///m.db", "ratioscope-1", "name")
-    door.write(3, {"ratioscope/mismatch/kl_k3": 0.5})
+    logger = logger_of("mlflow:sqlite:///m.db")[0].opened("sqlite:///m.db", "ratioscope-1", "name")
+    logger.write(3, {"ratioscope/mismatch/kl_k3": 0.5})
     logger_of("mlflow:x")[0].opened("x", "ratioscope-1", "name").write(4, {"ratioscope/mismatch/kl_k3": 0.25})
     assert len(runs) == 1 and [(row[0], row[2], row[3]) for row in logged] == [("r1", 0.5, 3), ("r1", 0.25, 4)]
 
 
 def test_a_missing_package_and_an_unknown_logger_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ratioscope.app.export.sinks.loggers.find_spec", lambda name: None)
-    for each in DOORS:
+    for each in LOGGERS:
         if each.name in ("mlflow", "trackio", "swanlab"):
             with pytest.raises(RatioscopeError, match=rf"ratioscope\[{each.name}\]"):
                 each.opened("place", "id", "name")

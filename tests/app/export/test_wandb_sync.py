@@ -22,9 +22,9 @@ from ratioscope.app.cli.commands.demo import sample_runs
 from ratioscope.app.export.wandb import session as session_of
 from ratioscope.app.export.wandb import sync as syncing
 from ratioscope.app.export.wandb.rows import MOST_SCALARS, bucket_counts, columns_sent, histograms, step_row
-from ratioscope.app.export.wandb.sent import Destination, Sent, sent_to, wandb_id
 from ratioscope.app.export.wandb.session import demand_login
 from ratioscope.app.export.wandb.sync import Sync
+from ratioscope.app.export.wandb.sync_record import Destination, SyncRecord, sync_record, wandb_id
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
 from ratioscope.ingest.importers.wandb_log import LogDamage, LogRecord, entries
@@ -192,20 +192,20 @@ def test_a_run_that_grows_is_sent_step_by_step_and_followed_to_its_end(tmp_path:
         writer.write(2)
         run = open_run(root)
         target = Destination("p", None, None, offline=True, text=True)
-        with sent_to(target, wandb_id(run)) as (known, file):
+        with sync_record(target, wandb_id(run)) as (known, file):
             looks = iter((lambda: writer.write(2), writer.close))
             work = Sync(run, target, known, file)
             work.begin(told)
             assert sent_until_ended(run, partial(work.send, told), 1.0, lambda _: next(looks)()) == 4
             work.report(told)
-            with pytest.raises(ConfigError, match="another sync"), sent_to(target, wandb_id(run)):
+            with pytest.raises(ConfigError, match="another sync"), sync_record(target, wandb_id(run)):
                 pass
         assert pages == [(0, 0), (1, 1), (2, 2), (3, 3)]
-        with sent_to(target, wandb_id(run)) as (known, file):
+        with sync_record(target, wandb_id(run)) as (known, file):
             again = Sync(open_run(root), target, known, file)
             assert again.rows(ended=True) == [] and not again.report_is_due
         file.write_text('{"rows": "many"}')
-        with pytest.raises(ConfigError, match="remove it"), sent_to(target, wandb_id(run)):
+        with pytest.raises(ConfigError, match="remove it"), sync_record(target, wandb_id(run)):
             pass
 
 
@@ -216,10 +216,10 @@ def test_rows_that_wandb_has_and_this_machine_does_not_know_of_are_not_sent_agai
         def define(self, names: Sequence[str]) -> None: ...
 
     folder = stale()
-    work = Sync(open_run(folder), Destination("p", None, None, False, True), Sent(), tmp_path / "state.json")
+    work = Sync(open_run(folder), Destination("p", None, None, False, True), SyncRecord(), tmp_path / "state.json")
     resumed: Any = Resumed()
     work.begin(resumed)
-    assert work.sent.rows == 7 and min(row.step for row in work.rows(ended=True)) == 11
+    assert work.record.rows == 7 and min(row.step for row in work.rows(ended=True)) == 11
 
 
 def hostile(root: Path) -> None:

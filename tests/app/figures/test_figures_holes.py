@@ -17,7 +17,7 @@ from ratioscope.app import figures
 from ratioscope.app.dashboard.model.scope import Scope
 from ratioscope.app.dashboard.model.view import view
 from ratioscope.app.figures.drawing.lines import Line
-from ratioscope.app.figures.drawing.thinned import POINTS, thinned_steps
+from ratioscope.app.figures.drawing.thinning import POINTS, thinned_steps
 from ratioscope.app.figures.html.cards import metric_cards
 from ratioscope.app.figures.lags import lags_over_steps
 from ratioscope.app.figures.log_ratio_quantiles import log_ratio_quantiles

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.spelled import number_of
 
-from ratioscope.app.figures.drawing import scale, thinned
+from ratioscope.app.figures.drawing import scale, thinning
 from ratioscope.app.presentation import digits
 
 FINITE = st.floats(-1e12, 1e12, allow_subnormal=False)
@@ -36,7 +36,7 @@ def test_a_value_is_spelled_as_exactly_as_its_error_says(value: float, error: fl
 def test_thinning_keeps_every_extreme_and_the_two_ends(values: list[float], points: int) -> None:
     array = np.array(values)
     steps = np.arange(len(array), dtype=np.float64)
-    drawn = thinned.thinned(steps, array, points=points)
+    drawn = thinning.thinned(steps, array, points=points)
     finite = array[np.isfinite(array)]
     assert len(drawn.mean) == min(points, len(array)) and drawn.first[0] == 0 and drawn.last[-1] == len(array) - 1
     assert (drawn.first[1:] == drawn.last[:-1] + 1).all()
@@ -46,7 +46,7 @@ def test_thinning_keeps_every_extreme_and_the_two_ends(values: list[float], poin
 
 
 def test_no_rows_thin_to_no_points() -> None:
-    assert thinned.thinned(np.zeros(0), np.zeros(0)).exact
+    assert thinning.thinned(np.zeros(0), np.zeros(0)).exact
 
 
 @settings(max_examples=200)

@@ -17,7 +17,7 @@ from support.hostile import HOSTILE
 from ratioscope.app.dashboard.pages.metrics.lines import PlottedRun, lines_of, numbers_of
 from ratioscope.app.figures.drawing.along import DURATIONS, axis_along, duration
 from ratioscope.app.figures.drawing.lines import Line
-from ratioscope.app.figures.drawing.thinned import grid, gridded
+from ratioscope.app.figures.drawing.thinning import grid, gridded
 from ratioscope.app.figures.html.key import key_of_runs
 from ratioscope.app.figures.log_ratio_quantiles import log_ratio_quantiles
 from ratioscope.app.figures.several_runs import metric_of_runs

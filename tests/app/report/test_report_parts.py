@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ratioscope.app.report.privacy import scrubbed_settings, scrubbed_text
 from ratioscope.app.report.scorecard import _or_worse, words_of
-from ratioscope.app.report.scrubbed import scrubbed, scrubbed_text
 from ratioscope.app.report.sparkline import BLOCKS, HOLE, blocks, svg_path
 from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.grading.episodes import spells
@@ -104,7 +104,7 @@ def test_a_configuration_keeps_what_is_no_secret() -> None:
         "pad_token": "<pad>",
         "paths": ["/home/ann/x"],
     }
-    assert scrubbed(config) == {
+    assert scrubbed_settings(config) == {
         "wandb": {"api_key": "[redacted]"},
         "HF_TOKEN": "[redacted]",
         "max_tokens": 64,

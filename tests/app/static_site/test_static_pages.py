@@ -17,7 +17,7 @@ from support.site import material_of
 from ratioscope.app import cli
 from ratioscope.app.browser.policy import digest_source, inline_scripts
 from ratioscope.app.report.texts import value_of
-from ratioscope.app.static_site import written
+from ratioscope.app.static_site import site_folder
 from ratioscope.app.static_site.document import FIRST, PATHS, files, one_file
 from ratioscope.app.static_site.material import Material, material
 from ratioscope.app.static_site.pages import PAGES
@@ -162,14 +162,14 @@ def test_no_secret_and_no_home_folder_leaves_and_no_text_with_no_text(private: P
 
 def test_a_bundle_replaces_a_bundle_and_nothing_else(tmp_path: Path) -> None:
     folder = tmp_path / "pages"
-    written.write_folder(folder, {"index.html": "one", "old.html": "old"}.items())
-    written.write_folder(folder, {"index.html": "two"}.items())
-    assert sorted(path.name for path in folder.iterdir()) == ["index.html", written.MARK]
+    site_folder.write_folder(folder, {"index.html": "one", "old.html": "old"}.items())
+    site_folder.write_folder(folder, {"index.html": "two"}.items())
+    assert sorted(path.name for path in folder.iterdir()) == ["index.html", site_folder.MARK]
     assert (folder / "index.html").read_text() == "two"
     assert folder.stat().st_mode & 0o777 == 0o700 and (folder / "index.html").stat().st_mode & 0o777 == 0o600
     (folder / "CNAME").write_text("mine")
     with pytest.raises(ConfigError, match="files that no bundle wrote, such as CNAME"):
-        written.write_folder(folder, {"index.html": "three"}.items())
+        site_folder.write_folder(folder, {"index.html": "three"}.items())
     assert (folder / "index.html").read_text() == "two" and [path.name for path in tmp_path.iterdir()] == ["pages"]
 
 
@@ -181,22 +181,22 @@ def test_a_folder_of_somebody_else_a_link_and_a_run_are_refused(tmp_path: Path, 
     link.symlink_to(mine)
     for place in (mine, link, private, private / "pages", mine / "index.html"):
         with pytest.raises(ConfigError):
-            written.write_folder(place, {"index.html": "x"}.items())
+            site_folder.write_folder(place, {"index.html": "x"}.items())
     assert (mine / "index.html").read_text() == "mine" and not (private / "pages").exists()
 
 
 def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
     (tmp_path / "pages").mkdir()
-    written.write_folder(tmp_path / "pages", {"index.html": "x"}.items())
+    site_folder.write_folder(tmp_path / "pages", {"index.html": "x"}.items())
     assert (tmp_path / "pages" / "index.html").read_text() == "x"
 
 
 def test_nothing_is_left_of_a_folder_that_could_not_be_written(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="wanted a folder"):
-        written.write_folder(tmp_path / "no" / "such" / "pages", {"index.html": "x"}.items())
-    written.write_folder(tmp_path / "pages", {"index.html": "old"}.items())
+        site_folder.write_folder(tmp_path / "no" / "such" / "pages", {"index.html": "x"}.items())
+    site_folder.write_folder(tmp_path / "pages", {"index.html": "old"}.items())
     with pytest.raises(UnicodeEncodeError):
-        written.write_folder(tmp_path / "pages", {"index.html": "new", "second.html": "\ud800"}.items())
+        site_folder.write_folder(tmp_path / "pages", {"index.html": "new", "second.html": "\ud800"}.items())
     assert (tmp_path / "pages" / "index.html").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["pages"]
 
@@ -257,7 +257,7 @@ def test_a_bundle_of_a_folder_of_runs_is_a_folder_with_all_of_them(
         made(tmp_path / "runs", name)
     tree, pages = str(tmp_path / "runs"), tmp_path / "pages"
     assert cli.main(["bundle", tree, f"{tree}/empty", "-o", str(pages)]) == 0
-    assert {path.name for path in pages.iterdir()} == {FIRST, "one_token.html", "empty.html", written.MARK}
+    assert {path.name for path in pages.iterdir()} == {FIRST, "one_token.html", "empty.html", site_folder.MARK}
     assert "2 runs" in capsys.readouterr().out
     for ending in (".html", ".zip"):
         assert cli.main(["bundle", tree, "-o", f"{tmp_path / 'x'}{ending}"]) == 2

@@ -12,7 +12,7 @@ from ratioscope.app.static_site.document import FIRST, files, one_file
 from ratioscope.app.static_site.material import material
 from ratioscope.app.static_site.pages import PAGES
 from ratioscope.app.static_site.several import folder_of
-from ratioscope.app.static_site.written import write_folder
+from ratioscope.app.static_site.site_folder import write_folder
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.run import open_run
 

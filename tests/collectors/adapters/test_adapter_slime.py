@@ -26,7 +26,7 @@ from ratioscope.collectors.adapters.slime.recorder import SlimeRecorder
 from ratioscope.collectors.adapters.slime.rollout import _media, _replayed
 from ratioscope.collectors.adapters.slime.slices import Slicing, count, cut, positions
 from ratioscope.collectors.adapters.slime.versions import Calls
-from ratioscope.ingest.analysis.weights_arrived import weights_arrived
+from ratioscope.ingest.analysis.weight_arrivals import weight_arrivals
 
 TRAINERS = ("slime", "miles")
 REJECTING = {
@@ -331,7 +331,7 @@ def test_pushes_and_a_resume_are_events_of_the_rollout_they_come_before(tmp_path
 def test_checksums_of_miles_engines_name_the_one_with_older_weights(tmp_path: Path) -> None:
     trace = drive(tmp_path / "run", "miles", options={"strict": True}, rollouts=3, engines_checked=3)
     assert_same(trace, drive(None, "miles", rollouts=3, engines_checked=3))
-    found = {one.newest.replica: one for one in weights_arrived(ratioscope.open_run(tmp_path / "run"))}
+    found = {one.newest.replica: one for one in weight_arrivals(ratioscope.open_run(tmp_path / "run"))}
     assert set(found) == {"0", "1", "2"} and found["0"].versions == 3  # of the last push nothing was sampled
     assert found["1"].newest.state == "differs" and found["1"].newest.differing == ()
     assert found["1"].words.startswith("replica 1 holds the weights of version 2 where version 3 was sent")

@@ -135,7 +135,7 @@ def test_what_fails_in_our_looks_stays_there(
     def broken(*_: Any) -> Any:
         raise RuntimeError("not today")
 
-    monkeypatch.setattr("ratioscope.collectors.adapters.trl.asynchronous.packed", broken)
+    monkeypatch.setattr("ratioscope.collectors.adapters.trl.asynchronous.sample_tensors", broken)
     trace, plain = train_async(tmp_path / "run"), train_async(None)
     assert_equal(plain.losses, trace.losses, "losses")
     assert trace.attachment is not None and trace.attachment.collector.counts.failures["trl adapter"] > 0
@@ -163,7 +163,7 @@ def test_the_samples_metrics_reach_trl_as_they_were() -> None:
 def test_what_was_packed_is_unpacked_and_values_stand_where_their_tokens_do() -> None:
     from types import SimpleNamespace
 
-    from ratioscope.collectors.adapters.trl.packed import FACTS, TOKENS, packed, sample_of, unpacked
+    from ratioscope.collectors.adapters.trl.sample_tensors import FACTS, TOKENS, rank_samples, sample_of, sample_tensors
 
     def sample(mask: list[int], **named: Any) -> Any:
         told = {"group_id": 7, "model_version": 3, "advantage": -0.5, "metrics": {}, "prompt": "p", **named}
@@ -172,10 +172,10 @@ def test_what_was_packed_is_unpacked_and_values_stand_where_their_tokens_do() ->
     one = sample_of(sample([1, 0, 1, 1, 0, 0, 1, 0], metrics={"reward": 2.0}), 1, 4, ends=(16,))
     two = sample_of(sample([0, 0, 0, 1]), 2, None, ends=(16,))
     none = sample_of(sample([0, 0]), 3, 4, ends=(16,))
-    batch = packed([[two], [one, none, two]])
+    batch = sample_tensors([[two], [one, none, two]])
     with pytest.raises(ValueError, match="loss has 3 tokens, the packed row has 4"):
-        unpacked(batch[FACTS][1:], batch[TOKENS][1:], 3)
-    row = unpacked(batch[FACTS][1:], batch[TOKENS][1:], 4)
+        rank_samples(batch[FACTS][1:], batch[TOKENS][1:], 3)
+    row = rank_samples(batch[FACTS][1:], batch[TOKENS][1:], 4)
     assert (row.numbers, row.sequence_ids, row.groups) == ([1, 3, 2], ["7-1", "7-3", "7-2"], ["7", "7", "7"])
     assert (row.lengths, row.rollout_versions, row.model_versions) == ([5, 0, 1], [4, 4, None], [3, 3, 3])
     assert row.rewards == [2.0, None, None] and row.finish_reasons == ["stop", "length", "length"]

@@ -5,8 +5,8 @@ import numpy as np
 from ratioscope.metrics.diagnosis.causes import change_points
 from ratioscope.metrics.diagnosis.evidence import Evidence
 from ratioscope.metrics.diagnosis.fits import mean_weight
-from ratioscope.metrics.diagnosis.left_out import log_sizes
 from ratioscope.metrics.diagnosis.once import once
+from ratioscope.metrics.diagnosis.subset_faults import log_sizes
 
 
 def evidence(seed: int = 0, rows: int = 12, length: int = 30) -> Evidence:

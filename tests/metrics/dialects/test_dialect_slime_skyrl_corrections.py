@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ratioscope.errors import ConfigError
-from ratioscope.metrics.corrections.corrected import corrected
+from ratioscope.metrics.corrections.corrected_tokens import corrected_tokens
 from ratioscope.metrics.corrections.correction import (
     CORRECTIONS,
     NONE,
@@ -48,7 +48,7 @@ def ours(correction: Correction) -> np.ndarray[Any, Any]:
     """The same, carried out by the correction engine."""
     later = BATCH["old_logprobs" if correction.gap == "mismatch" else "current_logprobs"]
     x = (later - ROLLOUT).astype(np.float64).ravel()
-    found = corrected(correction, x, np.repeat(np.arange(ROWS), POSITIONS), MASK.ravel())
+    found = corrected_tokens(correction, x, np.repeat(np.arange(ROWS), POSITIONS), MASK.ravel())
     return (found.weight * found.mask).reshape(MASK.shape)
 
 

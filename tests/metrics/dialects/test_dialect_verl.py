@@ -14,7 +14,7 @@ from support.dialect_golden import GoldenRun, differences, golden_runs
 
 from ratioscope.arrays import Array
 from ratioscope.errors import ConfigError, SchemaError
-from ratioscope.metrics.corrections.corrected import corrected
+from ratioscope.metrics.corrections.corrected_tokens import corrected_tokens
 from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.dialects import verl
 from ratioscope.metrics.dialects.verl.correction import correction_of
@@ -181,7 +181,7 @@ def test_every_preset_is_a_correction_of_ours(batch: dict[str, Array], chosen: t
     mask = batch["mask"]
     x = (batch["old_logprobs"].astype(np.float64) - batch["rollout_logprobs"]).ravel()
     rows = np.repeat(np.arange(len(mask)), mask.shape[1])
-    ours = corrected(correction_of(verl.parse(preset(*chosen), chosen[0])), x, rows, mask.ravel())
+    ours = corrected_tokens(correction_of(verl.parse(preset(*chosen), chosen[0])), x, rows, mask.ravel())
     assert np.array_equal(ours.mask, found.mask.ravel())
     if found.weights is not None:
         np.testing.assert_allclose(np.where(ours.sampled, ours.weight, 0.0), found.weights.ravel(), rtol=2e-5)

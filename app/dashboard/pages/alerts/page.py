@@ -25,7 +25,7 @@ from ...panels.choices import choice, dropdown
 from ...panels.layout import control_row
 from ...panels.links import go_to
 from ...panels.verdict_box import cause_line
-from .listed import listed
+from .alert_table import alert_table
 from .rules import moved, rules_table, rules_toml
 
 AS_IS = "none"
@@ -53,7 +53,7 @@ def render(scope: Scope) -> None:
         known = acknowledged(scope.view)
         ordered = in_order(run_alerts, known)
         _timeline(scope, ordered)
-        listed(scope, ordered, known)
+        alert_table(scope, ordered, known)
     _silent(shown, run_alerts, rules, scope.view.verdict())
     _in_force(rules, in_force)
 

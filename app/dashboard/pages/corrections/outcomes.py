@@ -10,11 +10,11 @@ import polars as pl
 
 from ratioscope.ingest.jobs.correction_results import CorrectionResults, gap_of
 from ratioscope.ingest.jobs.step_ledger import Digests
+from ratioscope.metrics.corrections.corrected_weights import merged_weights
 from ratioscope.metrics.corrections.correction import WeightedGap
 from ratioscope.metrics.corrections.effect import SUMS, compared_values
 from ratioscope.metrics.corrections.threshold import Threshold, treated
 from ratioscope.metrics.corrections.threshold_effect import VALUES, threshold_effects, whole_effect
-from ratioscope.metrics.corrections.weights_left import merged_weights_left
 from ratioscope.metrics.distribution import Histogram, Interval, Level, whole_histogram
 
 from ...model.view import CacheRequest, View, figure_request
@@ -205,4 +205,4 @@ def _filled(
     )
     values = compared_values({name: np.array([frame[name].sum()], np.float64) for name in SUMS})
     whole = {name: Interval(float(value[0]), float(value[0])) for name, value in values.items()}
-    return replace(each, whole=whole, left=merged_weights_left(frame), removed=whole["removed_share"].low)
+    return replace(each, whole=whole, left=merged_weights(frame), removed=whole["removed_share"].low)

@@ -17,7 +17,7 @@ from ratioscope.metrics.distribution import Histogram
 from ratioscope.record import GAPS, sides
 
 from ....figures.html.comparison import COLUMNS, TableRow, comparison_table
-from ....figures.weights_left import weights_before_after
+from ....figures.weights_before_after import weights_before_after
 from ....presentation.cause_facts import capital
 from ....presentation.digits import count
 from ....presentation.escape import streamlit_label as label

@@ -34,9 +34,9 @@ from ...panels.charts import appearance, draw, last_appearance
 from ...panels.choices import choice, dropdown, several
 from ...panels.layout import cells, control_row
 from ...panels.logged_numbers import logged_among, logged_numbers, say_not_logged
-from .against import against_drawer
 from .lines import PlottedRun, lines_of, numbers_of, placed_events, time_places, token_places
 from .repetitions import by_key, by_seed, seedless, sharing_keys
+from .scatter import scatter_drawer
 from .summary_only import say_summary_only
 
 MAIN = "main"
@@ -103,7 +103,7 @@ def render(scope: Scope) -> None:
             st.subheader("picked metrics", anchor=False)
         _charts(drawing, alone, "one")
     logged_numbers(scope.view, scope.others, scope.range)
-    against_drawer(scope)
+    scatter_drawer(scope)
 
 
 def _titles(groups: Sequence[str]) -> list[str]:

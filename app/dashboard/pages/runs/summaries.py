@@ -27,7 +27,7 @@ from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.metric import SAMPLED
 from ratioscope.process import Here
 
-from ....figures.drawing.thinned import thinned
+from ....figures.drawing.thinning import thinned
 from ....presentation.metric_places import names_at
 from ....presentation.theme import MARKS
 from ...model.run_state import RunState, run_state

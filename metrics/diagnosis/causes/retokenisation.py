@@ -7,7 +7,7 @@ from ratioscope.arrays import Booleans
 from ..cause import Cause, Parameter, Result, absent, undecided
 from ..evidence import Evidence
 from ..fits import correlation
-from ..left_out import FEW_TOKENS, left_out
+from ..subset_faults import FEW_TOKENS, subset_fault
 from .change_points import change_points, changed
 
 UNRELATED, RELATED = 0.5, 0.8
@@ -34,7 +34,7 @@ def _other_ids(evidence: Evidence) -> Result:
         "position": int(np.median(changes.up)),
         "spread": 0,
     }
-    result = left_out(evidence, bad, words, 2.0, parameters, by_size=True)
+    result = subset_fault(evidence, bad, words, 2.0, parameters, by_size=True)
     if not result.holds or inside > UNRELATED or outside < RELATED:
         return absent(
             f"after change points the log-probs of the two sides correlate at {inside:.2f}, before at {outside:.2f}"
@@ -62,7 +62,7 @@ def _other_context(evidence: Evidence) -> Result:
         "position": int(np.median(evidence.position[ends])),
         "spread": 0,
     }
-    return left_out(evidence, bad, words, 2.0, parameters, by_size=True)
+    return subset_fault(evidence, bad, words, 2.0, parameters, by_size=True)
 
 
 def retokenised(evidence: Evidence) -> Result:

@@ -36,7 +36,7 @@ class Destination:
 
 
 @dataclass
-class Sent:
+class SyncRecord:
     """The steps and facts sent so far."""
 
     rows: int = 0
@@ -58,7 +58,7 @@ def wandb_id(run: "Run") -> str:
 
 
 @contextmanager
-def sent_to(target: Destination, run_id: str) -> Iterator[tuple[Sent, Path]]:
+def sync_record(target: Destination, run_id: str) -> Iterator[tuple[SyncRecord, Path]]:
     """The record of what was sent there, and its file. ConfigError while another sync of the run goes on."""
     folder = cache_folder()
     if folder is None:
@@ -70,23 +70,23 @@ def sent_to(target: Destination, run_id: str) -> Iterator[tuple[Sent, Path]]:
         yield _read(path), path
 
 
-def keep(sent: Sent, path: Path) -> None:
+def keep(record: SyncRecord, path: Path) -> None:
     """Writes the file; it appears whole or not at all."""
     descriptor, part = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(asdict(sent), file)
+            json.dump(asdict(record), file)
         os.replace(part, path)
     except BaseException:
         os.unlink(part)
         raise
 
 
-def _read(path: Path) -> Sent:
+def _read(path: Path) -> SyncRecord:
     try:
-        known = Sent(**json.loads(path.read_text(encoding="utf-8")))
+        known = SyncRecord(**json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        return Sent()
+        return SyncRecord()
     except (ValueError, TypeError, RecursionError) as error:
         raise _damaged(path) from error
     tables = isinstance(known.steps, dict) and isinstance(known.alerts, dict)

@@ -15,9 +15,9 @@ from support.written_run import commit_lines
 
 from ratioscope import open_run
 from ratioscope.app.cli import main
+from ratioscope.collectors.writing.intake import FIRST_SECONDS, SECONDS, Intake
 from ratioscope.collectors.writing.joining import place_in_run
 from ratioscope.collectors.writing.run_file import launch
-from ratioscope.collectors.writing.taken import FIRST_SECONDS, SECONDS, Taken
 from ratioscope.ingest.analysis.recorded_events import recorded_events
 
 TRAINER = """
@@ -38,7 +38,7 @@ for line in sys.stdin:
 
 
 def test_the_log_says_what_waits_for_long_and_again_when_it_has_doubled() -> None:
-    taken = Taken()
+    taken = Intake()
     assert taken.wait(0.0) is None
     taken.hold(2, now=10.0)
     assert taken.wait(10.0) == FIRST_SECONDS and taken.wait(10.0 + FIRST_SECONDS) == 0

@@ -1,4 +1,4 @@
-"""Door: the one form in which numbers of a step leave for a logger. Each logger is a row of DOORS."""
+"""The loggers that numbers of a step can be sent to, one row each, and the form in which an opened one takes them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -6,12 +6,12 @@ from typing import Protocol
 
 from ratioscope.errors import ConfigError
 
-from .loggers import mlflow_door, swanlab_door, trackio_door
-from .prometheus import prometheus_door
-from .tensorboard import tensorboard_door
+from .loggers import mlflow_logger, swanlab_logger, trackio_logger
+from .prometheus import prometheus_logger
+from .tensorboard import tensorboard_logger
 
 
-class Door(Protocol):
+class OpenedLogger(Protocol):
     """An opened logger."""
 
     def write(self, step: int, numbers: Mapping[str, float]) -> None:
@@ -28,26 +28,26 @@ class Logger:
     name: str
     place: str
     """The part after the colon of --to."""
-    opened: Callable[[str, str, str], Door]
+    opened: Callable[[str, str, str], OpenedLogger]
     """(place, the run's id, its name) -> the opened logger. MissingExtra where its package is not installed."""
     newest_only: bool = False
     """True if it holds the newest step alone."""
 
 
-DOORS = (
-    Logger("tensorboard", "DIR", tensorboard_door),
-    Logger("mlflow", "URI", mlflow_door),
-    Logger("trackio", "PROJECT", trackio_door),
-    Logger("swanlab", "PROJECT", swanlab_door),
-    Logger("prometheus", "FILE", prometheus_door, newest_only=True),
+LOGGERS = (
+    Logger("tensorboard", "DIR", tensorboard_logger),
+    Logger("mlflow", "URI", mlflow_logger),
+    Logger("trackio", "PROJECT", trackio_logger),
+    Logger("swanlab", "PROJECT", swanlab_logger),
+    Logger("prometheus", "FILE", prometheus_logger, newest_only=True),
 )
-FORMS = "|".join(f"{each.name}:{each.place}" for each in DOORS)
+FORMS = "|".join(f"{each.name}:{each.place}" for each in LOGGERS)
 
 
 def logger_of(text: str) -> tuple[Logger, str]:
     """The logger and the place that --to names. ConfigError for another."""
     name, colon, place = text.partition(":")
-    door = next((each for each in DOORS if each.name == name), None)
-    if door is None or not colon or not place:
+    logger = next((each for each in LOGGERS if each.name == name), None)
+    if logger is None or not colon or not place:
         raise ConfigError(f"--to {text}: wanted {FORMS}; for W&B: ratioscope wandb sync RUN")
-    return door, place
+    return logger, place

@@ -14,7 +14,7 @@ from .weights import importance_weights
 
 
 @dataclass(frozen=True)
-class Corrected:
+class CorrectedBatch:
     """The correction of one batch."""
 
     metrics: dict[str, float]
@@ -25,7 +25,7 @@ class Corrected:
     """The tokens that rejection leaves."""
 
 
-def corrected(train: Reals, rollout: Reals, mask: Booleans, settings: VerlSettings) -> Corrected:
+def corrected_batch(train: Reals, rollout: Reals, mask: Booleans, settings: VerlSettings) -> CorrectedBatch:
     """Weights and rejection from the trainer's log-probs against the rollout's, (rows, positions).
 
     Both use the mask before rejection, so rejection changes neither the weights nor their metrics.
@@ -41,7 +41,7 @@ def corrected(train: Reals, rollout: Reals, mask: Booleans, settings: VerlSettin
         mask, rejected = reject_by_divergence(ratio, settings.rejections)
         metrics = metrics | rejected
     named = {f"rollout_corr/{name}": value for name, value in metrics.items()}
-    return Corrected(named | off_policy_metrics(train, rollout, ratio.mask), weights, mask)
+    return CorrectedBatch(named | off_policy_metrics(train, rollout, ratio.mask), weights, mask)
 
 
 def some_valid(mask: Booleans) -> None:

@@ -12,7 +12,7 @@ from support.edge_runs import made
 from support.frames import traces
 from support.pages_open import Open, charts, well
 
-from ratioscope.app.figures.against import against
+from ratioscope.app.figures.scatter import scatter
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.analysis.rank_correlation import rank_correlation
 
@@ -54,10 +54,10 @@ def test_points_can_be_sequences(opened: Open) -> None:
 def test_what_has_no_place_is_counted_and_nothing_at_all_is_said() -> None:
     frame = pl.DataFrame({"x": [0.0, 1.0, 2.0], "y": [1.0, None, 3.0], "step": [0, 1, 2], "key": ["0", "1", "2"]})
     frame = frame.with_columns(label=pl.col("key"))
-    figure: Any = against(frame, ("a", "b"), "step", logarithmic=(True, False))
+    figure: Any = scatter(frame, ("a", "b"), "step", logarithmic=(True, False))
     assert "2 steps not drawn" in figure.layout.title.subtitle.text
     assert "without a place on a logarithmic axis" in figure.layout.annotations[0].hovertext.replace("<br>", " ")
     assert len(traces(figure)[0].x) == 1
     assert "no step has both values" in str(
-        against(frame.head(1), ("a", "b"), "step", logarithmic=(True, True)).to_json()
+        scatter(frame.head(1), ("a", "b"), "step", logarithmic=(True, True)).to_json()
     )

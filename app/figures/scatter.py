@@ -20,7 +20,7 @@ MOST = 5000
 """Most points that are drawn: the first and the last, and even parts between."""
 
 
-def against(
+def scatter(
     frame: pl.DataFrame,
     names: tuple[str, str],
     of: str,

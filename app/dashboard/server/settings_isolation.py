@@ -17,7 +17,7 @@ PLACE = Path(__file__).resolve().parent
 
 
 @contextmanager
-def apart() -> Iterator[None]:
+def isolated_settings() -> Iterator[None]:
     """Until the context ends, this process works in a folder of ours and Streamlit finds no settings file, not in the user's
     home either, so that only the settings of server.py apply."""
     try:

@@ -21,7 +21,7 @@ def scrubbed_text(text: str) -> str:
     return _without_home(without_secrets(text))
 
 
-def scrubbed(config: dict[str, Any]) -> dict[str, Any]:
+def scrubbed_settings(config: dict[str, Any]) -> dict[str, Any]:
     """A JSON configuration without secrets, which are found by the name of a member or the look of its value."""
     return kept(config, _without_home).settings
 

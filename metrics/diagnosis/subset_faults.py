@@ -28,7 +28,7 @@ def ratio_of(evidence: Evidence, bad: Booleans) -> tuple[float, float]:
     return float(ratios[1] / max(ratios[0], 1e-300)), float(np.hypot(errors[0], errors[1]))
 
 
-def left_out(
+def subset_fault(
     evidence: Evidence,
     bad: Booleans,
     words: str,

@@ -31,7 +31,7 @@ NARROW = ("severity", "alert", "steps", "state", *COLUMNS[4:])
 FAILED = "_not_acknowledged"
 
 
-def listed(scope: Scope, ordered: Sequence[Alert], known: Acknowledgements) -> None:
+def alert_table(scope: Scope, ordered: Sequence[Alert], known: Acknowledgements) -> None:
     """The table, and below it the clicked alert with its meaning and its links."""
     st.caption(
         "Open alerts first, the worst first, then the newest. Click a row to see what it means, what to try, and its steps."

@@ -1,4 +1,4 @@
-"""untouched: runs a forward of a model that training does not notice."""
+"""isolated_forward: runs a forward of a model that training does not notice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Undo = Callable[[], None]
 
 
 @contextmanager
-def untouched(*models: Model) -> Iterator[None]:
+def isolated_forward(*models: Model) -> Iterator[None]:
     """Inside, no gradient is recorded; afterwards everything is as before, also after an exception.
 
     Everything: the random state of Python, numpy and torch on every device; attributes and buffers of the models and their

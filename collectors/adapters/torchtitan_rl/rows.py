@@ -20,7 +20,7 @@ Name: TypeAlias = tuple[str, int, int, int]
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedSequences:
     """Sequences one after the other. Arrays have a value per token."""
 
     names: list[Name | None]
@@ -76,7 +76,7 @@ def _name(sample: Any) -> Name:
     return own.to_string(), int(own.group_id), int(sample.min_policy_version), int(sample.max_policy_version)
 
 
-def unpacked(batch: Any) -> Packed:
+def unpacked(batch: Any) -> PackedSequences:
     """The samples of a TrainingMicrobatch, whose tensors lie on the host. One without a sampled token is left out."""
     names = ("token_ids", "labels", "positions", "generator_logprobs", "loss_mask", "advantages")
     flat = {name: np.asarray(getattr(batch, name).detach().cpu()).reshape(-1) for name in names}
@@ -87,7 +87,7 @@ def unpacked(batch: Any) -> Packed:
         if (span := sampled_span(flat["loss_mask"][start:end])) is not None:
             pieces.append((start, start + span[0], start + span[1]))
     places = np.concatenate([np.zeros(0, np.int64), *(np.arange(first, end) for _, first, end in pieces)])
-    return Packed(
+    return PackedSequences(
         names=[given.get(start) for start, _, _ in pieces],
         lengths=[end - first for _, first, end in pieces],
         prompts=[flat["token_ids"][start : first + 1] for start, first, _ in pieces],

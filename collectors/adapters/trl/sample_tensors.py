@@ -47,7 +47,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Unpacked:
+class RankSamples:
     """A rank's row: a list has one value per sequence, a tensor one per token of all responses, on the batch's device."""
 
     numbers: list[int]
@@ -89,7 +89,7 @@ def sample_of(sample: Any, number: int, updates: int | None, ends: Sequence[int]
     return Sample(number, tuple(map(float, facts)), coded, prompt_text(sample.prompt), before, parts)
 
 
-def packed(rows: Sequence[Sequence[Sample]]) -> dict[str, Tensor]:
+def sample_tensors(rows: Sequence[Sequence[Sample]]) -> dict[str, Tensor]:
     """The two tensors, by their names. rows: the samples of each rank."""
     facts = np.full((len(rows), max(map(len, rows)), len(FIELDS)), np.nan)
     tokens = np.zeros((len(rows), max(sum(len(sample.tokens) for sample in row) for row in rows)), np.int64)
@@ -101,7 +101,7 @@ def packed(rows: Sequence[Sequence[Sample]]) -> dict[str, Tensor]:
     return {FACTS: from_numpy(facts), TOKENS: from_numpy(tokens)}
 
 
-def unpacked(facts: Tensor, tokens: Tensor, trained: int) -> Unpacked:
+def rank_samples(facts: Tensor, tokens: Tensor, trained: int) -> RankSamples:
     """One rank's row from tensors of shapes (1, samples, FIELDS) and (1, tokens).
 
     trained: number of tokens in the rank's loss. ValueError if the row has another number.
@@ -114,7 +114,7 @@ def unpacked(facts: Tensor, tokens: Tensor, trained: int) -> Unpacked:
     coded = tokens[0, : sum(lengths)]
     is_trained = coded >= 0
     coded = coded.where(is_trained, -1 - coded)
-    return Unpacked(
+    return RankSamples(
         numbers=[int(number) for number in column["number"]],
         sequence_ids=[
             f"{group:.0f}-{number:.0f}" for group, number in zip(column["group"], column["number"], strict=True)

@@ -1,4 +1,4 @@
-"""Taken: when the commit log records how many sequences a writer has taken, before their rows are written.
+"""Intake: when the commit log records how many sequences a writer has taken, before their rows are written.
 
 A writer whose process is killed leaves no other count of them. Rows that are written soon cost no line. A step whose rows come
 slowly costs a line each time their number has doubled.
@@ -12,7 +12,7 @@ SECONDS = 1.5
 """Later: longer than the least patience with a step (step_patience.py), so that a step of one call costs no line."""
 
 
-class Taken:
+class Intake:
     """Belongs to one writer. now: seconds on any clock that never goes back."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ POINTS = 500
 
 
 @dataclass(frozen=True)
-class Thinned:
+class LineBuckets:
     """One row per bucket. Low, mean and high leave out NaN."""
 
     middle: Floats
@@ -63,14 +63,14 @@ class Thinned:
         return f"showing {self.points:,} means of {self.rows:,} steps, each bucket's min and max shaded"
 
 
-def thinned_steps(steps: Floats, values: Floats, errors: Floats | None = None, points: int = POINTS) -> Thinned:
+def thinned_steps(steps: Floats, values: Floats, errors: Floats | None = None, points: int = POINTS) -> LineBuckets:
     """`thinned` rows of steps. No bucket reaches across steps that are missing on record; the line is `broken` there."""
     return broken(thinned(steps, values, errors, points, cuts=_seen(steps) + 1), steps)
 
 
 def thinned(
     positions: Floats, values: Floats, errors: Floats | None = None, points: int = POINTS, *, cuts: Integers = NOWHERE
-) -> Thinned:
+) -> LineBuckets:
     """At most `points` buckets of equal numbers of rows, and one more for each of the rows `cuts`, where a bucket begins.
 
     Rows must be ordered by position.
@@ -88,7 +88,7 @@ def grid(positions: Sequence[Floats], cells: int) -> Floats | None:
     return np.linspace(float(known.min()), float(known.max()), cells + 1)
 
 
-def gridded(x: Floats, steps: Floats, values: Floats, errors: Floats, edges: Floats | None) -> Thinned:
+def gridded(x: Floats, steps: Floats, values: Floats, errors: Floats, edges: Floats | None) -> LineBuckets:
     """A bucket per occupied cell of the grid; x ascending. Without edges every row is its own bucket.
 
     One grid for several lines: a pointer at one place then shows the same steps of all lines.
@@ -102,11 +102,11 @@ def gridded(x: Floats, steps: Floats, values: Floats, errors: Floats, edges: Flo
 
 def _bucketed(
     steps: Floats, values: Floats, errors: Floats | None, starts: npt.NDArray[np.int_], middles: Floats | None = None
-) -> Thinned:
+) -> LineBuckets:
     """A bucket begins at each of `starts`. middles: the places of the buckets, else the middle of their steps."""
     finite = np.where(np.isfinite(values), values, np.nan)  # an infinite value gets a mark of its own, not a point
     first, last = steps[starts], steps[np.append(starts, len(steps))[1:] - 1]
-    return Thinned(
+    return LineBuckets(
         (first + last) / 2 if middles is None else middles,
         first,
         last,
@@ -118,7 +118,7 @@ def _bucketed(
     )
 
 
-def broken(drawn: Thinned, steps: Floats) -> Thinned:
+def broken(drawn: LineBuckets, steps: Floats) -> LineBuckets:
     """The same with a bucket without rows wherever steps are missing on record. steps: those of all rows."""
     at = np.flatnonzero(np.isin(drawn.last, steps[_seen(steps)])) + 1
     at = at[at < len(drawn.last)]
@@ -131,7 +131,7 @@ def broken(drawn: Thinned, steps: Floats) -> Thinned:
     return replace(drawn, **rows, breaks=len(at))
 
 
-def line_and_marks(drawn: Thinned, size: float, *, all_marked: bool) -> dict[str, Any]:
+def line_and_marks(drawn: LineBuckets, size: float, *, all_marked: bool) -> dict[str, Any]:
     """Plotly's mode of a line, and the sizes of its marks: one at every point, or where a line alone would show nothing."""
     if all_marked or not drawn.lone.any():
         return {"mode": "lines+markers" if all_marked else "lines", "marker_size": size}

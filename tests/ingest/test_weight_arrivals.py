@@ -11,7 +11,7 @@ from ratioscope import Collector, layout, open_run, weights
 from ratioscope.app.cli import main
 from ratioscope.app.cli.maintenance import compact
 from ratioscope.ingest.analysis.diagnosis import diagnosis_of
-from ratioscope.ingest.analysis.weights_arrived import Replica, weights_arrived
+from ratioscope.ingest.analysis.weight_arrivals import Replica, weight_arrivals
 from ratioscope.metrics.diagnosis.proof import DELIVERY
 
 Held = Mapping[str, int]
@@ -44,7 +44,7 @@ def recorded(root: Path, engines: Mapping[str, Mapping[int, Held]], *, steps: in
 
 
 def arrived(root: Path) -> dict[str, Replica]:
-    return {one.newest.replica: one for one in weights_arrived(open_run(root))}
+    return {one.newest.replica: one for one in weight_arrivals(open_run(root))}
 
 
 def test_the_engine_that_holds_old_weights_is_named_with_their_version_and_since_when(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import plotly.graph_objects as go
 import polars as pl
 import streamlit as st
 
-from ....figures.against import against
+from ....figures.scatter import scatter
 from ....presentation.escape import streamlit_label as label
 from ....presentation.metric_places import FIRST_PAIR, in_words, title_of
 from ....presentation.theme import THEMES, ThemeName
@@ -19,7 +19,7 @@ OF = ("steps", "sequences")
 LOG = {"none": (False, False), "x": (True, False), "y": (False, True), "both": (True, True)}
 
 
-def against_drawer(scope: Scope) -> None:
+def scatter_drawer(scope: Scope) -> None:
     """A drawer with the scatter of two metrics."""
     drawer = st.expander("one metric against another", key="against", on_change="rerun", bind="query-params")
     if not drawer.open:
@@ -65,7 +65,7 @@ def _figure(scope: Scope, of: str, step: int, x: str, y: str, log: str, theme: T
     frame = scope.course() if of == "steps" else scope.view.sequences(step, scope.gap)
     names = _names(frame, scope.gap)
     points = points_of(frame, names[x], names[y], of)
-    return against(points, (title_of(x), title_of(y)), of.removesuffix("s"), logarithmic=LOG[log], theme=THEMES[theme])
+    return scatter(points, (title_of(x), title_of(y)), of.removesuffix("s"), logarithmic=LOG[log], theme=THEMES[theme])
 
 
 def _names(frame: pl.DataFrame, gap: str) -> dict[str, str]:

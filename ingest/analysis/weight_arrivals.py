@@ -86,7 +86,7 @@ class Replica:
         return f"{self.newest.words}{since}{earlier}"
 
 
-def weights_arrived(run: "Run") -> tuple[Replica, ...]:
+def weight_arrivals(run: "Run") -> tuple[Replica, ...]:
     """One entry per engine whose digests are on record, by name; empty without any."""
     lines, tables = _complete(run.weights[0]), run.weights[1]
     trainer = _of_most_engines(lines) | {(line.attempt, line.version): line for line in lines if line.replica is None}

@@ -12,7 +12,7 @@ from .correction import Correction, Normalise, Reject, Weigh
 
 
 @dataclass(frozen=True)
-class Corrected:
+class CorrectedTokens:
     """A batch before and after a correction. Every field has shape (tokens,)."""
 
     log_ratio: Floats
@@ -29,7 +29,9 @@ class Corrected:
     """True if a bound changed the token's weight."""
 
 
-def corrected(correction: Correction, log_ratio: Floats, sequence: Integers, sampled: Booleans) -> Corrected:
+def corrected_tokens(
+    correction: Correction, log_ratio: Floats, sequence: Integers, sampled: Booleans
+) -> CorrectedTokens:
     """The batch after all steps of the correction, applied in order. All inputs have shape (tokens,); log_ratio is in nats.
 
     sequence: the sequence of each token, non-decreasing from 0. A token whose log-ratio is NaN is taken out of `sampled`:
@@ -37,7 +39,7 @@ def corrected(correction: Correction, log_ratio: Floats, sequence: Integers, sam
     """
     sampled = sampled & ~np.isnan(log_ratio)
     ones = np.ones(len(log_ratio))
-    state = Corrected(log_ratio, sequence, sampled, ones, sampled.copy(), np.zeros(len(ones), np.bool_))
+    state = CorrectedTokens(log_ratio, sequence, sampled, ones, sampled.copy(), np.zeros(len(ones), np.bool_))
     with np.errstate(all="ignore"):
         for step in correction.steps:
             if isinstance(step, Weigh):
@@ -49,7 +51,7 @@ def corrected(correction: Correction, log_ratio: Floats, sequence: Integers, sam
     return state
 
 
-def _weighed(state: Corrected, step: Weigh) -> Corrected:
+def _weighed(state: CorrectedTokens, step: Weigh) -> CorrectedTokens:
     included = state.sampled if step.over == "sampled" else state.mask
     logs = np.clip(_log_weight(state, step.level, included), -step.log_limit, step.log_limit)
     raw = np.exp(logs)
@@ -58,7 +60,7 @@ def _weighed(state: Corrected, step: Weigh) -> Corrected:
     return replace(state, weight=held, clipped=outside & included)
 
 
-def _log_weight(state: Corrected, level: Level, included: Booleans) -> Floats:
+def _log_weight(state: CorrectedTokens, level: Level, included: Booleans) -> Floats:
     if level == "token":
         return state.log_ratio
     total = _sum(state, np.where(included, state.log_ratio, 0.0))
@@ -67,7 +69,7 @@ def _log_weight(state: Corrected, level: Level, included: Booleans) -> Floats:
     return total[state.sequence]
 
 
-def _rejected(state: Corrected, step: Reject) -> Corrected:
+def _rejected(state: CorrectedTokens, step: Reject) -> CorrectedTokens:
     included = state.sampled if step.over == "sampled" else state.mask
     # Weights are compared in log space, because a product of thousands of weights overflows.
     low, high = (_logarithm(step.low), _logarithm(step.high)) if step.of == "weight" else (step.low, step.high)
@@ -91,7 +93,7 @@ def _judged(log_ratio: Floats, of: str) -> Floats:
     return -log_ratio if of == "k1" else log_ratio
 
 
-def _reduced(state: Corrected, values: Floats, included: Booleans, by: str) -> Floats:
+def _reduced(state: CorrectedTokens, values: Floats, included: Booleans, by: str) -> Floats:
     """One value per sequence; 0 (a weight of 1) for a sequence without tokens."""
     if by == "max":
         largest: Floats = np.full(_sequences(state), -np.inf)
@@ -101,7 +103,7 @@ def _reduced(state: Corrected, values: Floats, included: Booleans, by: str) -> F
     return total / np.maximum(_sum(state, included), 1.0) if by == "mean" else total
 
 
-def _normalised(state: Corrected, step: Normalise) -> Corrected:
+def _normalised(state: CorrectedTokens, step: Normalise) -> CorrectedTokens:
     in_loss = state.mask.astype(np.float64)
     if step.by == "token":
         mean = (state.weight * in_loss).sum() / max(in_loss.sum(), 1.0)
@@ -112,11 +114,11 @@ def _normalised(state: Corrected, step: Normalise) -> Corrected:
     return replace(state, weight=state.weight / mean) if mean > 0 else state
 
 
-def _sum(state: Corrected, values: Floats | Booleans) -> Floats:
+def _sum(state: CorrectedTokens, values: Floats | Booleans) -> Floats:
     return np.asarray(np.bincount(state.sequence, values, minlength=_sequences(state)), np.float64)
 
 
-def _sequences(state: Corrected) -> int:
+def _sequences(state: CorrectedTokens) -> int:
     return int(state.sequence[-1]) + 1 if len(state.sequence) else 0
 
 

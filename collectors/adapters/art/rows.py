@@ -16,7 +16,7 @@ from ...foreign import Tensor
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedSequences:
     """Sequences one after the other. Arrays have a value per token."""
 
     names: list[str]
@@ -64,7 +64,7 @@ class Packed:
         return {name: value for name, value in columns.items() if value is not None}
 
 
-def unpacked(inputs: Mapping[str, Any]) -> Packed:
+def unpacked(inputs: Mapping[str, Any]) -> PackedSequences:
     """The sequences of a call of the loss. inputs: ART's TrainInputs, (B, S) tensors on the host."""
     names = ("tokens", "group_ids", "parent_ids", "assistant_mask", "logprobs", "advantages", "weights")
     rows = {name: np.asarray(inputs[name].detach().cpu()) for name in names}
@@ -85,7 +85,7 @@ def unpacked(inputs: Mapping[str, Any]) -> Packed:
             found.append((f"{row}-{name}", f"{row}-{parent}", row * width + own[first : last + 1]))
     places = np.concatenate([np.zeros(0, np.int64), *(place for _, _, place in found)])
     flat = {name: values.reshape(-1)[places] for name, values in rows.items()}
-    return Packed(
+    return PackedSequences(
         names=[name for name, _, _ in found],
         groups=[group for _, group, _ in found],
         lengths=[len(place) for _, _, place in found],

@@ -9,7 +9,7 @@ from ..distribution import BUCKETS, Histogram, bucket_of
 from .effect import CarriedOut
 
 
-def weights_left(each: CarriedOut) -> tuple[Integers, Floats]:
+def corrected_weights(each: CarriedOut) -> tuple[Integers, Floats]:
     """(occupied buckets of log v, number of tokens in each); v > 0 is the weight of a token that is still in the loss.
 
     The counts are estimates if the recording budget kept rows by chance.
@@ -22,10 +22,10 @@ def weights_left(each: CarriedOut) -> tuple[Integers, Floats]:
     return occupied, counts[occupied]
 
 
-def merged_weights_left(steps: pl.DataFrame) -> Histogram:
+def merged_weights(steps: pl.DataFrame) -> Histogram:
     """The weights that a correction leaves in all steps together, counts rounded to whole tokens, sums unknown (NaN).
 
-    steps: one row per step with the lists `buckets` and `counts` of `weights_left`; null or empty where nothing is left.
+    steps: one row per step with the lists `buckets` and `counts` of `corrected_weights`; null or empty where nothing is left.
     """
     merged = (
         steps.select("buckets", "counts")
