@@ -457,7 +457,7 @@ class Collector:
                     reason_of(error),
                 )
         pressure = (lambda: 0.0) if self._task.waits else (lambda: self._thread.pressure)
-        return Writer(self._make_sink, self._ledger, warn, pressure, self._task.writer_bytes, self._task.together)
+        return Writer(self._make_sink, self._ledger, warn, pressure, self._task.writer_bytes, self._task.steps_at_once)
 
     def close_unasked(self, timeout: float) -> None:
         """Closes at the end of the process. Raises nothing, because nobody is left to catch it."""

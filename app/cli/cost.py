@@ -61,7 +61,7 @@ class Cost:
     """Bytes of host memory until the step is written."""
 
 
-def measured(shape: BatchShape) -> Cost:
+def measured_cost(shape: BatchShape) -> Cost:
     """Records a few steps of this shape, of at most 400,000 tokens, and scales the costs that are proportional to tokens."""
     from ratioscope.collectors.collector import Collector
 

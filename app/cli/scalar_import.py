@@ -11,7 +11,7 @@ from ratioscope.ingest.importers.neighbours import neighbour
 from ratioscope.ingest.importers.samples import LOGPROBS, Rejected
 from ratioscope.ingest.importers.scalars.agreement import OWN, LoggedMetrics, is_metric, trainer_named
 from ratioscope.ingest.importers.scalars.number_row import LogChoices, Logged
-from ratioscope.ingest.importers.scalars.sources import BY_NAME, LogFiles, found, log_kind, named_source
+from ratioscope.ingest.importers.scalars.sources import BY_NAME, LogFiles, log_files, log_kind, named_source
 from ratioscope.ingest.importers.scalars.wandb_online import ONLINE, is_online, online_rows
 from ratioscope.ingest.importers.table import column
 
@@ -45,12 +45,12 @@ def scalar_log(asked: LogOptions) -> LogFiles | None:
     if is_online(asked.source):
         return LogFiles(ONLINE, (asked.source,))
     if asked.format is not None:
-        return found(asked.source, named_source(asked.format)) if asked.format in BY_NAME else None
+        return log_files(asked.source, named_source(asked.format)) if asked.format in BY_NAME else None
     if any(column(line).into in (*LOGPROBS, "mask", "token_ids") for line in asked.columns):
         return None
     if asked.source.is_dir() and _holds_dumps(asked.source):
         return None
-    return found(asked.source) if asked.source.exists() else None
+    return log_files(asked.source) if asked.source.exists() else None
 
 
 def _holds_dumps(folder: Path) -> bool:

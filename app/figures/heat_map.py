@@ -16,7 +16,7 @@ from .drawing.bands import COUNTED
 from .drawing.canvas import canvas, coloured, saying
 from .drawing.cells import AxisCells, cells
 from .drawing.marks import add_events
-from .drawing.overlay import Overlay, across, lay_over, upright, words
+from .drawing.overlay import Overlay, horizontal_line, lay_over, vertical_line, words
 from .drawing.step_axis import step_axis
 
 COLUMNS = 240
@@ -68,9 +68,9 @@ def log_ratio_heat_map(
         _add_clicks(figure, shown, _clickable(rows, places, grid, shown.counts))
     figure.update_yaxes(**grid.axis(), showgrid=False)
     if grid.places[0] < 0 < grid.places[-1]:
-        lay_over(figure, [across(0, theme.muted, width=0.7, dash="dot")])
+        lay_over(figure, [horizontal_line(0, theme.muted, width=0.7, dash="dot")])
     if marked is not None:
-        lay_over(figure, [upright(marked, theme.primary, width=1.2, layer="above")])
+        lay_over(figure, [vertical_line(marked, theme.primary, width=1.2, layer="above")])
     figure.update_layout(margin={"r": 48})
     add_events(figure, events, theme)
     step_axis(figure, rows["step"].cast(pl.Float64).to_numpy())

@@ -16,7 +16,7 @@ from ratioscope.metrics.step_holes import holes
 
 from ..presentation.digits import count, percent
 from ..presentation.theme import LIGHT, NARROW, Theme, channels
-from ..presentation.value_text import measured
+from ..presentation.value_text import value_with_error
 from .drawing.bands import BAND, COUNTED, ERROR_OPACITY, NO_ERROR, edges, interval, shaded
 from .drawing.canvas import canvas, saying
 from .drawing.definition import definition
@@ -197,5 +197,5 @@ def _words(row: dict[str, object], metric: Metric, name: str, gap: str) -> str:
     value, error, tokens = (row.get(column) for column in (name, f"{name}_se", f"{gap}/tokens"))
     if not isinstance(value, float) or not isinstance(tokens, float):
         return ""
-    value_text = measured(metric, value, error if isinstance(error, float) else None)
+    value_text = value_with_error(metric, value, error if isinstance(error, float) else None)
     return f"{_steps(row)}<br>lag {row['lag']}: {metric.title} {value_text}<br>{count(tokens, 'token')}"

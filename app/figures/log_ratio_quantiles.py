@@ -18,7 +18,7 @@ from .drawing.canvas import canvas, saying
 from .drawing.floats import floats
 from .drawing.lines import AxisType
 from .drawing.marks import add_events
-from .drawing.overlay import across, lay_over
+from .drawing.overlay import horizontal_line, lay_over
 from .drawing.plot import Plot
 from .drawing.scale import PLAIN, Scale, padded, signed_log, suitable
 
@@ -69,7 +69,7 @@ def log_ratio_quantiles(
         hovertemplate="%{customdata}<extra></extra>", name="p50",
     )  # fmt: skip
     if plot.shown[0] < 0 < plot.shown[1]:
-        lay_over(figure, [across(0, theme.muted, width=0.7, dash="dot")])
+        lay_over(figure, [horizontal_line(0, theme.muted, width=0.7, dash="dot")])
     add_events(figure, events, theme)
     axis_along(figure, places, along)
     return figure

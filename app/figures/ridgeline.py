@@ -13,7 +13,7 @@ from ..presentation.theme import LIGHT, Theme, faded
 from .drawing.bands import COUNTED
 from .drawing.canvas import canvas, saying
 from .drawing.cells import AxisCells, common_cells
-from .drawing.overlay import Overlay, across, lay_over, upright
+from .drawing.overlay import Overlay, horizontal_line, lay_over, vertical_line
 from .heat_map import AXES, UNITS
 
 OVERLAP = 1.35
@@ -53,9 +53,9 @@ def ridgeline(
         labels.append(f"step {step}")
     figure.update_yaxes(tickvals=places, ticktext=labels, range=[-0.25, len(known) - 1 + OVERLAP + 0.1], showgrid=False)
     figure.update_xaxes(**grid.axis(), title={"text": "nats"})
-    lay_over(figure, [across(place, theme.grid) for place in places] + overlays)
+    lay_over(figure, [horizontal_line(place, theme.grid) for place in places] + overlays)
     if grid.places[0] < 0 < grid.places[-1]:
-        lay_over(figure, [upright(0, theme.muted, width=0.7, dash="dot")])
+        lay_over(figure, [vertical_line(0, theme.muted, width=0.7, dash="dot")])
     return figure
 
 

@@ -17,12 +17,12 @@ from ..presentation.escape import plotly as escaped
 from ..presentation.limit import limit_words
 from ..presentation.run_names import told_apart
 from ..presentation.theme import LIGHT, MARKS, Theme, faded
-from ..presentation.value_text import measured
+from ..presentation.value_text import value_with_error
 from .drawing.bands import ERRORS, NO_ERROR, interval
 from .drawing.canvas import canvas, saying
 from .drawing.definition import definition
 from .drawing.floats import floats
-from .drawing.overlay import Overlay, lay_over, on_paper, upright, words
+from .drawing.overlay import Overlay, lay_over, on_paper, vertical_line, words
 from .drawing.plot import Plot, Trace
 from .drawing.scale import Scale, padded, suitable
 
@@ -214,7 +214,7 @@ def _add_marks(plot: Plot, overall: float | None, limits: Sequence[Limit]) -> No
     for at, colour, word, dash in marks:
         place = float(plot.scale.place(at))
         if low <= place <= high:
-            lines.append(upright(place, colour, width=1, dash=dash))
+            lines.append(vertical_line(place, colour, width=1, dash=dash))
             beside = (14 if len(word) == 1 else 24) * _side(plot, place, overall) if word != "run" else 0
             texts.append(words(word, theme.muted, size=10, x=place, y=1, yref="paper", yanchor="bottom", xshift=beside))
     lay_over(plot.figure, lines, texts)
@@ -251,7 +251,7 @@ def _words(row: dict[str, object], metric: Metric) -> str:
         for share, whole in ((row["share_of_gap"], "gap"), (row["share_of_tokens"], "tokens"))
         if isinstance(share, float)
     ]
-    value_text = measured(metric, value, error)  # type: ignore[arg-type]
+    value_text = value_with_error(metric, value, error)  # type: ignore[arg-type]
     return "<br>".join(
         (
             escaped(str(row["label"]), 80),

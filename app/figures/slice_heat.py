@@ -12,7 +12,7 @@ from ratioscope.metrics.metric import Metric
 
 from ..presentation.digits import count, digits
 from ..presentation.theme import LIGHT, Theme
-from ..presentation.value_text import measured
+from ..presentation.value_text import value_with_error
 from .drawing.bands import NO_ERROR, ON_HOVER
 from .drawing.canvas import canvas, saying
 from .drawing.definition import definition
@@ -107,7 +107,7 @@ def _matrix(
             values[row, column] = value
             steps = f"step {first}" if first == last else f"steps {first}–{last}"
             facts[row][column] = (
-                f"{steps}<br>{metric.title} {measured(metric, value, spread)}<br>{count(tokens, 'token')}"
+                f"{steps}<br>{metric.title} {value_with_error(metric, value, spread)}<br>{count(tokens, 'token')}"
             )
     return values, facts
 

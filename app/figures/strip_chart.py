@@ -15,7 +15,7 @@ from ..presentation.gap_words import WHO, gap_words, gaps_in, sides_in
 from ..presentation.theme import LIGHT, Theme, faded
 from .drawing.canvas import canvas, coloured, saying, tell_nearest
 from .drawing.floats import floats
-from .drawing.overlay import across, column, lay_over, on_paper, upright, words
+from .drawing.overlay import horizontal_line, lay_over, on_paper, vertical_band, vertical_line, words
 from .drawing.plot import Pen
 from .drawing.scale import PLAIN, Scale, padded, signed_log
 from .drawing.thinning import LineBuckets, thinned
@@ -88,9 +88,9 @@ def strip_at(
 
     at: the position of the marked token. window: the first and last position of the text that is shown elsewhere, shaded.
     """
-    shapes = [] if window is None else [column(window[0] - 0.5, window[1] + 0.5, faded(theme.primary, 0.08))]
+    shapes = [] if window is None else [vertical_band(window[0] - 0.5, window[1] + 0.5, faded(theme.primary, 0.08))]
     if at is not None:
-        shapes.append(upright(at, theme.primary, width=1.5, layer="above"))
+        shapes.append(vertical_line(at, theme.primary, width=1.5, layer="above"))
     return lay_over(go.Figure(strip), shapes)
 
 
@@ -148,7 +148,7 @@ def _add_ratios(figure: go.Figure, drawn: LineBuckets, scale: Scale, theme: Them
     known = np.concatenate([below, above, [0.0]])
     known = known[np.isfinite(known)]
     figure.update_layout(yaxis=scale.axis(*padded(float(known.min()), float(known.max()))), barmode="overlay")
-    lay_over(figure, [across(0, theme.muted, width=0.7)])
+    lay_over(figure, [horizontal_line(0, theme.muted, width=0.7)])
 
 
 def _add_bars(figure: go.Figure, drawn: LineBuckets, places: Floats, colour: str, name: str) -> None:
@@ -225,7 +225,7 @@ def _add_masked(figure: go.Figure, strip: _Strip, theme: Theme) -> None:
     changes = np.flatnonzero(np.diff(np.concatenate([[0], masked.astype(np.int8), [0]])))
     grey = faded(theme.muted, 0.14)
     runs = changes.reshape(-1, 2)[:MASKED_RUNS]
-    lay_over(figure, [column(float(positions[a]) - 0.5, float(positions[b - 1]) + 0.5, grey) for a, b in runs])
+    lay_over(figure, [vertical_band(float(positions[a]) - 0.5, float(positions[b - 1]) + 0.5, grey) for a, b in runs])
 
 
 def _add_hover(figure: go.Figure, strip: _Strip, drawn: LineBuckets, ratios: Floats) -> None:

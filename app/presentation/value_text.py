@@ -10,12 +10,12 @@ from .digits import count, plus_minus
 _SIGNS = {"at least": "≥ ", "at most": "≤ ", "": ""}
 
 
-def measured(metric: Metric, value: float | None, error: float | None) -> str:
+def value_with_error(metric: Metric, value: float | None, error: float | None) -> str:
     """Value ± error. Second moments without an error are bounds: k-hat has failed, so the sample shows too little of the tail.
 
-    >>> measured(BY_NAME["kl_k3"], 0.0052341, 0.00031415), measured(BY_NAME["tokens"], 12345.0, None)
+    >>> value_with_error(BY_NAME["kl_k3"], 0.0052341, 0.00031415), value_with_error(BY_NAME["tokens"], 12345.0, None)
     ('0.00523 ± 0.00031', '12,345')
-    >>> measured(BY_NAME["chi2_token"], 0.5, None), measured(BY_NAME["chi2_token"], -0.1, None)
+    >>> value_with_error(BY_NAME["chi2_token"], 0.5, None), value_with_error(BY_NAME["chi2_token"], -0.1, None)
     ('≥ 0.5', '≥ 0')
     """
     if metric.kind == "count":
@@ -26,8 +26,8 @@ def measured(metric: Metric, value: float | None, error: float | None) -> str:
 
 
 def value_words(name: str, value: float | None, error: float | None) -> str:
-    """`measured` for the metric of this name. An error that is NaN is unknown, like None."""
-    return measured(BY_NAME[name], value, None if error is None or math.isnan(error) else error)
+    """`value_with_error` for the metric of this name. An error that is NaN is unknown, like None."""
+    return value_with_error(BY_NAME[name], value, None if error is None or math.isnan(error) else error)
 
 
 def bound(metric: Metric, value: float | None, error: float | None) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ratioscope.record import POLICIES, gap_between
 
-from .distance import Distance, SumsByStep, distances_of, sums_of, together
+from .distance import Distance, SumsByStep, distances_of, sums_of, sums_of_steps
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
@@ -72,7 +72,7 @@ def trainer_noise(run: "Run") -> Distance | None:
 def _over(by_step: SumsByStep, steps: list[int]) -> Distance | None:
     """The distance over those of the steps that have the gap; None if none has."""
     own = [by_step[step] for step in steps if step in by_step]
-    return together(own).distance if own else None
+    return sums_of_steps(own).distance if own else None
 
 
 def nearest_steps(by_step: Mapping[str, Mapping[int, Distance]]) -> list[int]:

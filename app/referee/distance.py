@@ -97,7 +97,7 @@ def sums_of(run: "Run", gaps: Iterable[str], steps: Iterable[int]) -> dict[str, 
     return dict(sums)
 
 
-def together(parts: Iterable[SequenceSums]) -> SequenceSums:
+def sums_of_steps(parts: Iterable[SequenceSums]) -> SequenceSums:
     """The sums of several steps; at least one."""
     every: Sequence[SequenceSums] = list(parts)
     return SequenceSums(
@@ -113,7 +113,7 @@ def together(parts: Iterable[SequenceSums]) -> SequenceSums:
 def distances_of(run: "Run", gap: str, steps: list[int]) -> dict[int | None, Distance]:
     """step -> the distance of the gap's sides there; None -> over all these steps. Steps without the gap are left out."""
     by_step = sums_of(run, (gap,), steps)[gap]
-    whole: dict[int | None, Distance] = {None: together(by_step.values()).distance} if by_step else {}
+    whole: dict[int | None, Distance] = {None: sums_of_steps(by_step.values()).distance} if by_step else {}
     return whole | {step: own.distance for step, own in by_step.items()}
 
 

@@ -16,7 +16,7 @@ from ratioscope.record import GAPS, POLICIES, gap_between
 from ..presentation.gap_words import direction
 from ..presentation.metric_places import OF_FLOOR
 from ..presentation.noise_floor import FloorValue, NoiseFloor, compared, floor_sentence, stands_beside
-from .distance import sums_of, together
+from .distance import sums_of, sums_of_steps
 from .side_off import AGAIN
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _of_readings(run: "Run", name: str, gap: str) -> NoiseFloor:
         raise SourceError(
             f"{run.name} has no token that both sides of {gap} read; wanted the same sequences read twice"
         )
-    whole = together(by_step.values())
+    whole = sums_of_steps(by_step.values())
     distance = whole.distance
     values = (FloorValue(distance.k3, distance.k3_error), FloorValue(distance.mean, distance.mean_error))
     how = f"{direction(gap)}: the same policy computed twice"

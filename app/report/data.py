@@ -23,8 +23,8 @@ from ..referee.floor_of_run import against_floor
 from ..referee.side_off import SideOff
 from .baseline import Baseline, baseline_of
 from .diagnosis import Diagnosed, diagnosed
+from .gap_slices import SliceOfGap, slices_of_gap
 from .gaps import gaps_of_readings, metrics_of, recorded_gap
-from .places import SliceOfGap, places
 from .privacy import scrubbed_text
 from .quality import Quality, quality
 from .reproduction import Reproduction, reproduction
@@ -135,7 +135,7 @@ def report_data(
         (level, gap): frame for level, frame in run.distributions(LEVELS, gap).items()
     }
     stage("slices")
-    place_rows = places(run, gap)
+    place_rows = slices_of_gap(run, gap)
     stage("worst sequences")
     worst = worst_sequences(run, steps, gap, text=text)
     stage("data quality")

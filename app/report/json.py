@@ -43,8 +43,8 @@ from ..presentation.json_values import jsonable
 from ..referee.baselines import plain_baseline
 from ..referee.side_off import plain_side_off
 from .data import SCHEMA, ReportData
+from .gap_slices import SliceOfGap
 from .head import plain_head
-from .places import SliceOfGap
 from .scorecard import Score
 
 CARD = ("name", "unit", "formula", "meaning", "gaps", "level", "estimator", "weighting", "direction", "range", "absent")

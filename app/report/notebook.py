@@ -13,7 +13,7 @@ from ..presentation.digits import count
 from ..presentation.escape import html
 from ..presentation.metric_places import names_at
 from ..presentation.theme import MARKS
-from ..presentation.value_text import measured
+from ..presentation.value_text import value_with_error
 from .sparkline import HEIGHT, WIDTH, svg_path
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _line(run: "Run") -> str:
         if path := svg_path(values):
             newest = max(at for at, value in enumerate(values) if value is not None)
             error = frame[f"{column}_se"][newest] if f"{column}_se" in frame.columns else None
-            words = f"{metric.title}, {gap}: {measured(metric, values[newest], error)} at step {frame['step'][newest]}"
+            words = f"{metric.title}, {gap}: {value_with_error(metric, values[newest], error)} at step {frame['step'][newest]}"
             return (
                 f'<svg role="img" aria-label="{html(metric.title)} over the steps" width="{WIDTH}" height="{HEIGHT}" '
                 f'viewBox="-1 -1 {WIDTH + 2} {HEIGHT + 2}"><path d="{path}" fill="none" stroke="currentColor" '

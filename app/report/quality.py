@@ -28,10 +28,11 @@ class UnreadFile:
 
 
 @dataclass(frozen=True)
-class UnavailableView:
-    """A view that the recorded columns do not allow."""
+class UnavailableFeature:
+    """A feature whose columns are not on record."""
 
     view: str
+    """The name of the feature."""
     reason: str
     """The missing columns, and the arguments to log for them."""
 
@@ -91,7 +92,7 @@ class Quality:
     """Number of files that no commit names."""
     quarantined: tuple[UnreadFile, ...]
     notes: tuple[str, ...]
-    unrecorded: tuple[UnavailableView, ...]
+    unrecorded: tuple[UnavailableFeature, ...]
 
 
 def quality(run: "Run", steps: pl.DataFrame) -> Quality:
@@ -134,7 +135,7 @@ def quality(run: "Run", steps: pl.DataFrame) -> Quality:
         uncommitted=len(run.uncommitted),
         quarantined=tuple(UnreadFile(scrubbed_text(item.path), scrubbed_text(item.reason)) for item in run.quarantined),
         notes=tuple(scrubbed_text(note) for note in run.notes),
-        unrecorded=tuple(UnavailableView(*row) for row in missing_of(run)),
+        unrecorded=tuple(UnavailableFeature(*row) for row in missing_of(run)),
     )
 
 

@@ -17,7 +17,7 @@ from ..presentation.loss_words import lost_words
 from ..presentation.metric_places import SPOKEN, names_at
 from ..presentation.value_text import value_words
 from .data import ReportData
-from .places import SliceOfGap
+from .gap_slices import SliceOfGap
 from .quality import Quality
 from .reproduction import Reproduction
 from .scorecard import Score

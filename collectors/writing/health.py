@@ -53,7 +53,7 @@ class Health:
         """Has the next step try again what failed, because the folder has changed."""
         self._try_again = self._wait = 0.0
 
-    def told(self, now: float, *, rows: str | None, statistics: str | None) -> StateChange | None:
+    def update(self, now: float, *, rows: str | None, statistics: str | None) -> StateChange | None:
         """Takes the result of a step; the change of state that follows, if any.
 
         rows, statistics: why they could not be written; None if they were. If only statistics could not be written the state is

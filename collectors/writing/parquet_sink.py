@@ -138,7 +138,7 @@ class ParquetSink:
         if refused is None and waits is None:
             self._segments.expect_room()
         self._reason = waits or ""
-        self._say_change(newest, self._health.told(now, rows=refused, statistics=waits))
+        self._say_change(newest, self._health.update(now, rows=refused, statistics=waits))
         failures += self._said([*files, *segments])
         if len(self._overall) >= layout.OVERALL_SEGMENTS and waits is None:
             failures += self._repeated()

@@ -41,7 +41,7 @@ class WriterTask:
     writer_bytes: int
 
     @property
-    def together(self) -> int:
+    def steps_at_once(self) -> int:
         """Number of ended steps that wait to be written together: few beside those that the queue may hold."""
         return max(1, min(SEGMENT_STEPS, self.queue_batches // 8))
 

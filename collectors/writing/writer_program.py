@@ -127,7 +127,7 @@ class _Program:
             lambda text: replies.send(said=text),
             (lambda: 0.0) if task.waits else (lambda: self._backlog.pressure),
             task.writer_bytes,
-            task.together,
+            task.steps_at_once,
         )
 
     def read(self) -> None:

@@ -11,7 +11,7 @@ from ratioscope.arrays import Floats, Integers
 from ratioscope.metrics.analysis.slice_parts import bucket_label
 from ratioscope.metrics.diagnosis.changes import changes, least_factor
 from ratioscope.metrics.diagnosis.composition import Split, split
-from ratioscope.metrics.diagnosis.history import LEAST_STEPS, Course, History, measured
+from ratioscope.metrics.diagnosis.history import LEAST_STEPS, Course, History, known_steps
 
 from ..run import Run
 from .gap_history import READ, StepMix, gap_history, step_mix
@@ -72,7 +72,7 @@ def growth_of(run: Run, gap: str, steps: range | None = None) -> Growth:
     history = gap_history(frame, gap)
     if history is None:
         return Growth(gap, 0, because=f"the {gap} has no K3 by step")
-    known = measured(history)
+    known = known_steps(history)
     if len(known.steps) < LEAST_STEPS:
         count = f"{len(known.steps)} step{'' if len(known.steps) == 1 else 's'}"
         reason = f"the level of the {gap} and its error are known at {count}; {LEAST_STEPS} are needed"

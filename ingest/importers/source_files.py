@@ -100,11 +100,11 @@ def opened(source: Path, options: Options) -> SourceNumbers:
 
 def _beside(names: Sequence[str]) -> dict[str, list[str]]:
     """A value that a trainer keeps beside its rows -> the names of such files."""
-    found: dict[str, list[str]] = {}
+    files_by_value: dict[str, list[str]] = {}
     for name in sorted(names):
         if (known := neighbour(name)) is not None:
-            found.setdefault(known.what, []).append(name)
-    return found
+            files_by_value.setdefault(known.what, []).append(name)
+    return files_by_value
 
 
 def log_named(path: Path) -> str:

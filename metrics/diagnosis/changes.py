@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .history import CLEAR, LEAST_FACTOR, Course, History, course, measured
+from .history import CLEAR, LEAST_FACTOR, Course, History, course, known_steps
 from .raised_steps import raised_steps
 from .step_noise import least_errors, weights_of
 
@@ -21,7 +21,7 @@ def changes(history: History) -> tuple[Course, ...]:
     A history is split at its clearest jump, and each part is looked at again (binary segmentation: Scott and Knott 1974). Then
     each jump is dated and measured anew between its neighbours, and kept if it is still beyond chance.
     """
-    known = measured(history)
+    known = known_steps(history)
     if (raised := raised_steps(known)) is not None:
         return raised.courses[:MOST_CHANGES]
     changes_within = _within(known, MOST_CHANGES)
@@ -53,7 +53,7 @@ def _further(part: History, most: int) -> tuple[Course, ...]:
 
 def least_factor(history: History) -> float:
     """The smallest lasting factor that would be found in the middle of this history; infinite if it is too short."""
-    known = measured(history)
+    known = known_steps(history)
     middle = len(known.steps) // 2
     if middle < LEAST_PART // 2:
         return np.inf

@@ -7,7 +7,7 @@ import numpy as np
 from ratioscope.arrays import Floats
 
 from .changes import changes
-from .history import CLEAR, LEAST_FACTOR, History, measured
+from .history import CLEAR, LEAST_FACTOR, History, known_steps
 from .step_noise import least_errors, weights_of
 
 LEAST_FITTED = 8
@@ -37,7 +37,7 @@ def doubling(history: History) -> Doubling | None:
     beyond chance, and bends, of a cubic, have to explain no more than
     chance does. A jump has bends.
     """
-    known = measured(history)
+    known = known_steps(history)
     courses = changes(known)
     if any(each.kind == "sawtooth" for each in courses):
         return None

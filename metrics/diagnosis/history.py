@@ -84,7 +84,7 @@ class Course:
 
 def course(history: History) -> Course:
     """The course that fits best: two levels, or a level and a rise, or a sawtooth; flat if none is beyond chance."""
-    known = measured(history)
+    known = known_steps(history)
     if len(known.steps) < LEAST_STEPS:
         return Course("flat")
     y, error = np.log(known.level), least_errors(known.error, known.tokens)
@@ -103,7 +103,7 @@ def course(history: History) -> Course:
     return _jump(known.steps, y, weights, jump) if is_jump else _rise(known.steps, y, weights, rise)
 
 
-def measured(history: History) -> History:
+def known_steps(history: History) -> History:
     """The steps with a level above 0 and a known error."""
     known = (history.level > 0) & np.isfinite(history.error) & (history.error > 0)
     return history.part(known)

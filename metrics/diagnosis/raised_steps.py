@@ -8,7 +8,7 @@ import numpy as np
 from ratioscope.arrays import Array, Booleans, Floats, Integers
 
 from ..reduction import first_of_each
-from .history import LEAST_STEPS, Course, History, measured
+from .history import LEAST_STEPS, Course, History, known_steps
 from .two_groups import split_in_two
 
 LEAST_FACTOR = 3.0
@@ -63,7 +63,7 @@ class RaisedSteps:
 
 def raised_steps(history: History) -> RaisedSteps | None:
     """The raised steps of a history; None if it has not two clear levels, or does not fall back from the larger one."""
-    known = measured(history)
+    known = known_steps(history)
     if len(known.steps) < 2 * LEAST_STEPS:
         return None
     y = np.log(known.level)

@@ -127,7 +127,7 @@ def test_the_state_is_always_what_the_last_step_showed(steps: list[tuple[bool, b
         now += wait
         rows = "full" if rows_fail or not health.may_write_rows(now) else None
         statistics = "full" if statistics_fail or not health.may_write_statistics(now) else None
-        change = health.told(now, rows=rows, statistics=statistics)
+        change = health.update(now, rows=rows, statistics=statistics)
         expected = "ok" if rows is None else "paused" if statistics is not None else "degraded"
         assert health.state == expected
         assert (change is not None) == (expected != before)
@@ -139,10 +139,10 @@ def test_whatever_failed_is_tried_again_within_half_a_minute(failures: int) -> N
     health, now = Health(), 0.0
     for _ in range(failures):
         if health.may_write_rows(now):
-            health.told(now, rows="full", statistics="full")
+            health.update(now, rows="full", statistics="full")
         now += 1.0
     assert health.may_write_rows(now + 30) and health.may_write_statistics(now + 30)
-    health.told(now + 30, rows=None, statistics=None)
+    health.update(now + 30, rows=None, statistics=None)
     assert health.state == "ok" and health.may_write_rows(now + 30)
 
 

@@ -68,10 +68,10 @@ def estimate(
 
 
 def _of_shape(shape: "BatchShape", steps: int, ranks: int) -> dict[str, Any]:
-    from ..cost import measured
+    from ..cost import measured_cost
 
     with working("recording a batch of this shape"):
-        cost = measured(shape)
+        cost = measured_cost(shape)
     per_step = cost.token_bytes + cost.statistics_bytes
     return {
         "tokens_per_step": shape.tokens,

@@ -246,7 +246,7 @@ def _print_table(run: "Run", frame: "pl.DataFrame", keys: Sequence[str], *, gap:
     from ratioscope.metrics.definitions.registry import METRICS
 
     from ...presentation.metric_places import names_at
-    from ...presentation.value_text import measured
+    from ...presentation.value_text import value_with_error
 
     cards = {metric.name: metric for metric in METRICS if metric.is_of(gap)}
     names = metrics or names_at("core", gap)
@@ -265,7 +265,7 @@ def _print_table(run: "Run", frame: "pl.DataFrame", keys: Sequence[str], *, gap:
 
     def cells(row: dict[str, Any]) -> list[str]:
         facts = [str(row[key]) for key in keys] or [run.name]
-        numbers = (measured(cards[m], row[f"{gap}/{m}"], row.get(f"{gap}/{m}_se")) for m in present)
+        numbers = (value_with_error(cards[m], row[f"{gap}/{m}"], row.get(f"{gap}/{m}_se")) for m in present)
         return [*facts, *(row[label] or "" for label in labels), *numbers]
 
     print_table(header, [cells(row) for row in frame.iter_rows(named=True)])

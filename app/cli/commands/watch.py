@@ -190,10 +190,10 @@ def _steps(look: "Look") -> Iterator[str]:
     from ratioscope.metrics.analysis.slice_parts import size_metric
     from ratioscope.metrics.definitions.registry import BY_NAME
 
-    from ...presentation.value_text import measured
+    from ...presentation.value_text import value_with_error
 
     gap = look.verdict.gap or "mismatch"
     metric = BY_NAME[size_metric(gap)]
     column = f"{gap}/{metric.name}"
     for row in look.steps.sort("step").tail(LAST_STEPS).iter_rows(named=True) if column in look.steps.columns else ():
-        yield f"step {row['step']:>7}  {column} {measured(metric, row[column], row.get(f'{column}_se'))}"
+        yield f"step {row['step']:>7}  {column} {value_with_error(metric, row[column], row.get(f'{column}_se'))}"

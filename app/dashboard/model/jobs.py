@@ -20,7 +20,7 @@ from ratioscope.ingest.run import Run
 from ratioscope.metrics.corrections.correction import Correction
 
 Name = TypeVar("Name", bound=Hashable)
-Ledger = TypeVar("Ledger")
+AnyLedger = TypeVar("AnyLedger")
 LEDGERS = 32
 """Number of ledgers in memory, the latest used. Others are read from the cache again."""
 ENDED = 16
@@ -87,7 +87,7 @@ class Jobs:
         job.start()
 
 
-def _newest_of(ledgers: dict[Name, Ledger], key: Name, make: Callable[[], Ledger]) -> Ledger:
+def _newest_of(ledgers: dict[Name, AnyLedger], key: Name, make: Callable[[], AnyLedger]) -> AnyLedger:
     """The ledger of this key, made where there is none; the oldest beyond LEDGERS are forgotten."""
     ledger = ledgers.pop(key, None) or make()
     ledgers[key] = ledger

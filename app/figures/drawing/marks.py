@@ -19,7 +19,7 @@ from ...presentation.theme import Theme, faded
 from .bands import Area, reach
 from .canvas import coloured
 from .hover import EVENTS, in_lines
-from .overlay import Overlay, across, lay_over, on_paper, shelf, upright, words
+from .overlay import Overlay, horizontal_band, horizontal_line, lay_over, on_paper, vertical_line, words
 from .plot import Plot
 from .scale import PLAIN, Scale, padded
 
@@ -134,8 +134,10 @@ def add_limits(plot: Plot, limits: Sequence[Limit]) -> None:
             continue
         colour = plot.theme.severity[limit.severity] if limit.severity else plot.theme.muted
         if limit.severity:
-            shapes.append(shelf(*((place, high) if limit.worse == "above" else (low, place)), faded(colour, 0.05)))
-        shapes.append(across(place, faded(colour, 0.8), dash="dot" if limit.is_floor else "dash"))
+            shapes.append(
+                horizontal_band(*((place, high) if limit.worse == "above" else (low, place)), faded(colour, 0.05))
+            )
+        shapes.append(horizontal_line(place, faded(colour, 0.8), dash="dot" if limit.is_floor else "dash"))
         texts.append(_limit_words(plot, limit, place))
     _move_apart(plot, [text for text in texts if text["yref"] == "y"])
     lay_over(plot.figure, shapes, texts)
@@ -257,7 +259,7 @@ def _lines(known: pl.DataFrame, theme: Theme) -> list[Overlay]:
     if len(at) > LINES:
         return []
     colours = [theme.border if kind not in GRAVE else faded(_colour(kind, theme), 0.55) for kind in at["kind"]]
-    return [upright(step, colour, dash="dot") for step, colour in zip(at["step"], colours, strict=True)]
+    return [vertical_line(step, colour, dash="dot") for step, colour in zip(at["step"], colours, strict=True)]
 
 
 def _legend(known: pl.DataFrame, theme: Theme, row: int, side: str) -> Overlay:

@@ -11,24 +11,24 @@ import plotly.graph_objects as go
 Overlay = dict[str, Any]
 
 
-def across(y: float, colour: str, *, width: float = 1, dash: str = "solid") -> Overlay:
+def horizontal_line(y: float, colour: str, *, width: float = 1, dash: str = "solid") -> Overlay:
     """A line from side to side."""
     line = {"color": colour, "width": width, "dash": dash}
     return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y, "line": line, "layer": "above"}
 
 
-def upright(x: float, colour: str, *, width: float = 1, dash: str = "solid", layer: str = "below") -> Overlay:
+def vertical_line(x: float, colour: str, *, width: float = 1, dash: str = "solid", layer: str = "below") -> Overlay:
     """A line from top to bottom."""
     line = {"color": colour, "width": width, "dash": dash}
     return {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": x, "x1": x, "line": line, "layer": layer}
 
 
-def shelf(low: float, high: float, colour: str) -> Overlay:
+def horizontal_band(low: float, high: float, colour: str) -> Overlay:
     """A band from side to side, behind everything."""
     return _rectangle({"xref": "paper", "x0": 0, "x1": 1, "y0": low, "y1": high}, colour)
 
 
-def column(first: float, last: float, colour: str) -> Overlay:
+def vertical_band(first: float, last: float, colour: str) -> Overlay:
     """A band from top to bottom, behind everything."""
     return _rectangle({"yref": "paper", "y0": 0, "y1": 1, "x0": first, "x1": last}, colour)
 

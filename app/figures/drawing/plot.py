@@ -13,7 +13,7 @@ from ratioscope.metrics.metric import Metric
 
 from ...presentation.digits import digits
 from ...presentation.theme import Theme
-from ...presentation.value_text import measured
+from ...presentation.value_text import value_with_error
 from .scale import Scale
 from .thinning import POINTS, LineBuckets, line_and_marks
 
@@ -102,5 +102,5 @@ def value_words(drawn: LineBuckets, metric: Metric, *, of_runs: bool = False) ->
         elif of_runs:
             texts.append(f"step {first:.0f}: mean {digits(mean)}, runs {between}")
         else:
-            texts.append(measured(metric, mean, None if math.isnan(error) else error))
+            texts.append(value_with_error(metric, mean, None if math.isnan(error) else error))
     return texts

@@ -13,7 +13,7 @@ from ratioscope.arrays import Floats
 from ...presentation.digits import digits
 from ...presentation.theme import Theme, faded
 from .cells import AxisCells
-from .overlay import Overlay, column, lay_over, upright, words
+from .overlay import Overlay, lay_over, vertical_band, vertical_line, words
 from .plot import Trace
 from .scale import Scale
 
@@ -95,8 +95,8 @@ def weight_axis(figure: go.Figure, grid: AxisCells, cap: list[CapSide], theme: T
     shapes: list[Overlay] = []
     for bound, place in zip(cap, places, strict=True):
         outside = (shown[0], place) if bound.low_side else (place, shown[1])
-        shapes.append(column(*outside, faded(theme.severity["watch"], 0.1)))
-        shapes.append(upright(place, theme.ink["watch"], width=1.2, layer="above"))
+        shapes.append(vertical_band(*outside, faded(theme.severity["watch"], 0.1)))
+        shapes.append(vertical_line(place, theme.ink["watch"], width=1.2, layer="above"))
     texts = (_bound_words(bound, place, shown, theme) for bound, place in zip(cap, places, strict=True))
     lay_over(figure, shapes, texts)
 

@@ -20,7 +20,7 @@ from ...presentation.escape import html as escaped
 from ...presentation.limit import limit_words
 from ...presentation.noise_floor import NoiseFloor, times_words
 from ...presentation.theme import FONT, LIGHT, MARKS, Theme
-from ...presentation.value_text import measured
+from ...presentation.value_text import value_with_error
 from ..drawing.bands import ERRORS
 from ..drawing.floats import floats
 from ..drawing.thinning import thinned_steps
@@ -132,7 +132,7 @@ def _card(
     value, error, size = (_last(frame, column) for column in (name, f"{name}_se", f"{gap}/{metric.level}s"))
     unit = "" if metric.unit == "1" else metric.unit
     at = f" · step {frame['step'][-1]}" if len(frame) else ""
-    spoken, _, spread = measured(metric, value, error).partition(" ± ")
+    spoken, _, spread = value_with_error(metric, value, error).partition(" ± ")
     sure = "± 1 se · " if spread else ""
     sized = count(size, metric.level) if size else "no standard error"
     below = f"{sure}{sized}{at}" if value is not None else "not available"

@@ -10,7 +10,7 @@ from ...presentation.escape import html as escaped
 from .axis import Axis, axis_of
 from .overlays import annotation, shape
 from .texts import plain, short, text
-from .traces import Trace, drawn, swatch
+from .traces import Trace, swatch, trace_markup
 
 TITLE, NOTES = 14, 11
 NOTE_LINE = 15
@@ -68,7 +68,8 @@ def _parts(sheet: _Sheet) -> Iterator[str]:
     y = _axis(sheet, "yaxis", tall)
     shapes = sheet.layout.get("shapes") or ()
     done = [
-        drawn(trace, x, _axis(sheet, "yaxis2", tall) if trace.get("yaxis") == "y2" else y) for trace in sheet.traces
+        trace_markup(trace, x, _axis(sheet, "yaxis2", tall) if trace.get("yaxis") == "y2" else y)
+        for trace in sheet.traces
     ]
     yield from _heading(sheet)
     yield f'<g transform="translate({short(sheet.margin["l"])} {short(sheet.margin["t"])})">'

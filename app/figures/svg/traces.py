@@ -32,7 +32,7 @@ class TraceMarkup:
     """The part that may stand over the edges, such as marks of events."""
 
 
-def drawn(trace: Trace, x: Axis, y: Axis) -> TraceMarkup:
+def trace_markup(trace: Trace, x: Axis, y: Axis) -> TraceMarkup:
     """ValueError for a kind of trace that has no drawing here."""
     kind = trace.get("type", "scatter")
     if kind not in KINDS:

@@ -166,7 +166,7 @@ def log_kind(path: Path) -> ScalarSource | None:
     return next((each for each in SOURCES if _fits(each, path)), None)
 
 
-def found(path: Path, wanted: ScalarSource | None = None) -> LogFiles | None:
+def log_files(path: Path, wanted: ScalarSource | None = None) -> LogFiles | None:
     """The log at a path: a file, or a folder of the files of one run. None where there is none; SourceError for several.
 
     Without a wanted source a folder is searched for files of loggers alone, because any dump may be a table.

@@ -12,7 +12,7 @@ from ..levels import best_changes
 from ..prefixes import firsts, prompts
 from ..subset_faults import log_sizes, mean_by, subset_fault
 from .edges import best_cut
-from .row_places import REPEATS, places
+from .row_places import REPEATS, place_sizes
 from .sharpness import SHARP, sharpness
 
 EARLIEST = 8
@@ -54,7 +54,7 @@ def _of_all(evidence: Evidence) -> Result:
 
 def _of_prompts(evidence: Evidence) -> Result:
     """The responses of a prompt become bad at one position, which is another one for the next prompt: a place in the row."""
-    sizes = places(evidence)
+    sizes = place_sizes(evidence)
     if sizes.correlation < max(REPEATS[1], REPEATS[0] / np.sqrt(max(sizes.cells, 1))):
         return absent("no position of the responses of a prompt has a larger gap than the one before it")
     bad, cuts = _after_onsets(evidence)
@@ -74,7 +74,7 @@ def _after_onsets(evidence: Evidence) -> tuple[Booleans, Integers]:
 
     A prompt without an onset is bad as a whole if its level is nearer to that after the onsets: its onset is in the prompt.
     """
-    found, prompt = places(evidence), prompts(evidence)
+    found, prompt = place_sizes(evidence), prompts(evidence)
     bad, cuts = np.zeros(len(evidence), np.bool_), [np.zeros(0, np.int64)]
     sizes = log_sizes(evidence)
     for side in (0, 1):

@@ -53,7 +53,7 @@ class PlaceSizes(NamedTuple):
 
 
 @once
-def places(evidence: Evidence) -> PlaceSizes:
+def place_sizes(evidence: Evidence) -> PlaceSizes:
     """The sizes at the places of prompts. A text that several responses share is counted once: it is one measurement."""
     prompt, row = prompts(evidence), evidence.row_codes
     of_row = prompt[evidence.starts]
@@ -120,7 +120,7 @@ def _period(evidence: Evidence, bad: Booleans) -> int | None:
 
 def chunk_boundary(evidence: Evidence) -> Result:
     """The gap sits at few places that all responses of a prompt share, with clean tokens between and after them."""
-    sizes = places(evidence)
+    sizes = place_sizes(evidence)
     if sizes.cells < LEAST_CELLS:
         return undecided(f"{sizes.cells} places of prompts have tokens of two responses; {LEAST_CELLS} are needed")
     effect = f"sizes at one place correlate at {sizes.correlation:.2f} between the responses of a prompt"

@@ -9,7 +9,7 @@ import pytest
 
 from ratioscope import Collector, open_run
 from ratioscope.app.cli import main
-from ratioscope.app.cli.cost import BatchShape, measured
+from ratioscope.app.cli.cost import BatchShape, measured_cost
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
@@ -41,12 +41,12 @@ def test_what_is_told_is_what_recording_then_takes(tmp_path: Path, capsys: pytes
 
 def test_cost_grows_with_what_is_recorded() -> None:
     few, more = (
-        measured(BatchShape(20, 300, ("old", "current"), text="none")),
-        measured(BatchShape(20, 300, entropy=True)),
+        measured_cost(BatchShape(20, 300, ("old", "current"), text="none")),
+        measured_cost(BatchShape(20, 300, entropy=True)),
     )
     assert few.token_bytes < more.token_bytes and few.host_bytes < more.host_bytes
-    large = measured(BatchShape(8000, 300))  # more than is measured: scaled
-    assert large.token_bytes == pytest.approx(400 * measured(BatchShape(20, 300)).token_bytes, rel=0.3)
+    large = measured_cost(BatchShape(8000, 300))  # more than is measured: scaled
+    assert large.token_bytes == pytest.approx(400 * measured_cost(BatchShape(20, 300)).token_bytes, rel=0.3)
 
 
 @pytest.mark.parametrize(

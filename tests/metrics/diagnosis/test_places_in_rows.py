@@ -3,7 +3,7 @@
 import numpy as np
 
 from ratioscope.metrics.diagnosis.catalogue import CAUSE
-from ratioscope.metrics.diagnosis.causes.row_places import places
+from ratioscope.metrics.diagnosis.causes.row_places import place_sizes
 from ratioscope.metrics.diagnosis.decomposition import diagnose
 from ratioscope.metrics.diagnosis.evidence import Evidence
 
@@ -59,5 +59,5 @@ def test_a_text_that_responses_share_is_one_measurement() -> None:
     token = np.repeat(single.facts["token"].reshape(PROMPTS, LENGTH), COPIES, axis=0).ravel()
     facts = {"group": whole.facts["group"], "token": token}
     same = Evidence(shared[0], shared[1], whole.row, whole.position, facts, {})
-    assert places(same).cells == 0  # else noise would repeat at every place
+    assert place_sizes(same).cells == 0  # else noise would repeat at every place
     assert CAUSE["chunk_boundary"].test(same).too_few

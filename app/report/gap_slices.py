@@ -1,4 +1,4 @@
-"""The places of a gap: its metrics by position in the response, by probability, by lag, by replica, by turn."""
+"""The slices of a gap: its metrics by position in the response, by probability, by lag, by replica, by turn."""
 
 from dataclasses import dataclass
 
@@ -40,12 +40,12 @@ class SliceOfGap:
     """Reason why some values of the rows are not available; None if all are."""
 
 
-def places(run: Run, gap: str) -> tuple[SliceOfGap, ...]:
-    """A Place for every slice of the gap, on record or not."""
-    return tuple(_place(run, gap, name, title) for name, title in SLICES.items())
+def slices_of_gap(run: Run, gap: str) -> tuple[SliceOfGap, ...]:
+    """Every slice of the gap, on record or not."""
+    return tuple(_slice_of_gap(run, gap, name, title) for name, title in SLICES.items())
 
 
-def _place(run: Run, gap: str, name: str, title: str) -> SliceOfGap:
+def _slice_of_gap(run: Run, gap: str, name: str, title: str) -> SliceOfGap:
     frame = run.metrics(by=(name,), gap=asked_gap(gap))
     columns = [
         c for metric in names_at("table", gap) for c in (f"{gap}/{metric}", f"{gap}/{metric}_se") if c in frame.columns
