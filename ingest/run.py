@@ -23,6 +23,7 @@ from ratioscope.record import GAPS, POLICIES, sides
 from .commits.attempts import Cutoffs, Shadow
 from .commits.catalog import Catalog
 from .commits.conservation import Conservation, conservation, endings
+from .commits.disk_files import uncommitted_files
 from .commits.entries import TokenFile
 from .commits.history_frames import (
     drops_frame,
@@ -56,10 +57,12 @@ from .rows.token_frame import token_schema
 from .statistics.distributions import distribution_frame
 from .statistics.kept_tables import KeptTables
 from .statistics.logged_scalars import SCALAR_LOG, LoggedScalars, note_on
+from .statistics.merged_statistics import MergedStatistics
+from .statistics.metric_columns import Steps, columns_of_gap
 from .statistics.overall_rows import OverallRows
 from .statistics.row_statistics import RowStatistics
 from .statistics.row_work import RowWork
-from .statistics.run_metrics import RunMetrics, Steps, columns_of_gap
+from .statistics.run_metrics import RunMetrics
 from .statistics.run_statistics import RunStatistics
 from .statistics.segment_tables import SegmentTables
 
@@ -119,7 +122,12 @@ class Run:
             SegmentTables(files, self._catalog.quarantine, kept, OverallRows(files)), of_rows
         )
         self._metrics = RunMetrics(
-            self._catalog, self._statistics, of_rows, kept, LoggedScalars(files, self._catalog.quarantine)
+            self._catalog,
+            self._statistics,
+            of_rows,
+            kept,
+            MergedStatistics(self._statistics, kept),
+            LoggedScalars(files, self._catalog.quarantine),
         )
         self._claims = ClaimsOfRun(self._rows)
         self._hidden: tuple[int, tuple[tuple[Shadow, ...], int]] | None = None
@@ -283,7 +291,7 @@ class Run:
     def uncommitted(self) -> list[str]:
         """Files that no commit names, and that are not read: the last step of a writer that was killed or is still writing."""
         with self._lock:
-            return self._catalog.uncommitted()
+            return uncommitted_files(self._catalog)
 
     @property
     def unsettled(self) -> list[int]:

@@ -12,10 +12,12 @@ from ..files.listing import Listing, listing, logs
 from ..files.parquet_files import FileSignature, ParquetFiles
 from ..files.run_file import stated_id
 from .attempts import Cutoffs, Shadow
+from .catalog_growth import CatalogGrowth, fresh_files
 from .catalog_notes import notes_on_logs, notes_on_lost_parts
 from .commit_log import CommitLog
 from .entries import Segment, TokenFile
 from .file_parts import steps_of
+from .history_lines import advance
 from .log_cross_checks import disagreements
 from .merged_files import unreplaced
 from .overall_files import OverallFile
@@ -28,9 +30,6 @@ from .writer_history import WriterHistory
 _MANY, _RESTS = 1000, 9
 """A comparison of so many entries is followed by a rest of nine times its length: a reader that follows a long run with damaged
 logs on a far store spends a tenth of its time on comparisons, however long the run is."""
-
-_REMEMBERED = 64
-"""Versions of which a catalog remembers what was committed for them."""
 
 
 @dataclass
@@ -50,11 +49,10 @@ class Catalog:
     """Grows with every change, also when a file is set aside."""
     replaced: bool = False
     """True if a log that was read is gone while other logs exist: another run was recorded in this folder."""
-    _grown: list[tuple[int, tuple[TokenFile | Segment, ...] | None]] = field(default_factory=list)
-    """(version, files that were committed since the version before), the newest last; None if more has changed."""
+    _growth: CatalogGrowth = field(default_factory=CatalogGrowth)
     _notes: tuple[str, ...] = ()
     _set_aside: dict[str, str] = field(default_factory=dict)
-    _recovered: dict[str, TokenFile | Segment] = field(default_factory=dict)
+    recovered_files: dict[str, TokenFile | Segment] = field(default_factory=dict)
     """path -> file that no commit names, as its footer describes it."""
     _states: dict[str, tuple[FileSignature | None, str | None]] = field(default_factory=dict)
     """path of a file set aside -> its state at that time, see `_state`."""
@@ -79,37 +77,28 @@ class Catalog:
             changed |= is_more
             self._is_compared = True
         elif changed:
-            self._notes = tuple(notes_on_logs(self.histories, self._run_id, self._recovered))
+            self._notes = tuple(notes_on_logs(self.histories, self._run_id, self.recovered_files))
         if changed:
             self._read_needed_logs_in_full()
         self.version += changed
         fresh = self._take_fresh()
         if changed:
-            self._grown = [*self._grown[1 - _REMEMBERED :], (self.version, None if is_more else fresh)]
+            self._growth.add(self.version, None if is_more else fresh)
         return changed
 
     def committed_since(self, version: int) -> list[TokenFile | Segment] | None:
         """The files that were committed since this version, in order; None if more has changed, or if that is too long ago."""
-        later = [(own, files) for own, files in self._grown if own > version]
-        if [own for own, _ in later] != list(range(version + 1, self.version + 1)):
-            return None
-        found = [files for _, files in later if files is not None]
-        return [item for files in found for item in files] if len(found) == len(later) else None
+        return self._growth.since(version, self.version)
 
     def _take_fresh(self) -> tuple[TokenFile | Segment, ...] | None:
         """The files that all logs committed since the last call; None if lines changed more of what the run consists of."""
-        news = [history.fresh for history in self.histories.values()]
-        for history in self.histories.values():
-            history.fresh = []
-        if None in news or any(history.takes_over for history in self.histories.values()):
-            return None
-        fresh = tuple(item for files in news for item in files or ())
-        return fresh if self._are_of_writers_alone({item.path for item in fresh}) else None
+        fresh = fresh_files(self.histories.values())
+        return fresh if fresh is not None and self._are_of_writers_alone({item.path for item in fresh}) else None
 
     def _are_of_writers_alone(self, paths: set[str]) -> bool:
         """True if no verb and no damage has to do with these files."""
         known = [
-            self._recovered.keys(),
+            self.recovered_files.keys(),
             self.set_aside.keys(),
             *(history.pruned for history in self.histories.values()),
         ]
@@ -130,7 +119,7 @@ class Catalog:
     def notes(self) -> tuple[str, ...]:
         """Sentences about how the run was read: what is missing, damaged or recovered."""
         set_aside = self.set_aside
-        unreadable = [*(item for item in self._items() if item.path in set_aside), *self._moved_items()]
+        unreadable = [*(item for item in self.items() if item.path in set_aside), *self._moved_items()]
         lost = [item for item in unreadable if isinstance(item, Segment)]
         if not lost:
             return self._notes
@@ -160,8 +149,8 @@ class Catalog:
     def gone(self) -> set[str]:
         """Files that are no part of the run any more: a merged file holds their rows, or they were pruned."""
         set_aside = self.set_aside
-        merged = (item for item in self._items() if item.replaces and item.path not in set_aside)
-        return {origin.path for item in merged for origin in item.replaces} | self._pruned()
+        merged = (item for item in self.items() if item.replaces and item.path not in set_aside)
+        return {origin.path for item in merged for origin in item.replaces} | self.pruned_paths()
 
     def _read_needed_logs_in_full(self, writer: str | None = None) -> bool:
         """Reads logs whose short forms omit a needed file, or (writer) the log of one writer. True if there were any."""
@@ -172,7 +161,7 @@ class Catalog:
         incomplete = lacking_wanted_files(self.histories.values(), self.gone()) if writer is None else own
         for history in incomplete:
             fresh = WriterHistory(CommitLog(self.root, history.log.writer))
-            fresh.advance()
+            advance(fresh)
             history.__dict__.update(fresh.__dict__)
         self.version += bool(incomplete)
         return bool(incomplete)
@@ -180,7 +169,7 @@ class Catalog:
     def token_files(self) -> list[TokenFile]:
         """Every token file on record that was not set aside, of every attempt."""
         set_aside = self.set_aside
-        return [item for item in self._items() if isinstance(item, TokenFile) and item.path not in set_aside]
+        return [item for item in self.items() if isinstance(item, TokenFile) and item.path not in set_aside]
 
     def segments(self) -> list[Segment]:
         """Every statistics segment on record that was not set aside."""
@@ -192,18 +181,13 @@ class Catalog:
 
     def _segments(self) -> list[Segment]:
         set_aside = self.set_aside
-        return [item for item in self._items() if isinstance(item, Segment) and item.path not in set_aside]
+        return [item for item in self.items() if isinstance(item, Segment) and item.path not in set_aside]
 
     def readings(self) -> list[ReadingFile]:
         """Every file of a reading on record that was not set aside."""
-        gone = {*self.set_aside, *self._pruned()}
+        gone = {*self.set_aside, *self.pruned_paths()}
         every = (file for history in self._histories() for file in history.readings.values())
         return [file for file in every if file.path not in gone]
-
-    def unnamed_readings(self) -> list[str]:
-        """Files of readings on disk that no line names."""
-        named = {path for history in self.histories.values() for path in history.readings}
-        return sorted(listing(self.root).readings - named - self._pruned() - set(self.set_aside))
 
     def steps_of_attempts(self) -> dict[int, set[int]]:
         """attempt -> the steps it committed, also those in files that were set aside."""
@@ -214,7 +198,7 @@ class Catalog:
 
     def recorded(self) -> Iterator[TokenFile | Segment]:
         """Every file of the run, also those that were set aside or moved away."""
-        yield from self._items()
+        yield from self.items()
         yield from self._moved_items()
 
     def cutoffs(self) -> Cutoffs:
@@ -240,10 +224,6 @@ class Catalog:
         """The logs of the processes that recorded, without the logs of verbs such as `compact`."""
         return [history for history in self.histories.values() if not history.is_offline]
 
-    def uncommitted(self) -> list[str]:
-        """Files on disk that no commit names: the last steps of a writer that was killed or is still writing."""
-        return sorted(path for path in self._unnamed() if not is_offline(writer_of(path)))
-
     def committed(self, path: str) -> TokenFile | Segment:
         """The file as its commit describes it, whether or not it is part of the run. SourceError where no commit names it."""
         if (item := self._described(path)) is None:
@@ -268,30 +248,17 @@ class Catalog:
                 files.setdefault(segment.overall, []).append(segment)
         return files
 
-    def leftovers(self) -> list[str]:
-        """Files on disk that the run can do without: other files hold their rows, they were pruned, or a verb left them
-        unfinished."""
-        in_use = {item.path for item in self._items()}
-        superseded = (self._committed() | self.gone()) - in_use - set(self.set_aside)
-        unfinished = {path for path in (*self._unnamed(), *self.unnamed_readings()) if is_offline(writer_of(path))}
-        on_disk = listing(self.root)
-        unused = on_disk.overall - {file.path for file in self.overall()} | on_disk.readings & self._pruned()
-        return sorted(on_disk.parquet_files & superseded | unfinished | unused)
-
-    def _unnamed(self) -> set[str]:
-        """Parquet files on disk that nothing accounts for."""
-        accounted = self._committed() | set(self._recovered) | set(self.set_aside) | self.gone()
-        return listing(self.root, whole=self.lists_store).parquet_files - accounted
-
-    def _committed(self) -> set[str]:
+    def committed_paths(self) -> set[str]:
+        """Paths of the token files and segments that any log names."""
         return {path for history in self.histories.values() for path in (*history.token_files, *history.segments)}
 
-    def _pruned(self) -> set[str]:
+    def pruned_paths(self) -> set[str]:
+        """Paths of the files that `prune` deleted."""
         return {path for history in self.histories.values() for path in history.pruned}
 
-    def _items(self) -> Iterator[TokenFile | Segment]:
+    def items(self) -> Iterator[TokenFile | Segment]:
         """The files of the run. A file is left out as long as a merged file replaces it and can be read."""
-        every: dict[str, TokenFile | Segment] = dict(self._recovered)
+        every: dict[str, TokenFile | Segment] = dict(self.recovered_files)
         for history in reversed(self._histories()):
             every.update(history.token_files)
             every.update(history.segments)
@@ -309,7 +276,7 @@ class Catalog:
         verbs = self.histories.values() if self.use_short_forms else ()
         history = self.histories.get(writer) or begun_from_short_form(CommitLog(self.root, writer), verbs)
         try:
-            changed = history.advance()
+            changed = advance(history)
         except (OSError, SourceError) as error:
             self.quarantine(file, f"it cannot be read: {error}")
             return False
@@ -323,7 +290,7 @@ class Catalog:
 
     def _is_doubtful(self) -> bool:
         damaged = any(not history.is_whole for history in self.histories.values())
-        return damaged or bool(self._recovered) or bool(disagreements(self.histories, self._run_id))
+        return damaged or bool(self.recovered_files) or bool(disagreements(self.histories, self._run_id))
 
     def _compare_with_folders(self) -> bool:
         """Compares the logs with the files on disk: sets aside foreign and missing files, recovers files without a commit."""
@@ -331,23 +298,23 @@ class Catalog:
         began = time.monotonic()
         on_disk = listing(self.root, whole=self.lists_store or not is_whole)
         self._run_id = stated_id(self.root)
-        before = (dict(self._recovered), dict(self._set_aside))
+        before = (dict(self.recovered_files), dict(self._set_aside))
         for path, reason in on_disk.foreign.items():
             self.quarantine(path, reason)
         self._set_missing_aside(on_disk)
         self._recover(on_disk)
-        self._notes = tuple(notes_on_logs(self.histories, self._run_id, self._recovered))
+        self._notes = tuple(notes_on_logs(self.histories, self._run_id, self.recovered_files))
         self._was_doubtful = self._is_doubtful()
         ended = time.monotonic()
         self._compare_again = ended + (_RESTS * (ended - began) if on_disk.entries > _MANY else 0.0)
-        return before != (self._recovered, self._set_aside)
+        return before != (self.recovered_files, self._set_aside)
 
     def _set_missing_aside(self, on_disk: Listing) -> None:
         """Sets aside committed files that are not on disk."""
         paths = on_disk.parquet_files
         if on_disk.is_partial:
             return
-        missing = [item for item in self._items() if item.path not in paths and item.path not in self._set_aside]
+        missing = [item for item in self.items() if item.path not in paths and item.path not in self._set_aside]
         for item in missing:
             self.quarantine(item.path, "a commit names it, but it is not there: deleted, or not yet copied")
         if any(item.replaces for item in missing):
@@ -357,17 +324,19 @@ class Catalog:
     def _recover(self, on_disk: Listing) -> None:
         """Describes files without a commit by their footers, where the log of their writer is missing or damaged."""
         whole_logs = {writer for writer, history in self.histories.items() if history.is_whole}
-        unnamed = on_disk.parquet_files - self._committed() - self._pruned()
+        unnamed = on_disk.parquet_files - self.committed_paths() - self.pruned_paths()
         paths = {path for path in unnamed if writer_of(path) not in whole_logs}
-        self._recovered = {path: item for path, item in self._recovered.items() if path in paths}
-        fresh = sorted(paths - set(self._recovered) - set(self._set_aside))
+        self.recovered_files = {path: item for path, item in self.recovered_files.items() if path in paths}
+        fresh = sorted(paths - set(self.recovered_files) - set(self._set_aside))
         items = [item for path in fresh if (item := recovered(self.files, path, self.quarantine)) is not None]
-        self._recovered |= {item.path: item for item in items}
+        self.recovered_files |= {item.path: item for item in items}
         token_files = [
             item for item in items if isinstance(item, TokenFile)
         ]  # the earlier ones were judged when they were new
         uncounted = self.uncounted(token_files)
-        self._recovered |= {item.path: replace(item, unmeasured=True) for item in token_files if item.path in uncounted}
+        self.recovered_files |= {
+            item.path: replace(item, unmeasured=True) for item in token_files if item.path in uncounted
+        }
 
     def uncounted(self, recovered: Collection[TokenFile]) -> set[str]:
         """Paths of the recovered files whose rows the statistics of their step do not count, see recovery.uncounted."""

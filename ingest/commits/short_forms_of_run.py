@@ -11,6 +11,7 @@ from ratioscope.layout import COMMITS, decode_line, encode_line, writer_of
 
 from .commit_log import CommitLog
 from .entries import Segment, TokenFile
+from .history_lines import advance, begin
 from .short_form import ShortForm, kept, omitted_files, short_form_lines, short_form_of_lines
 from .writer_history import WriterHistory
 
@@ -42,9 +43,9 @@ def difference(history: WriterHistory, short: ShortForm) -> str | None:
     """
     begun = WriterHistory(CommitLog(history.log.root, history.log.writer))
     try:
-        if not begun.begin(short):
+        if not begin(begun, short):
             return None
-        begun.advance()
+        advance(begun)
     except (OSError, SourceError) as error:
         return f"it cannot be read: {error}"
     every, named = _items(history), _items(begun)
@@ -82,7 +83,7 @@ def begun_from_short_form(log: CommitLog, histories: Iterable[WriterHistory]) ->
     verbs = sorted((h for h in histories if log.file in h.short_forms), key=lambda h: h.opened or 0.0, reverse=True)
     for verb in verbs:
         fresh = WriterHistory(CommitLog(log.root, log.writer))
-        if fresh.begin(verb.short_forms[log.file]):
+        if begin(fresh, verb.short_forms[log.file]):
             return fresh
     return WriterHistory(log)
 

@@ -13,6 +13,7 @@ from ratioscope.metrics.merging import KEYS, merge
 from ratioscope.record import GAPS
 
 from ..commits.catalog import Catalog
+from ..commits.disk_files import leftovers
 from ..commits.entries import Segment, TokenFile
 from ..statistics.row_plan import RowPlan
 from ..statistics.segment_tables import SegmentTables
@@ -44,7 +45,7 @@ class Old:
 
 def superseded(catalog: Catalog) -> Iterator[Deletion | Skipped]:
     """Files that a merge replaced, each after the merged file was verified, and files that a killed `compact` or `prune` left."""
-    rest = set(catalog.leftovers())
+    rest = set(leftovers(catalog))
     items: list[TokenFile | Segment] = [*catalog.token_files(), *catalog.segments()]
     for item in items:
         old = tuple(sorted(rest & {origin.path for origin in item.replaces}))

@@ -10,6 +10,7 @@ from ratioscope.inside import open_regular
 from ratioscope.layout import READINGS
 
 from ..commits.catalog import Catalog
+from ..commits.disk_files import unnamed_readings
 from ..commits.reading_files import ReadingFile, committed_reading
 from ..commits.recovery import commit_in_footer
 from ..files.quarantine import faults_set_aside
@@ -30,7 +31,7 @@ def reading_troubles(catalog: Catalog) -> Iterator[Trouble]:
         if (damage := damage_of(catalog, file)) is not None:
             wanted = f"{file.rows} rows of step {file.step}, {file.bytes} bytes, sha256 {file.sha256[:12]}"
             yield Trouble(file.path, damage, wanted, _DAMAGED)
-    for path in catalog.unnamed_readings():
+    for path in unnamed_readings(catalog):
         yield Trouble(path, "no commit names it, so that it is not read", "a commit line", _NO_COMMIT)
 
 
@@ -63,7 +64,7 @@ def damage_of(catalog: Catalog, file: ReadingFile) -> str | None:
 
 def unnamed_commits(catalog: Catalog) -> Iterator[tuple[str, dict[str, Any]]]:
     """(path, its commit line) of complete files of readings that no line names. Others are set aside with the reason."""
-    for path in catalog.unnamed_readings():
+    for path in unnamed_readings(catalog):
         with faults_set_aside(path, catalog.quarantine):
             yield path, _commit(catalog, path)
 

@@ -24,6 +24,7 @@ from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.record import POLICIES, SLICED_BY
 
 from ..commits.catalog import Catalog
+from ..commits.disk_files import uncommitted_files
 from ..commits.entries import Segment, TokenFile
 from ..commits.recovery import recovered
 from ..files.listing import listing
@@ -112,7 +113,7 @@ def uncommitted(catalog: Catalog) -> Iterator[Commit]:
         signature = catalog.files.signature(item.path)
         if item.sha256 is None or (isinstance(item, Segment) and signature is not None and signature[1] != item.bytes):
             paths.append(item.path)
-    paths += catalog.uncommitted()
+    paths += uncommitted_files(catalog)
     described = (recovered(catalog.files, path, catalog.quarantine) for path in paths)
     items = [item for item in described if item is not None]
     uncounted = catalog.uncounted([item for item in items if isinstance(item, TokenFile)])

@@ -17,6 +17,7 @@ from ratioscope.layout import COMMITS, RUN_FILE, TOKENS, commit_file
 from ratioscope.record import NEWER
 
 from ..commits.catalog import Catalog
+from ..commits.disk_files import uncommitted_files
 from ..commits.entries import Segment, TokenFile
 from ..commits.log_cross_checks import foreign_logs, miscounted_logs, missing_logs
 from ..commits.short_forms_of_run import compared_with_logs
@@ -276,7 +277,7 @@ def _elsewhere(catalog: Catalog, known: set[str]) -> Iterator[Trouble]:
             wanted = "token files and statistics segments, nothing else"
             advice = _REPAIR if "/" in path else _FOREIGN
             yield Trouble(path, reason, wanted, _NEWER if NEWER in reason else _REFUSED if path in refused else advice)
-    for path in catalog.uncommitted():
+    for path in uncommitted_files(catalog):
         what = "token rows" if path.startswith(f"{TOKENS}/") else "statistics"
         yield Trouble(path, f"no commit names it, so that its {what} are not read", "a commit line", _NO_COMMIT)
 

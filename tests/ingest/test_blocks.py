@@ -10,7 +10,7 @@ from support import real_runs, run_folders
 
 from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.run import Run
-from ratioscope.ingest.statistics import run_metrics, run_statistics, segment_tables, statistics_files
+from ratioscope.ingest.statistics import merged_statistics, run_statistics, segment_tables, statistics_files
 from ratioscope.metrics.merging import merge
 
 STALE = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=6, rows=4)
@@ -91,7 +91,7 @@ def test_first_metrics_open_each_segment_once_if_their_rows_are_few(
 def test_what_metrics_by_step_read_is_merged_without_reading_it_again(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_metrics, "BLOCK", 4)
+    monkeypatch.setattr(merged_statistics, "BLOCK", 4)
     alone, after = Run(root, Cache(None)).metrics(()), Run(root, Cache(None))
     after.metrics(("step",))
     read: list[set[int]] = []
@@ -120,7 +120,7 @@ def test_a_block_is_whole_segments_with_few_rows(writers: int, steps: int, wante
 def test_a_slice_merged_over_many_steps_tells_its_progress_by_blocks(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_metrics, "BLOCK", 2)
+    monkeypatch.setattr(merged_statistics, "BLOCK", 2)
     run, told = Run(root, Cache(None)), list[tuple[int, int]]()
     run.metrics("position", progress=lambda done, of: told.append((done, of)))
     run.metrics("position", progress=lambda done, of: told.append((done, of)))

@@ -16,9 +16,10 @@ from support.upkeep import demand_equal, killed_at, told
 from ratioscope import layout, open_run
 from ratioscope.app.cli import OK, main
 from ratioscope.app.cli.maintenance import compact, prune
-from ratioscope.ingest.commits import writer_history
+from ratioscope.ingest.commits import history_lines
 from ratioscope.ingest.commits.catalog import Catalog
 from ratioscope.ingest.commits.chain import Link
+from ratioscope.ingest.commits.disk_files import leftovers, uncommitted_files
 from ratioscope.ingest.commits.entries import Segment, TokenFile, committed
 from ratioscope.ingest.commits.short_form import OmittedFiles, ShortForm, short_form_lines, short_form_of_lines
 from ratioscope.ingest.files.parquet_files import ParquetFiles
@@ -75,8 +76,12 @@ def demand_alike(root: Path) -> Catalog:
     short, whole = catalogs(root)
     assert short.token_files() == whole.token_files() and short.segments() == whole.segments()
     assert short.steps_of_attempts() == whole.steps_of_attempts() and short.shadows() == whole.shadows()
-    assert (short.set_aside, short.notes, short.uncommitted()) == (whole.set_aside, whole.notes, whole.uncommitted())
-    assert short.leftovers() == whole.leftovers()
+    assert (short.set_aside, short.notes, uncommitted_files(short)) == (
+        whole.set_aside,
+        whole.notes,
+        uncommitted_files(whole),
+    )
+    assert leftovers(short) == leftovers(whole)
     run, other = open_run(root), open_run(root)
     other._catalog.use_short_forms = False
     other._catalog.histories.clear()
@@ -110,7 +115,7 @@ def test_a_log_in_short_is_not_parsed(root: Path, monkeypatch: pytest.MonkeyPatc
         taken.append(writer)
         return committed(entry, writer, attempt)
 
-    monkeypatch.setattr(writer_history, "committed", noted)
+    monkeypatch.setattr(history_lines, "committed", noted)
     open_run(root)
     assert taken and all(writer.startswith("offline-") for writer in taken)
 

@@ -20,6 +20,7 @@ from ratioscope.ingest.commits.commit_log import CommitLog
 from ratioscope.ingest.commits.conservation import UNSEEN
 from ratioscope.ingest.commits.entries import TokenFile
 from ratioscope.ingest.commits.file_totals import FileTotals, file_totals
+from ratioscope.ingest.commits.history_lines import advance
 from ratioscope.ingest.commits.writer_history import WriterHistory
 from ratioscope.process import here, process_start
 
@@ -123,7 +124,7 @@ def test_totals_of_files_are_kept_line_by_line(tmp_path: Path) -> None:
     history, path = WriterHistory(CommitLog(writer.root, writer.writer)), ""
     for place, rows in enumerate(STEPS):
         path = writer.step(rows, with_statistics=place % 2 == 0)
-        history.advance()
+        advance(history)
         assert history.file_totals == file_totals(history.token_files.values())
     (line,) = (
         line
@@ -132,7 +133,7 @@ def test_totals_of_files_are_kept_line_by_line(tmp_path: Path) -> None:
     )
     again = {key: value for key, value in line.items() if key not in ("line", "chain", "crc32", "time")}
     writer.say(**again | {"rows": 1, "left_out": 2})
-    history.advance()
+    advance(history)
     assert history.file_totals == file_totals(history.token_files.values()) == FileTotals(10, 2, (12, 22, 0), 22)
 
 

@@ -13,7 +13,7 @@ from support.run_folders import by_step, few, write_run
 
 from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.run import Run
-from ratioscope.ingest.statistics import kept_tables, run_metrics, segment_tables, statistics_files
+from ratioscope.ingest.statistics import kept_tables, merged_statistics, segment_tables, statistics_files
 
 BYS = (("step",), ("step", "lag"), ("step", "turn"), (), ("lag",))
 """Groups of metrics. Turns are not on record, so that their frame has no row."""
@@ -22,7 +22,7 @@ BYS = (("step",), ("step", "lag"), ("step", "turn"), (), ("lag",))
 @pytest.fixture(autouse=True)
 def _long_runs_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_tables, "FEW_STEPS", 2)
-    monkeypatch.setattr(run_metrics, "BLOCK", 2)
+    monkeypatch.setattr(merged_statistics, "BLOCK", 2)
     monkeypatch.setattr(segment_tables, "_MANY", 1)
 
 

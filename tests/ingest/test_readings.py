@@ -13,7 +13,7 @@ from ratioscope.app.cli import main
 from ratioscope.app.cli.maintenance import compact, prune
 from ratioscope.app.cli.repairs import repair
 from ratioscope.errors import SchemaError, SourceError
-from ratioscope.ingest.commits.writer_history import _TAKERS
+from ratioscope.ingest.commits.history_lines import _TAKERS
 from ratioscope.ingest.maintenance.pruning import Old
 from ratioscope.ingest.maintenance.verify import verify
 from ratioscope.ingest.rows.reading_rows import Fit
