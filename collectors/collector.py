@@ -46,12 +46,14 @@ from .self_noise import Scorer, SecondForward, SelfNoise, self_noise_of
 from .unfit_call import keeps_unfit_calls
 from .writing.backlog import LEAST_BYTES, Backlog
 from .writing.live_scalars import LiveScalars
+from .writing.queue_items import BeginItem, DroppedItem, EventItem, Item, WeightsItem
+from .writing.row_target import RowTarget
 from .writing.run_file import launch, run_info, start_run
 from .writing.sink import Sink
 from .writing.task import WriterTask
 from .writing.writer import Writer
 from .writing.writer_process import PROCESS, WriterProcess
-from .writing.writer_thread import BeginItem, DroppedItem, EventItem, Item, RowTarget, WeightsItem, WriterThread
+from .writing.writer_thread import WriterThread
 
 PerToken = Any
 """A padded `(B, T)` array, one list or array per sequence, or one flat array cut by `lengths`; of numpy, torch (any device,

@@ -20,10 +20,10 @@ from ..batch.records import of_attempt, tokens_of
 from ..batch.shared_ids import WANTED, other_samples
 from ..process.counts import Dropped, Ledger, reason_of
 from .intake import Intake
+from .refused_rows import NOT_WRITTEN, RefusedRows
 from .sink import KeepsReadings, RowsOutcome, Sink, StepRows, TakesSteps, Unsaved, outcomes, saved, unsaved
 from .step_buffer import SMALL_BYTES, StepBuffer
 
-NOT_WRITTEN = "not written"
 STATISTICS_ONLY = "in the statistics only"
 _LATE = 0.75  # share of the queue above which token rows wait for better times
 _UNSAID = 10_000  # lines that wait for the sink to open; some megabytes
@@ -64,7 +64,7 @@ class Writer:
         self._written: tuple[int, pa.Table] | None = None
         self._last: tuple[int, RowsOutcome] | None = None  # step that was written last
         self._unsaid: deque[Mapping[str, Any]] = deque(maxlen=_UNSAID)
-        self._refused: list[Dropped] = []
+        self._refused = RefusedRows(ledger, self.drop)
         self._intake = Intake()
 
     @property
@@ -151,7 +151,7 @@ class Writer:
 
     def close(self) -> None:
         """Finishes, and writes the final counts to the commit log. Rows without statistics on disk are lost by then."""
-        self._settle_refused(self._saved(), at_last=True)
+        self._refused.settle(self._saved(), at_last=True)
         self.say_dropped()
         tally = self._ledger.counts.sequences
         self._say({"kind": CLOSE, **asdict(tally)})
@@ -169,7 +169,7 @@ class Writer:
     def _saved(self) -> Unsaved:
         """Writes what is buffered, retries what could not be written, reports what was dropped; what is still not durable."""
         self._write(self._buffer.steps)
-        self._settle_refused(saved(self._made_sink))
+        self._refused.settle(saved(self._made_sink))
         self.say_dropped()
         return unsaved(self._made_sink)
 
@@ -226,7 +226,7 @@ class Writer:
         for each, outcome in written:
             self._settle(each.part.step, outcome, len(each.part.rows), each.tokens)
         self._last = (parts[-1].step, written[-1][1])
-        self._settle_refused(unsaved(self._made_sink))
+        self._refused.settle(unsaved(self._made_sink))
         self._written = self._kept_for_parts(parts[-1])
         for each, outcome in written:
             for failure in (*outcome.failures, *self._read(each.part.step, each.readings, outcome)):
@@ -256,27 +256,11 @@ class Writer:
     def _settle(self, step: int, outcome: RowsOutcome, sequences: int, tokens: int) -> None:
         """Counts what became of the rows of a step."""
         if outcome.refused is not None:
-            self._refused.append(Dropped(step, STATISTICS_ONLY, outcome.refused, sequences, tokens))
+            self._refused.add(Dropped(step, STATISTICS_ONLY, outcome.refused, sequences, tokens))
             return
         self._ledger.write(outcome.rows, outcome.tokens)
         if outcome.left_out:
             self._ledger.leave_out(outcome.left_out, tokens - outcome.tokens)
-
-    def _settle_refused(self, found: Unsaved, *, at_last: bool = False) -> None:
-        """Counts sequences without token rows, once it is known whether their statistics are on disk.
-
-        Until then they are pending. at_last: the writer closes, so that statistics in memory are lost.
-        """
-        refused, self._refused = self._refused, []
-        for dropped in refused:
-            if dropped.step in found.lost or (at_last and dropped.step in found.steps):
-                self.drop(
-                    dropped.step or 0, dropped.sequences, NOT_WRITTEN, found.reason or dropped.detail, dropped.tokens
-                )
-            elif dropped.step in found.steps:
-                self._refused.append(dropped)
-            else:
-                self._ledger.drop(dropped)
 
     def _late(self) -> str | None:
         waiting = self._pressure()

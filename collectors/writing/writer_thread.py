@@ -7,121 +7,22 @@ and may itself call `put`.
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
-
-import pyarrow as pa
 
 from ..batch.batch import Batch
 from ..batch.batch_rows import BatchRows
 from ..process.counts import Ledger, reason_of
 from ..process.notice import warn
 from .backlog import Backlog
+from .queue_items import BeginItem, DroppedItem, EventItem, FlushItem, Item, StopItem, WeightsItem
+from .row_target import RowTarget
 from .step_patience import StepPatience
 from .weight_lines import WeightLines
 
 IDLE_SECONDS = 30.0
 """After so long without anything to do, buffered rows are written at the latest: a process that is killed loses no more."""
 _EVENTS = 10_000  # waiting events and flushes beside the batches; some megabytes
-Done = Callable[[bool], None]
-
-
-class RowTarget(Protocol):
-    """The object that writes: a Writer on this thread, or a WriterProcess. Its methods do not raise."""
-
-    @property
-    def is_gone(self) -> bool:
-        """True if it has ended without being told to, so that another has to be made."""
-        ...
-
-    def begin(self) -> None:
-        """Makes the run folder."""
-        ...
-
-    def take(self, step: int, rows: pa.RecordBatch, settled: Callable[[], None]) -> None:
-        """Takes rows of a step. Calls `settled` when they no longer wait in a queue."""
-        ...
-
-    def take_reading(self, step: int, name: str, rows: pa.RecordBatch) -> None:
-        """Takes rows of a reading of rows that it took last."""
-        ...
-
-    def catch_up(self) -> None:
-        """Writes ended steps that wait for others. Called when nothing else waits."""
-        ...
-
-    def event(self, kind: str, step: int, note: str) -> None:
-        """Writes an event to the commit log."""
-        ...
-
-    def say(self, entries: Sequence[Mapping[str, Any]]) -> None:
-        """Writes entries to the commit log."""
-        ...
-
-    def say_dropped(self) -> None:
-        """Writes what was dropped since the last call to the commit log."""
-        ...
-
-    def finish(self, done: Done) -> None:
-        """Has everything written, then calls `done` with whether nothing waits in memory."""
-        ...
-
-    def close(self) -> None:
-        """Finishes, and returns when that is done."""
-        ...
-
-    def let_go(self) -> None:
-        """Gives it nothing more, and waits for nothing: a process writes what it has and ends by itself."""
-        ...
-
-
-@dataclass(frozen=True)
-class EventItem:
-    """An event; the queue keeps its place between the batches."""
-
-    kind: str
-    step: int
-    note: str
-
-
-@dataclass(frozen=True)
-class WeightsItem:
-    """Digests of the weights of a version, of the trainer (no replica) or of an engine."""
-
-    step: int
-    version: int
-    replica: str | None
-    digests: Mapping[str, str]
-
-    @property
-    def bytes(self) -> int:
-        """Memory that it holds while it waits, about."""
-        return 250 * len(self.digests)
-
-
-@dataclass(frozen=True)
-class DroppedItem:
-    """The ledger holds dropped sequences that the commit log does not report yet."""
-
-
-@dataclass(frozen=True)
-class BeginItem:
-    """Asks for the run folder to be made before there is anything to write."""
-
-
-@dataclass(frozen=True)
-class _Flush:
-    done: Done
-
-
-@dataclass(frozen=True)
-class _Stop:
-    pass
-
-
-Item = Batch | EventItem | WeightsItem | DroppedItem | BeginItem | _Flush | _Stop
 
 
 def void(result: object) -> None:
@@ -206,7 +107,7 @@ class WriterThread:
             answer[0] = nothing_waits
             has_come.set()
 
-        if self._starts and self.put(_Flush(done)):
+        if self._starts and self.put(FlushItem(done)):
             if not has_come.wait(timeout):
                 return False
         else:
@@ -219,7 +120,7 @@ class WriterThread:
         """Has everything written and ends the thread; False once nothing has come of that for `timeout` seconds."""
         was_stopped, self._is_stopped = self._is_stopped, True
         if self._starts and not was_stopped:
-            self._items.put((_Stop(), _nothing))
+            self._items.put((StopItem(), _nothing))
         while self._thread is not None and self._thread.is_alive():
             before = self.progress
             self._thread.join(timeout)
@@ -264,11 +165,11 @@ class WriterThread:
             except Exception as error:
                 # Expected failures are counted elsewhere. This keeps the thread alive through the others.
                 settled()
-                if isinstance(item, _Flush):
+                if isinstance(item, FlushItem):
                     item.done(False)
                 if self._ledger.fail("writer"):
                     warn("the writer failed; it goes on with the next batch: %s", reason_of(error))
-            if isinstance(item, _Stop):
+            if isinstance(item, StopItem):
                 return
 
     def _next(self) -> tuple[Item, Callable[[], None]]:
@@ -276,10 +177,10 @@ class WriterThread:
         try:
             return self._items.get(timeout=self._patience.seconds(IDLE_SECONDS) if self._holds_rows else IDLE_SECONDS)
         except Empty:
-            return _Flush(void), _nothing
+            return FlushItem(void), _nothing
 
     def _handle(self, item: Item, settled: Callable[[], None], rows: BatchRows, target: RowTarget) -> None:
-        if self._is_abandoned and not isinstance(item, _Stop):
+        if self._is_abandoned and not isinstance(item, StopItem):
             settled()
             return
         match item:
@@ -302,10 +203,10 @@ class WriterThread:
                 target.say_dropped()
             case BeginItem():
                 target.begin()
-            case _Flush():
+            case FlushItem():
                 self._holds_rows = False
                 target.finish(item.done)
-            case _Stop():
+            case StopItem():
                 (target.let_go if self._is_abandoned else target.close)()
 
 
