@@ -1,40 +1,40 @@
 """The Metrics page: a chart over the steps for each metric, of one run or of several."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-import plotly.graph_objects as go
-import polars as pl
 import streamlit as st
 
-from ratioscope.ingest.run import Run
-from ratioscope.metrics.analysis.quantiles import extremes_over_steps, quantiles_over_steps
-from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.metric import Metric
 
 from ....figures.drawing.along import Along
-from ....figures.drawing.lines import AxisType, Line
+from ....figures.drawing.lines import AxisType
 from ....figures.html.key import key_of_runs
-from ....figures.log_ratio_quantiles import log_ratio_quantiles
-from ....figures.several_runs import metric_of_runs
 from ....presentation.escape import streamlit_label as label
 from ....presentation.metric_places import in_words, metrics_at
 from ....presentation.metric_topics import of_gap
 from ....presentation.run_colours import slots
 from ....presentation.run_names import shortened
 from ....presentation.slice_names import part_words
-from ....presentation.theme import THEMES, ThemeName
 from ...model.scope import Scope
 from ...model.served_runs import served
-from ...model.view import CacheRequest, View, asked_gap, figure_request, metrics_of
+from ...model.view import CacheRequest, View, figure_request
 from ...panels.charts import appearance, draw, last_appearance
 from ...panels.choices import choice, dropdown, several
 from ...panels.layout import cells, control_row
 from ...panels.logged_numbers import logged_among, logged_numbers, say_not_logged
-from .lines import PlottedRun, lines_of, numbers_of, placed_events, time_places, token_places
+from .charts import (
+    ChartsKey,
+    LineChoices,
+    chart_numbers,
+    chart_quantiles,
+    lacking_runs,
+    metric_chart,
+    quantile_chart,
+    runs_of,
+)
+from .lines import time_places
 from .repetitions import by_key, by_seed, seedless, sharing_keys
 from .scatter import scatter_drawer
 from .summary_only import say_summary_only
@@ -45,35 +45,6 @@ HALF_LIVES = (RAW, "2", "5", "10", "20", "50", "100", "200", "500", "1000")
 AXES: tuple[AxisType, ...] = ("auto", "linear", "log", "signed-log")
 ALONG: dict[str, Along] = {"steps": "step", "tokens": "tokens", "wall time": "time"}
 APART, SEEDS = "each by itself", "seeds"
-
-UNREAD = "not available, because statistics on record have no distribution of one part; Distributions reads it from token rows"
-
-
-@dataclass(frozen=True)
-class LineChoices:
-    """The reader's choices on how charts are drawn."""
-
-    half_life: float | None
-    axis: AxisType
-    along: Along
-
-
-@dataclass(frozen=True)
-class ChartsKey:
-    """All inputs of the page's charts, used as a cache key."""
-
-    scope: Scope
-    names: tuple[str, ...]
-    """Names of the runs, the page's own run first."""
-    choices: LineChoices
-    groups: tuple[tuple[str, str], ...]
-    """(run, group) of runs that are drawn together."""
-    theme: ThemeName
-
-    @property
-    def unthemed(self) -> "ChartsKey":
-        """The same in one fixed theme, as the key for numbers."""
-        return replace(self, theme="light")
 
 
 def render(scope: Scope) -> None:
@@ -88,7 +59,7 @@ def render(scope: Scope) -> None:
     names = tuple(served_runs.name_of(view.path) for view in (scope.view, *scope.others))
     drawing = ChartsKey(scope, names, choices, tuple(grouped.items()), appearance().name)
     say_summary_only(scope.view)
-    _say_lacking(scope, scope.view.figure(_lacking, drawing))
+    _say_lacking(scope, scope.view.figure(lacking_runs, drawing))
     _key(names, grouped)
     main = MAIN in titles or not (titles or singles)
     if main:
@@ -178,109 +149,19 @@ def _key(names: Sequence[str], groups: dict[str, str]) -> None:
 def _charts(drawing: ChartsKey, metrics: Sequence[Metric], prefix: str, *, with_quantiles: bool = False) -> None:
     view = drawing.scope.view
     if view.run.no_tokens:
-        frames = [run.frame for run in view.figure(_runs, drawing.unthemed)]
+        frames = [run.frame for run in view.figure(runs_of, drawing.unthemed)]
         known, with_quantiles = logged_among(view, metrics, drawing.scope.gap, frames), False
         say_not_logged(metrics, known)
         metrics = known
     places = cells(len(metrics) + with_quantiles, prefix)
     for cell, metric in zip(places, metrics, strict=False):
-        figure, alt = view.figure(_chart, drawing, metric.name)
+        figure, alt = view.figure(metric_chart, drawing, metric.name)
         with cell:
-            draw(figure, f"{prefix}_{metric.name}", alt, numbers=partial(_numbers, drawing, metric))
+            draw(figure, f"{prefix}_{metric.name}", alt, numbers=partial(chart_numbers, drawing, metric))
     if with_quantiles:
-        figure, alt = view.figure(_quantile_chart, drawing)
+        figure, alt = view.figure(quantile_chart, drawing)
         with places[-1]:
-            draw(figure, "quantiles", alt, numbers=partial(_quantiles_of, drawing))
-
-
-def _runs(drawing: ChartsKey) -> tuple[PlottedRun, ...]:
-    """The runs of a drawing, the page's own first."""
-    scope, along = drawing.scope, drawing.choices.along
-    runs = []
-    for name, view in zip(drawing.names, (scope.view, *scope.others), strict=True):
-        places = None
-        if along != "step":
-            places = view.of(token_places, scope.gap) if along == "tokens" else view.of(time_places)
-        frame = scope.course(view)
-        runs.append(PlottedRun(name, frame.clear() if along != "step" and places is None else frame, places))
-    return tuple(runs)
-
-
-def _lacking(drawing: ChartsKey) -> tuple[str, ...]:
-    """Names of the runs without a value of the gap."""
-    tokens = f"{drawing.scope.gap}/tokens"
-    return tuple(
-        shown.name
-        for shown in drawing.scope.view.figure(_runs, drawing.unthemed)
-        if tokens not in shown.frame.columns or shown.frame.is_empty()
-    )
-
-
-def _lines(drawing: ChartsKey, metric: Metric) -> list[Line]:
-    runs = drawing.scope.view.figure(_runs, drawing.unthemed)
-    return lines_of(runs, metric, drawing.scope.gap, groups=dict(drawing.groups), half_life=drawing.choices.half_life)
-
-
-def _numbers(drawing: ChartsKey, metric: Metric) -> pl.DataFrame:
-    return numbers_of(_lines(drawing, metric), metric, drawing.scope.gap)
-
-
-def _chart(drawing: ChartsKey, name: str) -> tuple[go.Figure, str]:
-    """The chart of a metric, and its description."""
-    scope, choices, metric = drawing.scope, drawing.choices, BY_NAME[name]
-    lines = _lines(drawing, metric)
-    front = scope.view.figure(_runs, drawing.unthemed)[0]
-    figure = metric_of_runs(
-        lines,
-        metric,
-        scope.gap,
-        axis=choices.axis,
-        along=choices.along,
-        half_life=choices.half_life,
-        limits=scope.limits(metric),
-        events=placed_events(scope.view.events(), front, choices.along),
-        notes=_notes(drawing),
-        beside=scope.beside,
-        theme=THEMES[drawing.theme],
-    )
-    names = ", ".join(line.name for line in lines)
-    return figure, f"{scope.gap} {metric.name} of {shortened(names, 120) or 'no run'}"
-
-
-def _notes(drawing: ChartsKey) -> list[str]:
-    scope = drawing.scope
-    of_first = f"events from {shortened(drawing.names[0])}" if scope.others else ""
-    only = f"only {part_words(scope.only)}" if scope.only else ""
-    return [note for note in (only, of_first) if note]
-
-
-def _quantile_chart(drawing: ChartsKey) -> tuple[go.Figure, str]:
-    """The quantile bands of the page's own run: bands of several runs would hide one another."""
-    scope, choices = drawing.scope, drawing.choices
-    frame, front = _quantiles_of(drawing), scope.view.figure(_runs, drawing.unthemed)[0]
-    middles = ((frame["first"] + frame["last"]) / 2).to_numpy() if len(frame) else np.zeros(0)
-    figure = log_ratio_quantiles(
-        frame,
-        scope.gap,
-        x=front.along(middles),
-        axis=choices.axis,
-        along=choices.along,
-        events=placed_events(scope.view.events(), front, choices.along),
-        notes=[
-            *([f"only {part_words(scope.only)}"] if scope.only else []),
-            *([f"of {shortened(front.name)}"] if scope.others else []),
-        ],
-        absent=UNREAD if scope.only and not scope.read else None,
-        theme=THEMES[drawing.theme],
-    )
-    return figure, f"Quantiles of the {scope.gap} log-ratio over the steps"
-
-
-def _quantiles_of(drawing: ChartsKey) -> pl.DataFrame:
-    scope = drawing.scope
-    if scope.only is None:
-        return scope.view.of(_quantile_frame, scope.gap, scope.range)
-    return _quantile_rows(scope.course(), scope.distribution("token"), scope.gap) if scope.read else pl.DataFrame()
+            draw(figure, "quantiles", alt, numbers=partial(chart_quantiles, drawing))
 
 
 def prefetch(view: View) -> list[CacheRequest]:
@@ -292,19 +173,6 @@ def prefetch(view: View) -> list[CacheRequest]:
         Scope(view, gap), (served().name_of(view.path),), LineChoices(None, "auto", "step"), (), last_appearance()
     )
     return [
-        *(figure_request(_chart, drawing, metric.name) for metric in metrics_at("main", gap)),
-        figure_request(_quantile_chart, drawing),
+        *(figure_request(metric_chart, drawing, metric.name) for metric in metrics_at("main", gap)),
+        figure_request(quantile_chart, drawing),
     ]
-
-
-def _quantile_frame(run: Run, gap: str, steps: range) -> pl.DataFrame:
-    """The quantiles and extremes of these steps."""
-    return _quantile_rows(metrics_of(run, ("step",), steps, *asked_gap(gap)), run.distribution("token", gap), gap)
-
-
-def _quantile_rows(metrics: pl.DataFrame, distribution: pl.DataFrame, gap: str) -> pl.DataFrame:
-    """The quantiles and extremes of the steps of a metric frame, from the distribution of the same tokens."""
-    extremes = extremes_over_steps(metrics, gap).drop_nulls()
-    if not extremes.columns:
-        return pl.DataFrame()
-    return quantiles_over_steps(distribution.filter(pl.col("step").is_in(extremes["step"].implode())), extremes)
