@@ -27,8 +27,10 @@ class BatchShape:
     sequences: int
     length: int
     policies: tuple[str, ...] = POLICIES
+    """Policies with log-probs, of POLICIES."""
     entropy: bool = False
     text: str = "ids"
+    """The texts that are recorded, as in Collector: ids, full or none."""
     readings: int = 0
     """Further log-probs of each token."""
 

@@ -31,7 +31,9 @@ class ScalarsWritten:
     """The outcome of writing a scalar log."""
 
     values: int = 0
+    """Numbers that were written."""
     not_finite: int = 0
+    """Numbers among them that are NaN or infinite."""
     steps: set[int] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
     attempts: Attempts = field(default_factory=Attempts)
@@ -105,7 +107,9 @@ class _Waiting:
     names: LoggedMetrics
     steps: list[int] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
+    """The trainer's name of each value."""
     values: list[float] = field(default_factory=list)
+    """One per step in `steps`."""
     metrics: list[str | None] = field(default_factory=list)
 
     def add(self, row: Logged, done: ScalarsWritten) -> None:

@@ -44,6 +44,7 @@ class Script:
     waits: tuple[str, ...]
     """Arguments whose value waits for the device, with the method."""
     is_closed: bool
+    """True if it calls `close`."""
 
     @property
     def problems(self) -> list[str]:

@@ -22,7 +22,9 @@ class Written:
     tokens: int = 0
     steps: set[int] = field(default_factory=set)
     rejected: int = 0
+    """Rows that were not written."""
     first_rejected: list[Rejected] = field(default_factory=list)
+    """The first of them, to be printed."""
 
 
 class RejectedRows:

@@ -29,15 +29,20 @@ class LogOptions:
     """The options of the verb that concern scalar logs."""
 
     source: Path
+    """The log, or a folder of one run's logs."""
     output: Path
+    """The folder of the new run."""
     format: str | None = None
+    """The kind of log; None: it is detected."""
     columns: Sequence[str] = ()
     """Lines --map: step=FIELD, or <gap>/<metric>=NAME."""
     dialect: str | None = None
     run: str | None = None
     name: str | None = None
     strict: bool = False
+    """True: the first rejected row ends the import."""
     as_json: bool = False
+    """True: the outcome is printed as JSON."""
 
 
 def scalar_log(asked: LogOptions) -> LogFiles | None:

@@ -182,7 +182,9 @@ class _Tools:
     pausing: bool = False
     """True if the pause button is drawn already."""
     pause: DeltaGenerator | None = None
+    """Place of the button that stops the refresh."""
     link: DeltaGenerator | None = None
+    """Place of the button that copies the page's address."""
 
 
 NO_TOOLS = _Tools()

@@ -33,6 +33,7 @@ class Exported:
     """The file of facts first, where there is one, and the table last."""
     rows: int = 0
     batches: int = 0
+    """Portions that the table was written in."""
     steps: int = 0
     without_rows: int = 0
     """Steps that were asked for and have no row at this level."""

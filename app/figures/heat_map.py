@@ -88,6 +88,7 @@ class _Map:
     width: int
     """Steps per column."""
     grid: AxisCells
+    """The cells of the vertical axis."""
     noun: str
     """The unit of a count."""
 

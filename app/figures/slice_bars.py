@@ -101,6 +101,7 @@ class _Bars:
     rows: Floats
     """The height of each bucket."""
     colours: Sequence[str]
+    """The colour of each bucket, as CSS has it."""
     facts: Sequence[Sequence[str]]
     """The words and the key of each bucket."""
 

@@ -16,6 +16,7 @@ class Answer:
     """The answer of a diagnosis, beside the verdict."""
 
     sentence: str
+    """The likeliest cause with its share, or that none is known."""
     leads: bool
     """True if it comes before the title of the verdict: it says more than the title, and does not contradict it."""
     confidence: str = ""
@@ -23,6 +24,7 @@ class Answer:
     proof: str = ""
     """The gap before and after the undoing of the likeliest cause."""
     meaning: str = ""
+    """The effect of the cause on training; empty without one."""
     remedy: str = ""
     """The change that mends the cause, in the run's trainer if that is known, and the correction to use until then."""
 

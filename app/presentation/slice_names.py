@@ -22,6 +22,7 @@ class SliceWords:
     record: str
     """Advice on recording these columns."""
     about: str = ""
+    """The help of the slice."""
 
     @property
     def written(self) -> bool:

@@ -34,6 +34,7 @@ class RefereeAnswer:
     off: Side
     """The policy that stands off; neither: all agree; both: about equally far; referee: it is far from all of them."""
     sentence: str
+    """The answer for people."""
     distances: Mapping[str, Distance]
     """Policy -> its distance from the referee over `steps`."""
     between: Distance | None

@@ -31,6 +31,7 @@ class Distance:
     k3: float
     """mean(exp(x) - 1 - x), nats/token: an estimate of KL(earlier || later) where the earlier policy sampled the tokens."""
     k3_error: float
+    """Its standard error; NaN below two sequences."""
     largest: float
     """max |x|."""
 
@@ -48,6 +49,7 @@ class SequenceSums:
     tokens: int
     """Tokens that were compared, each once."""
     set_aside: int
+    """Tokens of which a log-prob is NaN or infinite."""
     largest: float
     """max |x|; NaN without a token."""
 

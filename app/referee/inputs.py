@@ -34,6 +34,7 @@ class Sequence_:
     sequence_id: str
     prompt: tuple[int, ...]
     response: tuple[int, ...]
+    """The token ids of the response."""
     probability: float = 1.0
     """The probability with which it was chosen."""
     recorded: Mapping[str, Sequence[float]] = field(default_factory=dict, compare=False)

@@ -25,6 +25,7 @@ class Referee:
     model: Any
     path: Path
     room: ModelBounds
+    """The sequences that the model can read."""
     made_of: dict[str, Any]
     """Path, digest of the weights, dtype, device and versions, as a reading keeps them."""
 

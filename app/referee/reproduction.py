@@ -28,7 +28,9 @@ class Best:
 
     policy: str
     hypothesis: str
+    """The name of the alternative."""
     meaning: str
+    """The alternative in words."""
     steps: tuple[int, ...]
     mean: float
     """mean |x| under the alternative, nats/token: the largest of these steps."""

@@ -44,9 +44,11 @@ class Baseline:
     head: LabelledTexts
     """Facts for the first half page."""
     facts: LabelledTexts
+    """Facts for the section on the comparison, as label and text."""
     settings: tuple[tuple[str, str, str], ...]
     """Key, known-good value and own value of each setting that differs, without secrets."""
     header: tuple[str, ...]
+    """The headings of `rows`."""
     rows: tuple[tuple[str, ...], ...]
     """The metrics side by side, as text."""
     steps: pl.DataFrame

@@ -81,11 +81,14 @@ class ReportData:
     spells: tuple[Spell, ...]
     """Runs of consecutive steps of one severity."""
     events: pl.DataFrame
+    """The events of the run, as Run.events."""
     scores: tuple[Score, ...]
     distributions: dict[tuple[Level, str], pl.DataFrame]
     """(level, gap) -> counts per bucket and step."""
     places: tuple[SliceOfGap, ...]
+    """The gap by position, probability, lag, replica and turn."""
     worst: tuple[WorstSequence, ...]
+    """The sequences with the largest gap, the worst first."""
     text: bool
     """True if the report contains token and prompt texts."""
     quality: Quality

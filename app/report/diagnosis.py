@@ -22,6 +22,7 @@ class LikelyCause:
 
     title: str
     facts: LabelledTexts
+    """Parameters, proof and remedy of the cause."""
     settings: tuple[str, ...]
     """Lines of settings of the correction to use meanwhile; empty without one."""
 
@@ -31,6 +32,7 @@ class Diagnosed:
     """The diagnosis of a run in words and as data."""
 
     answer: str
+    """The diagnosis in one sentence."""
     leads: bool
     """True if the answer heads the report, above the title of the verdict."""
     causes: tuple[LikelyCause, ...]

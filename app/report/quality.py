@@ -60,15 +60,21 @@ class Quality:
     missing_steps: int
     """Number of steps missing in holes between recorded steps."""
     policies: tuple[str, ...]
+    """Policies with log-probs in any token row."""
     exact: bool
     """True if the metrics rest on every token that was logged."""
     tokens: int
     sequences: int
     non_finite: int
+    """Tokens of which a log-prob is NaN or infinite."""
     positive_logprobs: int
+    """Tokens with a log-prob above 1e-6, as no log of a probability is."""
     zero_weight_tokens: int
+    """Tokens that the later policy gives probability 0."""
     sequences_set_aside: int
+    """Sequences left out of sequence metrics, because a token was set aside."""
     empty_sequences: int
+    """Sequences without a sampled token."""
     writers: int
     offered: int
     written: int
@@ -77,6 +83,7 @@ class Quality:
     """Writers that cannot write everything, with the reason."""
     dropped: int
     dropped_tokens: int | None
+    """Tokens of the dropped sequences; None where some were never counted."""
     pending: int
     lost: int
     gone: int
@@ -91,8 +98,10 @@ class Quality:
     uncommitted: int
     """Number of files that no commit names."""
     quarantined: tuple[UnreadFile, ...]
+    """Files that are not read, with the reason."""
     notes: tuple[str, ...]
     unrecorded: tuple[UnavailableFeature, ...]
+    """Features that the recorded columns do not allow."""
 
 
 def quality(run: "Run", steps: pl.DataFrame) -> Quality:

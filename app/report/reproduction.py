@@ -31,11 +31,13 @@ class Reproduction:
     """The facts needed to make the report again."""
 
     version: str
+    """The version of ratioscope that made the report."""
     digest: str
     """Digest of the committed files that were read."""
     command: str
     """Command for the parent folder of the run: a report is sent around and names no path of this machine."""
     trainer: str | None
+    """The trainer's name in run.json; None if it has none."""
     versions: dict[str, Any]
     """Versions in run.json."""
     config: dict[str, Any]

@@ -27,7 +27,9 @@ class Score:
     gap: str
     name: str
     unit: str
+    """The metric's unit, such as nats/token."""
     value: float | None
+    """Over all steps together."""
     error: float | None
     """Standard error of the value."""
     count: int
@@ -37,7 +39,9 @@ class Score:
     worst: float | None
     """Value at worst_step, where the metric lies furthest on its bad side."""
     worst_error: float | None
+    """Standard error of `worst`."""
     worst_step: int | None
+    """The step of `worst`."""
     reading: str
     """Grade of the value with its uncertainty, if a signal grades it; else the published reading of the furthest limit
     reached, empty if there is none. "... or worse" if the value is a bound."""
@@ -46,7 +50,9 @@ class Score:
     limits: tuple[str, ...]
     """Limits at which the reading changes, in words."""
     estimator: str
+    """The way the value is estimated, in the words of the metric."""
     weighting: str
+    """The tokens or sequences that the mean is taken over, in the words of the metric."""
     absent: str | None
     """Reason why the value is None."""
     headline: bool

@@ -15,6 +15,7 @@ class Heading:
     """A title within a page."""
 
     text: str
+    """Plain text."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Paragraph:
     """A paragraph."""
 
     text: str
+    """Plain text."""
     kind: str = ""
     """Classes of the paragraph: `muted small`, `absent` or `lead`."""
 
@@ -40,6 +42,7 @@ class Table:
     title: str
     """Description for screen readers."""
     head: Sequence[str]
+    """The headings of the columns."""
     rows: Sequence[Sequence[str]]
     numbers: bool = False
     """True if every column but the first holds numbers."""
@@ -71,7 +74,9 @@ class Markup:
     """HTML of `figures/html`, which is safe as it is, in both themes."""
 
     light: str
+    """HTML for the light theme."""
     dark: str
+    """HTML for the dark theme."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,7 @@ class TintedSequence:
 
     title: str
     facts: str
+    """The facts of the sequence in one line."""
     prompt: str | None
     html: str
     """The tokens as HTML of `figures/html`."""
@@ -92,6 +98,7 @@ class Code:
     """Lines to copy."""
 
     lines: Sequence[str]
+    """Plain text."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +116,7 @@ class Verdict:
     severity: str
     title: str
     facts: LabelledTexts
+    """Label and text of each fact."""
     share: float | None
     """Share of the gap that the likeliest cause explains; None without one."""
     chart: Chart | None

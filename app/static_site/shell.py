@@ -26,7 +26,9 @@ class Shell:
     head: str
     """Heading and navigation."""
     main: str
+    """The content of the page."""
     foot: str
+    """The line below it."""
     keys: Mapping[str, str]
     """The letter after `g` -> the address that it opens."""
     drawn: Mapping[str, Drawing] = field(default_factory=dict)

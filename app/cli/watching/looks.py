@@ -45,7 +45,9 @@ class Watched:
     rules: RunRules | None = None
     _run: Run | None = None
     _seen: Look | None = None
+    """The last look; None before the first."""
     _statuses: dict[str, Any] = field(default_factory=dict)
+    """The writers' logs that were read last, see liveness."""
 
     def look(self) -> Look:
         """The run now. Only what was committed since the last look is read."""

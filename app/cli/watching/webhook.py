@@ -31,9 +31,11 @@ class Webhook:
 
     host: str
     port: int
+    """The TCP port."""
     target: str
     """Path and query."""
     encrypted: bool
+    """True for https."""
     allow_private: bool = False
     """True if the host may be on a private network."""
 

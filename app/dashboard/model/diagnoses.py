@@ -50,6 +50,7 @@ class Answered:
     last_step: int | None = None
     """The newest step on record at that time."""
     ended: float = 0.0
+    """When it ended, in seconds of a clock that never goes back."""
     took: float = 0.0
     """Seconds."""
 

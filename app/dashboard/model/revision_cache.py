@@ -41,8 +41,10 @@ class _Slot:
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     made: bool = False
+    """True once the value is there."""
     value: object = None
     bytes: int = 0
+    """Memory that the value takes, about."""
 
 
 @dataclass
@@ -50,10 +52,13 @@ class RevisionCache:
     """Values by key. The least recently used ones are dropped first."""
 
     most_bytes: int = MOST_BYTES
+    """Bound of the memory of all values."""
     late: set[tuple[str, int]] = field(default_factory=set)
     """(path, revision) with a value that was first requested after the run had grown, and so shows a newer state."""
     _shown: WeakSet[HeldRevision] = field(default_factory=WeakSet)
+    """Revisions that a page shows: their values are kept."""
     _slots: dict[CacheKey, _Slot] = field(default_factory=dict)
+    """The values, the one that was used last at the end."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def of(self, key: CacheKey, make: Callable[[], object]) -> object:

@@ -34,6 +34,7 @@ class Served:
     """The runs that a server may open."""
 
     roots: tuple[str, ...] = ()
+    """Runs, and folders of runs, that the server was started for."""
     runs: Mapping[str, str] = field(default_factory=dict)
     """Name -> absolute path, in the order of the roots and then by path."""
     first: str = ""
@@ -52,9 +53,13 @@ class SearchedRoots:
     """Roots, and the runs below them at the last search."""
 
     roots: tuple[str, ...]
+    """Runs, and folders of runs, that the server was started for."""
     clock: Callable[[], float] = time.monotonic
+    """Seconds on a clock that never goes back."""
     _found: Served | None = None
+    """The result of the last search; None before the first."""
     _next: float = 0.0
+    """Time on the clock from which on the roots are searched again."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def now(self) -> Served:

@@ -33,6 +33,7 @@ class Page:
     help: str
     """Tooltip in the navigation."""
     render: Callable[[Scope], None]
+    """Draws the page for a scope."""
     choices: frozenset[ScopeChoice] = frozenset({"gap"})
     """Parts of a Scope that the page reads."""
     about: Literal["run", "runs"] = "run"

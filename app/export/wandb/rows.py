@@ -82,6 +82,7 @@ class WandbHistogram:
     """A histogram of log-ratios with finite edges, in nats."""
 
     counts: tuple[int, ...]
+    """Tokens in each bucket."""
     edges: tuple[float, ...]
     """One more than counts, ascending."""
 

@@ -28,6 +28,7 @@ class Sync:
 
     run: Run
     target: Destination
+    """The W&B run to send to."""
     record: SyncRecord
     file: Path
     """The file that holds `record`."""

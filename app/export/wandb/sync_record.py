@@ -27,8 +27,11 @@ class Destination:
     """The place that a run is sent to."""
 
     project: str
+    """The project in W&B; for another logger its name and place."""
     entity: str | None
+    """The user or team that owns the project; None: W&B's default."""
     group: str | None
+    """The group of the run in W&B; None: no group."""
     offline: bool
     """True: W&B writes a folder that `wandb sync` uploads later, and nothing is sent now."""
     text: bool
@@ -48,6 +51,7 @@ class SyncRecord:
     report: str = ""
     """The digest of what the newest report was made of; "" before the first one."""
     schema: str = SCHEMA
+    """The version of this record: a file of another version is refused."""
 
 
 def wandb_id(run: "Run") -> str:

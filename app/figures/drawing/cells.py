@@ -26,6 +26,7 @@ class AxisCells:
     places: Floats
     """Axis positions of the cells' edges, one more than there are cells."""
     low: Floats
+    """The lower log-ratio of each cell."""
     high: Floats
     """Log-ratios at the edges of each cell; the outermost can be infinite."""
     owner: Integers

@@ -43,7 +43,9 @@ class Line:
     x: Floats
     """The places of the steps along the axis, ascending."""
     values: Floats
+    """The metric at each step; NaN where it is not available."""
     errors: Floats
+    """The standard error of each value; NaN if it is not known."""
     smooth: Floats | None = None
     """The smoothed values."""
     low: Floats | None = None

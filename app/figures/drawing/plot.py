@@ -37,11 +37,15 @@ class Pen:
     """The appearance of one line."""
 
     colour: str
+    """As CSS has it."""
     name: str
     """The name of its trace, escaped."""
     width: float = 1.6
+    """In pixels."""
     dash: str | None = None
+    """Plotly's name of the dashes; None: an unbroken line."""
     symbol: str | None = None
+    """Plotly's name of the marks; None: Plotly's usual one."""
     size: float = 6
     """The size of its marks, in pixels."""
     marked: int = 0

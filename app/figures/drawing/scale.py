@@ -24,6 +24,7 @@ class Scale:
     linear: float = 0.0
     """The size below which a signed-log axis is straight; 0 for a plain axis."""
     logarithmic: bool = False
+    """True if the axis is Plotly's logarithmic one."""
 
     @property
     def word(self) -> str:

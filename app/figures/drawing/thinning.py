@@ -26,6 +26,7 @@ class LineBuckets:
     last: Floats
     """The last step of each bucket."""
     low: Floats
+    """The smallest value of each bucket."""
     mean: Floats
     high: Floats
     error: Floats

@@ -199,8 +199,10 @@ class _Curve:
     """Heights in the image, NaN where there is nothing to draw; low and high bound the band."""
 
     x: Floats
+    """Places from left to right, in the image's units."""
     low: Floats
     mean: Floats
+    """The line."""
     high: Floats
 
 

@@ -23,6 +23,7 @@ class TableColumn:
     """The name of the value."""
     title: str
     about: str
+    """The help of its heading; may be empty."""
     better: Literal["high", "low", "one", ""] = ""
     """The better end; "" if neither end is better."""
     share: bool = True

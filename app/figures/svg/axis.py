@@ -24,7 +24,9 @@ class Axis:
 
     settings: Settings
     low: float
+    """The value at its lower end, on a logarithmic axis its logarithm."""
     high: float
+    """The value at its upper end, likewise."""
     length: float
     """Pixels from one end to the other."""
     across: bool

@@ -25,10 +25,14 @@ class _Sheet:
     """A figure with the size of its plot area."""
 
     layout: Mapping[str, Any]
+    """Plotly's layout of the figure."""
     traces: tuple[Trace, ...]
     width: float
+    """Pixels of the plot area."""
     height: float
+    """Pixels of the plot area."""
     margin: Mapping[str, float]
+    """Side (l, r, t or b) -> pixels between the plot area and the edge."""
 
     @property
     def inner(self) -> tuple[float, float]:

@@ -30,7 +30,9 @@ class LineChoices:
     """The reader's choices on how charts are drawn."""
 
     half_life: float | None
+    """Steps back at which a step counts half in the smoothed line; None: not smoothed."""
     axis: AxisType
+    """The scale of the vertical axis."""
     along: Along
 
 
@@ -45,6 +47,7 @@ class ChartsKey:
     groups: tuple[tuple[str, str], ...]
     """(run, group) of runs that are drawn together."""
     theme: ThemeName
+    """The theme that the charts are drawn in."""
 
     @property
     def unthemed(self) -> "ChartsKey":

@@ -48,12 +48,15 @@ class Summary:
     """The reason why the run cannot be read; all else is then empty."""
     name: str = ""
     trainer: str = ""
+    """The trainer's name in run.json; empty if it has none."""
     steps: int = 0
     tokens: int = 0
     has_rows: bool = False
+    """True if a step has token rows."""
     gaps: tuple[str, ...] = ()
     attempts: int = 0
     bytes: int = 0
+    """Size on disk of the part that is on record and shown."""
     severity: str = ""
     title: str = ""
     since: int | None = None
@@ -61,10 +64,13 @@ class Summary:
     gap: str = ""
     """Gap of `kl_k3` and `course`."""
     kl_k3: float | None = None
+    """The newest finite value, nats/token; None if there is none."""
     error_of_kl_k3: float | None = None
+    """Its standard error; None if it is not known."""
     course: tuple[float, ...] = ()
     """kl_k3 over the steps, as means of buckets."""
     started: datetime | None = None
+    """When the first writer opened its log; None if no log has it."""
 
 
 def summary_of(run: Run) -> Summary:
@@ -128,6 +134,7 @@ class _KeptSummary:
     signature: FolderSignature
     summary: Summary
     until: float
+    """Time on the clock up to which it is used without a new look at the folder."""
 
 
 @dataclass
@@ -135,7 +142,9 @@ class Summaries:
     """Summaries that were read, shared by all sessions."""
 
     clock: Callable[[], float] = time.monotonic
+    """Seconds on a clock that never goes back."""
     _kept: dict[str, _KeptSummary] = field(default_factory=dict)
+    """Path of a run -> its summary."""
     _words: dict[str, dict[str, Any]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 

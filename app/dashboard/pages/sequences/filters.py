@@ -35,7 +35,9 @@ class Filters:
     column: str | None = None
     """Column that `least` and `most` bound."""
     least: float | None = None
+    """The smallest value that passes; None: no bound."""
     most: float | None = None
+    """The largest value that passes; None: no bound."""
     within: tuple[float, float] | None = None
     """Range in which a token of the sequence must have its log-ratio. The page looks that up in the tokens."""
 
