@@ -53,9 +53,12 @@ class Spending:
     """The part of its budget that a writer has spent."""
 
     total: int = 0
+    """Bytes of token rows so far."""
     _step: int | None = None
     _of_step: int = 0
+    """Bytes of the step that was written last."""
     _bytes_per_token: float = _FIRST_BYTES_PER_TOKEN
+    """Running mean, by which a step's size is estimated before it is written."""
 
     def share(self, budget: Budget, step: int, tokens: int) -> float:
         """The share of these tokens of the step that there is room for, in [0, 1]."""
@@ -82,7 +85,9 @@ class Control:
     path: Path
     given: Budget
     now: Budget
+    """The budget in force."""
     _seen: tuple[int, int] | None = None
+    """Time of change and size of the control file when it was read; None before."""
 
     def refresh(self) -> str | None:
         """Reads the control file if it has changed. A sentence if the budget changed or the file cannot be read."""

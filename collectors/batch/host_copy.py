@@ -68,6 +68,7 @@ class Joined:
     """One array per sequence, copied into a single array, one sequence after the other."""
 
     values: HostArray
+    """The single array, shape (tokens,)."""
     lengths: list[int]
     """Tokens of each sequence."""
     present: list[bool]

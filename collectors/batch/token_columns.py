@@ -32,6 +32,7 @@ class Padded:
     """Values of shape `(B, T)`. Those behind the length of a row are padding."""
 
     values: NDArray[Any]
+    """The array with its padding."""
     present: Booleans | None = None
     """False for each row without values, which becomes null; None: all rows have values."""
 

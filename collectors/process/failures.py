@@ -20,6 +20,7 @@ class Streak:
     logged: int
     """Calls of `log` that had succeeded before the first failure."""
     times: int = 0
+    """Number of failures."""
 
 
 class Streaks:

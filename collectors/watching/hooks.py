@@ -44,6 +44,7 @@ class Hook:
     """A watched function of a trainer. before, after, swap and replace name methods of the recorder, which take a Call."""
 
     module: str
+    """The module that has the function."""
     name: str
     """`function` or `Class.method` in the module."""
     before: str | None = None
@@ -67,6 +68,7 @@ class Call:
     arguments: Mapping[str, Any]
     """By name, with defaults filled in."""
     result: Any = None
+    """The value that the function returned; None before it has."""
     noted: Any = None
     """Return value of the look `before`."""
 

@@ -18,6 +18,7 @@ class Patches:
     """Replaced attributes. `restore` puts the originals back, except where somebody else has since replaced ours."""
 
     _undo: list[Callable[[], None]] = field(default_factory=list)
+    """Calls that put the originals back, in the order of the patches."""
     _replaced: list[tuple[Any, Any]] = field(default_factory=list)
     """Functions of modules and their wrappers, in the order in which they were put on."""
     _reached: int = 0

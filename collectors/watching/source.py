@@ -25,6 +25,7 @@ class SourceFunction:
 
     file: Path
     line: int
+    """The number of its first line."""
     parameters: tuple[str, ...]
     """Names, without the object of a method."""
 

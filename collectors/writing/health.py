@@ -22,7 +22,9 @@ class StateChange:
     """A change of the state."""
 
     before: WritingState
+    """The state until now."""
     now: WritingState
+    """The state from now on."""
     reason: str
 
     def __str__(self) -> str:
@@ -39,7 +41,9 @@ class Health:
     reason: str = ""
     """Why the state is not ok."""
     _try_again: float = 0.0
+    """Time on the writer's clock from which on writing is tried again."""
     _wait: float = 0.0
+    """Seconds of the next wait."""
 
     def may_write_rows(self, now: float) -> bool:
         """True if writing token rows should be tried: always in the state ok, else once it is time to try again."""

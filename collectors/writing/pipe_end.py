@@ -20,6 +20,7 @@ class PipeEnd:
     """One end of a pipe."""
 
     descriptor: int
+    """The operating system's number of it."""
     identity: tuple[int, int]
     """Device and inode of the pipe: no other open file has both."""
 

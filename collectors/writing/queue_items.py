@@ -24,6 +24,7 @@ class WeightsItem:
     version: int
     replica: str | None
     digests: Mapping[str, str]
+    """Tensor -> digest."""
 
     @property
     def bytes(self) -> int:
@@ -46,7 +47,7 @@ class FlushItem:
     """Asks for everything before it to be written."""
 
     done: Done
-    """Called with whether nothing waits in memory afterwards."""
+    """Takes whether nothing waits in memory afterwards."""
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ class WrittenPart:
     file: Path
     """Its path, relative to the run."""
     data: FileBytes
+    """The file's content."""
     entry: dict[str, Any]
     """The line that commits it."""
 

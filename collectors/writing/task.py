@@ -35,10 +35,13 @@ class WriterTask:
     dialect: str | None
     """The trainer under whose names the metrics are returned, too."""
     queue_batches: int
+    """Most batches that wait."""
     queue_bytes: int
+    """Most bytes that wait."""
     waits: bool
     """True if a call of `log` waits for room in the queue."""
     writer_bytes: int
+    """Most bytes of rows that the writer buffers."""
 
     @property
     def steps_at_once(self) -> int:

@@ -59,7 +59,9 @@ class Seen:
     step: int = -1
     sequences: int = 0
     groups: int = 0
+    """Number of prompt groups."""
     minibatches: int = 0
+    """Number of optimizer steps."""
 
 
 @dataclass
@@ -71,6 +73,7 @@ class Update:
     before: Seen
     """The parts of the same step in earlier calls."""
     data_parallel_rank: int
+    """The rank among those that hold different sequences."""
     groups: list[int] | None
     """The group number of each row."""
     rollout: Tensor | None
@@ -84,6 +87,7 @@ class Update:
     """The minibatches, once the batch is divided."""
     _current: Part | None = None
     _pieces: list[Rows] = field(default_factory=list)
+    """The rows of each minibatch that is still to come."""
 
     def __post_init__(self) -> None:
         self._mask = self.copies.of(self.data["loss_mask"].bool())

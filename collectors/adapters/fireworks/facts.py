@@ -27,6 +27,7 @@ class Facts:
     reward: float | None = None
     finish_reason: str | None = None
     run_id: str | None = None
+    """The id of the rollout."""
     version: int | None = None
     """Version of the weights that sampled the datum."""
 

@@ -29,6 +29,7 @@ class Given:
 
     advantages: Sequence[Any]
     prompt_lens: int | Sequence[int]
+    """Tokens of each prompt; one number if all have as many."""
     rollout: Sequence[Sequence[float | None]]
     old: Sequence[Sequence[float]] | None
     """None if the loss uses current as old."""

@@ -18,6 +18,7 @@ class Facts:
     """The facts of a rollout."""
 
     group: str
+    """The id of the prompt that rollouts share."""
     reward: float
     advantage: float
     policy: Sequence[tuple[int, int]]

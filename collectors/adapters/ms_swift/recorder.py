@@ -63,6 +63,7 @@ class _Loss:
 
     current: Tensor = None
     entropies: Tensor = None
+    """One per token, nats."""
     weights: Tensor = None
     """Importance weights (B, T), 0 for tokens that the correction rejects."""
     kept: Tensor = None

@@ -72,6 +72,7 @@ class _Batch:
     """The micro-batch in training."""
 
     experience: Any
+    """OpenRLHF's Experience."""
     samples: list[Sample] | None
     """None if not known."""
     given: dict[str, Any] = field(default_factory=dict)

@@ -28,6 +28,7 @@ class Trace:
     samples: Sequence[TrainingSample]
     """One per branch."""
     trace: Any
+    """prime-rl's own object."""
     episode: Any
     """The episode of the trace."""
 

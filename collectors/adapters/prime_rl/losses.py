@@ -26,6 +26,7 @@ class Trained:
     micro_batch: MicroBatch
     """On the host."""
     sequence_lengths: Sequence[int]
+    """Tokens of each packed sequence."""
     output: Mapping[str, Tensor]
     """`logprobs` and, if known, `entropy`, one value per token."""
 
@@ -40,8 +41,11 @@ class Losses:
     """The trainer's ranks and its world."""
     _step: int = 0
     _batches: Sequence[MicroBatch] = ()
+    """The micro-batches of the step."""
     _done: int = 0
+    """Number of micro-batches whose loss was called."""
     _output: dict[str, Tensor] = field(default_factory=dict)
+    """The newest output of the model, until its loss is called."""
 
     def begin(self, step: int) -> None:
         """The step whose batch comes next."""

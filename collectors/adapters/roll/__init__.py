@@ -86,6 +86,7 @@ class _MicroBatch:
     """A micro-batch during the computation of its loss."""
 
     worker: Any
+    """ROLL's worker, whose loss runs."""
     data: Data
     old: Tensor | None
     """None if ROLL computed none."""

@@ -30,6 +30,7 @@ class Facts:
     """Sampled tokens, before filters, without end-of-sequence tokens that no engine sampled."""
     rewards: Tensor
     stop_reasons: Sequence[str | None] | None
+    """The reason of each response's end; None if the batch has none."""
     trajectories: list[str] | None
     """The trajectory of each row with step-wise trajectories, where a row is one turn; else None."""
     last_steps: Sequence[bool] | None

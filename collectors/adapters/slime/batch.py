@@ -20,6 +20,7 @@ class Rollout:
     """A rollout that this rank trains on."""
 
     id: int
+    """The number of the rollout, from 0."""
     data: Batch
     """The trainer's own batch, which must not change."""
     ids: list[str]

@@ -34,6 +34,7 @@ class _Loss:
     """A loss function while it runs."""
 
     args: Arguments
+    """slime's arguments."""
     batch: Batch
     scores: Mapping[str, Any] | None = None
     """The current log-probs and entropies; None before they are computed."""

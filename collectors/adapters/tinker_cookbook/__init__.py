@@ -61,6 +61,7 @@ class _Iteration:
     """The iteration in training, as far as its calls have come."""
 
     is_streaming: bool = False
+    """True if it trains on groups as they are sampled."""
     sources: list[Source | None] = field(default_factory=list)
     """The source of each datum, in the order of training."""
     groups: int = 0

@@ -39,6 +39,7 @@ class Tokens:
     """The place of these tokens in the datum's lists."""
     sampled: Booleans
     in_loss: Booleans
+    """True if the token has a weight in the loss."""
     turns: NDArray[np.int16]
     """The turn of each token within the datum, from 0."""
 

@@ -63,7 +63,9 @@ class Scores:
     """The results of one call of the loss."""
 
     logprobs: Tensor = None
+    """The policy's log-probs of the tokens, (B, T), nats."""
     entropies: Tensor = None
+    """Its entropy at each token, (B, T), nats."""
     kept: dict[str, Tensor] = field(default_factory=dict)
     """Each filter of the loss, by its name or its reason -> its mask, (B, 1) or (B, T), 0 for tokens or rows left out."""
     has_no_old: bool = False

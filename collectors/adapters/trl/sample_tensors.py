@@ -51,15 +51,19 @@ class RankSamples:
     """A rank's row: a list has one value per sequence, a tensor one per token of all responses, on the batch's device."""
 
     numbers: list[int]
+    """The number of each sample within the run."""
     sequence_ids: list[str]
     groups: list[str]
+    """The id of the prompt that samples share."""
     model_versions: list[int]
+    """TRL's version of the weights that sampled each."""
     rollout_versions: list[int | None]
     rewards: list[float | None]
     advantages: list[float | None]
     finish_reasons: list[str | None]
     lengths: list[int]
     trained: Tensor
+    """True at the tokens that the loss has."""
     token_ids: Tensor
     turns: Tensor
 

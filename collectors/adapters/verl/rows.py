@@ -28,7 +28,9 @@ class Known:
     """The facts of a batch's rows on the host; padding rows are left out."""
 
     ids: list[str]
+    """The id of each row."""
     groups: list[str] | None
+    """The uid of each row's prompt; None if the batch has none."""
     lengths: list[int]
     """Tokens of each response."""
     oldest: list[int | None]
