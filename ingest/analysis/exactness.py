@@ -31,7 +31,9 @@ class FirstDifference:
     position: int
     replica: str | None
     earlier: float | None
+    """Its log-prob under the earlier policy, nats."""
     later: float | None
+    """Its log-prob under the later policy, nats."""
 
     @property
     def words(self) -> str:
@@ -53,6 +55,7 @@ class StepExactness:
     equal: int
     """Tokens with two finite log-probs that are equal to the last bit."""
     first: FirstDifference | None
+    """None if all are equal."""
 
 
 @dataclass(frozen=True)

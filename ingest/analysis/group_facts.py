@@ -26,6 +26,7 @@ class Count:
     code: str
     """Its name in JSON."""
     count: int
+    """Number with the property."""
     of: int
     """The number that could have it. 0 if the record lacks what the count needs."""
     words: str

@@ -57,6 +57,7 @@ class Growth:
     first: int = 0
     """The first one of them."""
     last: int = 0
+    """The last one of them."""
     changes: tuple[LastingChange, ...] = ()
     least: float = np.inf
     """The smallest lasting factor that would be found in the middle of the run."""
@@ -88,6 +89,7 @@ class _Read:
     steps: Integers
     """Steps whose level is known, ascending."""
     mixes: tuple[StepMix, ...]
+    """The mixes of tokens by those slices of MIXES that the run has."""
     facts: Mapping[str, Floats]
     """Facts of each step in words -> values, shape (steps,)."""
     with_rows: tuple[int, ...]

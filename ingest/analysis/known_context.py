@@ -24,6 +24,7 @@ class KnownContext:
     trainer: str | None
     """Name of the run's trainer; None if run.json names none that is known."""
     reference: ReferenceRange
+    """The published range of such a gap, and where this run lies."""
     remedies: dict[str, Remedy]
     """Code of a likely cause -> its remedy in the run's trainer. A cause without a known remedy is absent."""
     bridge: Bridge | None

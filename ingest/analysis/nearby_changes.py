@@ -32,6 +32,7 @@ class Window:
     """The recorded steps near a change."""
 
     onset: int
+    """The step of the change."""
     first: int
     """The recorded step before the earliest possible onset; that step itself if it is the first."""
     last: int

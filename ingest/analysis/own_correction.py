@@ -78,9 +78,13 @@ class _TokenCounts:
     """Tokens of the steps that were read."""
 
     sampled: int = 0
+    """Tokens that the policy sampled."""
     clipped: int = 0
+    """Tokens left in the loss whose weight a bound changed."""
     removed: int = 0
+    """Sampled tokens that are left without a weight in the loss."""
     masked: int = 0
+    """Sampled tokens that the correction's mask takes out though they have a weight."""
 
     def add(self, done: CarriedOut) -> None:
         own = done.result

@@ -31,6 +31,7 @@ class RowFact:
     columns: tuple[str, ...]
     """Columns of the Record that it is made of."""
     value: pl.Expr
+    """The number, from those columns."""
 
 
 def _plain(words: str, column: str) -> RowFact:

@@ -24,6 +24,7 @@ class PairedRuns:
     """The column by which rows were paired."""
     metric: str
     pairs: Paired
+    """The pairs, and the difference over them."""
 
     @property
     def caution(self) -> str:

@@ -35,6 +35,7 @@ class SavedView:
     number: int
     """Number of the change, from 1."""
     removed: bool = False
+    """True if the last change removed it."""
 
     @property
     def note(self) -> str:

@@ -20,6 +20,7 @@ class SettingFault:
     code: str
     """Its name in JSON; "settings" for a warning of a dialect."""
     statement: str
+    """The fault in one sentence."""
     do: str
     """The change that mends it; empty for a warning of a dialect, whose statement names it."""
     because: dict[str, str]

@@ -67,6 +67,7 @@ class Replica:
     """All that is known of the weights of one engine."""
 
     newest: Arrival
+    """The arrival of the newest version."""
     since: int | None
     """The first version of the unbroken row of newest versions that differ; None if the newest one does not."""
     versions: int

@@ -20,6 +20,7 @@ class WriterSteps:
     attempt: int
     steps: Collection[int]
     policies: frozenset[str] = frozenset()
+    """Policies that it recorded."""
     rank: int | None = None
     opened: float | None = None
     """When the writer opened its log, in seconds since 1970."""

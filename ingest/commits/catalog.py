@@ -52,6 +52,7 @@ class Catalog:
     _growth: CatalogGrowth = field(default_factory=CatalogGrowth)
     _notes: tuple[str, ...] = ()
     _set_aside: dict[str, str] = field(default_factory=dict)
+    """path -> why it is not read."""
     recovered_files: dict[str, TokenFile | Segment] = field(default_factory=dict)
     """path -> file that no commit names, as its footer describes it."""
     _states: dict[str, tuple[FileSignature | None, str | None]] = field(default_factory=dict)
@@ -63,6 +64,7 @@ class Catalog:
     _was_doubtful: bool = False
     """True if the logs were doubtful at the last comparison."""
     _run_id: str | None = None
+    """The id in run.json; None where it has none."""
 
     def refresh(self) -> bool:
         """Reads what was appended to the commit logs since the last call; True if it changed anything."""

@@ -31,6 +31,7 @@ class CommitLog:
     """The position up to which RUN/commits/<writer>.jsonl was read, and the damage found: commits may be missing."""
 
     root: Path
+    """The folder of the run."""
     writer: str
     altered: int = 0
     """Complete lines whose checksum is wrong."""

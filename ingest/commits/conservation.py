@@ -47,13 +47,16 @@ class Conservation:
     """Numbers of sequences over all writers and attempts. A sequence that was logged twice counts twice."""
 
     offered: int
+    """Sequences given to `log`."""
     written: int
+    """Sequences in token rows."""
     left_out: int
     """Sequences that a budget left out of the token rows; the statistics count them."""
     pending: int
     """Sequences that running writers hold."""
     reasons: tuple[Dropped, ...] = ()
     losses: tuple[Lost, ...] = ()
+    """Sequences of writers that ended without closing."""
     writers: int = 0
     """Writers of the newest attempt, without those that a later writer replaced."""
     gone: int = 0
@@ -89,7 +92,9 @@ class SequenceCounts:
     """One writer's numbers of sequences: its own totals if it closed, else the sums over its lines."""
 
     offered: int
+    """Sequences given to `log`."""
     written: int
+    """Sequences in token rows."""
     left_out: int
     dropped: int
 

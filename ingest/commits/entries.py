@@ -31,6 +31,7 @@ class Origin:
 
     path: str
     sha256: str
+    """The digest of its bytes, in hexadecimal digits."""
     writer: str
     policies: frozenset[str] = frozenset()
     """Policies whose log-probs a token file holds; empty for a statistics segment."""

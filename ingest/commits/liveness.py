@@ -41,7 +41,9 @@ class WriterStatus:
     """Host, process id, start time and process namespace identify the writer's process, see ratioscope/process.py."""
     pid: int | None = None
     started: str | None = None
+    """Start time of the process, as text; None if the log has none."""
     namespace: str | None = None
+    """The process namespace; None if the log has none."""
     step: int | None = None
     """The last step committed, if one of the last lines is a commit."""
     takes_over: frozenset[str] = frozenset()

@@ -53,6 +53,7 @@ class ShortForm:
     times: Mapping[int, float]
     """step -> when something of it was first committed, as in WriterHistory."""
     omitted: OmittedFiles
+    """Totals of the files that the short form leaves out."""
     link: Link = UNNUMBERED
     """State of the log's chain behind these bytes."""
 

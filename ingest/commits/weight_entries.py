@@ -21,6 +21,7 @@ class WeightDigests:
 
     step: int
     version: int
+    """The version of the weights."""
     attempt: int
     replica: str | None
     """The engine; None: the trainer."""

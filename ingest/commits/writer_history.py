@@ -74,6 +74,7 @@ class WriterHistory:
     taken: tuple[int, int] | None = None
     """(sequences that the writer had taken, newest step of them), by its last line that says so before their rows are written."""
     last_commit: float | None = None
+    """When the newest file was committed."""
     closed: float | None = None
     """When the writer ended in order; None while it may still write."""
     totals: Mapping[str, int | None] | None = None

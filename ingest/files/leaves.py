@@ -23,6 +23,7 @@ class Leaf:
     width: int
     """Bytes of one decoded value; for a text, bytes of its dictionary index."""
     is_text: bool
+    """True if its values are strings."""
 
 
 def _leaf(column: pq.ColumnSchema) -> Leaf:

@@ -90,6 +90,7 @@ class Opened:
     path: str
     """Path relative to the run."""
     parquet: pq.ParquetFile
+    """The reader of the checked bytes."""
     source: FileBytes
     """The bytes that `parquet` reads."""
     nbytes: int

@@ -137,7 +137,9 @@ class _FlatTable:
     """A table of FlatBuffers: fields by their number, each of which may be absent."""
 
     data: bytes
+    """The bytes that hold it."""
     at: int
+    """Its place in them."""
 
     def _place(self, field: int) -> int | None:
         (back,) = struct.unpack_from("<i", self.data, self.at)

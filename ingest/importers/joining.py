@@ -93,11 +93,17 @@ class Matches:
     """The numbers of rows of two sources that match, and that do not."""
 
     on: tuple[str, ...]
+    """The keys by which rows are joined."""
     matched: int = 0
+    """Rows of both sides."""
     only_rollout: int = 0
+    """Rows of the rollout side alone."""
     only_train: int = 0
+    """Rows of the training side alone."""
     without_key: int = 0
+    """Rows that lack a key."""
     duplicates: int = 0
+    """Rows whose key an earlier row has."""
     other_tokens: int = 0
     """Rows of one key whose tokens differ: one side has encoded the text anew, or cut it."""
 

@@ -62,6 +62,7 @@ class RecordedRow:
 
     step: int | None
     values: dict[str, Any]
+    """Column of the Record -> value."""
     keys: dict[str, Any]
     file: str
     row: int

@@ -45,14 +45,18 @@ class File:
     """Its path below the source."""
     size: int
     found: tuple[Candidate, ...]
+    """The formats that it may have, the likeliest first."""
     is_alone: bool = True
     """False if the source has more files that may be of the same kinds."""
     step: int = -1
     """The step of its rows as far as it is known before they are read: files of one step are read together."""
     read_as: Candidate | None = None
+    """The one that it was read in; None if it was not."""
     rows: int = 0
     rejected: int = 0
+    """Rows that were not imported."""
     without_step: int = 0
+    """Rows that name no step."""
     refused: str | None = None
     """Why nothing of it is imported."""
 

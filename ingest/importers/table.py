@@ -34,6 +34,7 @@ class Conversion:
 
     name: str
     arguments: tuple[str, ...] = ()
+    """Its arguments, as the table has them."""
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(self.arguments)})" if self.arguments else self.name
@@ -44,9 +45,12 @@ class ColumnMapping:
     """One line of a table."""
 
     into: str
+    """The column of the Record."""
     places: tuple[str, ...]
+    """Places in the file, of which the first one that is there counts."""
     steps: tuple[Conversion, ...] = ()
     required: bool = False
+    """True if a row without it is rejected."""
 
     def __str__(self) -> str:
         right = " | ".join((" or ".join(self.places), *map(str, self.steps)))
@@ -64,6 +68,7 @@ class FileKind:
     container: str
     """The way to open the file: a name of containers.py."""
     columns: tuple[ColumnMapping, ...]
+    """The columns that it gives."""
     marks: tuple[str, ...] = ()
     """Places that are there in a row of such a file, or, with ^, in the file. They tell formats of the same names apart.
     `^a.*.b` is the place `b` of one of the first entries of a list `a`."""

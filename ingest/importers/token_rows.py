@@ -23,6 +23,7 @@ class _Sequence:
     """The rows of a sequence that were read so far."""
 
     key: tuple[Any, ...]
+    """The values that all its rows share."""
     row: int
     """The number of its first row."""
     tokens: dict[str, list[Any]]
@@ -54,6 +55,7 @@ class TokenRows:
     columns: tuple[ColumnMapping, ...]
     per_token: frozenset[str]
     _seen: set[tuple[Any, ...]] = field(default_factory=set)
+    """The keys of the sequences that were read."""
 
     def joined(self, rows: Iterable[Any]) -> Iterator[tuple[int, Any]]:
         """(number of its first row, a row of lists) for each sequence; Unreadable for one that does not hold together.

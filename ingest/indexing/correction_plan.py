@@ -34,6 +34,7 @@ class CorrectionPlan:
     _aside: int
     """Files that had been set aside when the plan was made."""
     _saved: float = field(default_factory=time.monotonic)
+    """When results were last written, on a clock that never goes back."""
 
     @classmethod
     def of(cls, run: Run, corrections: Sequence[AnyCorrection]) -> Self:

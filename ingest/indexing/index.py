@@ -40,6 +40,7 @@ class Indexed:
     loops: str = ""
     """The software of the engine's loops here: numpy, or LLVM with its version."""
     seconds: float = 0.0
+    """Duration of the whole call."""
     failed: dict[tuple[str, int], str] = field(default_factory=dict)
     """(slice, step) -> why it could not be computed in ATTEMPTS attempts. The slice is `all` for all written ones, and
     `corrections` for these."""

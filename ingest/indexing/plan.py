@@ -24,8 +24,10 @@ class Plan:
 
     work: RowWork
     root: str
+    """The folder of the run."""
     slice: str
     blocks: list[CachedSteps]
+    """The steps, in the blocks that the cache keeps."""
     lacking: dict[str, set[str]]
     """Key of a block that is not in the cache -> names of its steps that are not there either."""
     _by_name: dict[str, list[CachedSteps]] = field(default_factory=dict)
@@ -35,6 +37,7 @@ class Plan:
     _held: dict[str, pa.Table] = field(default_factory=dict)
     """Name of a step -> its table, until it is in the cache, alone or with its block."""
     _saved: float = field(default_factory=time.monotonic)
+    """When tables were last written, on a clock that never goes back."""
 
     @classmethod
     def of(cls, run: Run, slice_name: str) -> "Plan":

@@ -25,6 +25,7 @@ _PATIENCE = 5.0
 class _Worker:
     process: SpawnProcess
     pipe: Connection
+    """Our end of the pipe to the process."""
 
 
 @dataclass
@@ -32,8 +33,11 @@ class Processes:
     """Worker processes. They start when they are needed, and one that died is replaced."""
 
     capacity: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    """Most processes that run at a time."""
     _idle: list[_Worker] = field(default_factory=list)
+    """Processes that wait for a task."""
     _busy: dict[Connection, tuple[_Worker, IndexTask]] = field(default_factory=dict)
+    """Pipe of a process at work -> the process and its task."""
 
     def start(self, task: IndexTask) -> None:
         worker = self._idle.pop() if self._idle else _started()

@@ -39,12 +39,17 @@ class StepResult:
 
     step: int
     digest: str
+    """The digest of the step's rows that the effect was computed from."""
     gap: str | None
     reason: str | None
     sampled: bool
+    """True if a budget kept rows by chance, so that the numbers are estimates."""
     sums: tuple[float, ...]
+    """One per name of SUMS."""
     buckets: tuple[int, ...] = ()
+    """Occupied buckets of the log of the weights that are left."""
     counts: tuple[float, ...] = ()
+    """Tokens in each of them."""
 
 
 def step_result(records: pa.Table, correction: AnyCorrection, step: int, digest: str) -> StepResult:

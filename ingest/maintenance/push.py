@@ -73,11 +73,16 @@ class _Push:
     """One push on its way."""
 
     root: Path
+    """The folder of the run on this machine."""
     store: Store
     there: Mapping[str, Stored]
+    """Path -> the file that the store has."""
     total: int = 0
+    """Bytes to upload."""
     progress: OnUpload | None = None
+    """Takes the bytes so far and `total`; None if nobody asks."""
     done: Pushed = field(default_factory=Pushed)
+    """The numbers so far."""
 
     _commits: dict[str, dict[str, tuple[str | None, str | None]]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)

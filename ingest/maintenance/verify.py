@@ -64,6 +64,7 @@ class Verification:
     unnumbered: int = 0
     """Logs of an old ratioscope whose lines have no numbers: a lost line goes unnoticed there."""
     token_files: int = 0
+    """Number of them."""
     segments: int = 0
     scalars: int = 0
     """Files of scalars."""
@@ -72,6 +73,7 @@ class Verification:
     rows: int = 0
     tokens: int = 0
     bytes: int = 0
+    """Bytes that were read."""
     condensed: int = 0
     """Short forms of logs that agree with their logs."""
     compared: int = 0

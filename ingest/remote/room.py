@@ -40,7 +40,9 @@ class Room:
     """Room in the folder of all copies. All copies are measured when a part of the budget was fetched, not for each file."""
 
     mirrors: Path
+    """The folder of all copies."""
     _unmeasured: int = MEASURED_EVERY
+    """Bytes that were fetched since the copies were last measured."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def demand(self, nbytes: int) -> None:

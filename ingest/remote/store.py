@@ -61,6 +61,7 @@ class Store:
     seconds: float = field(default_factory=lambda: patience())
     """Seconds that a request may take. The listing of a whole run may take twice as long."""
     _opened: tuple[Any, str] | None = field(default=None, repr=False)
+    """fsspec's file system and the path of the run in it; None before the first request."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def files(self) -> dict[str, Stored]:

@@ -58,6 +58,7 @@ class StepTable:
     order: Sequence[str]
     """Columns to sort by."""
     _table: ByStep | None = None
+    """The newest rows; None before the first call."""
 
     def frame(
         self, now: Ingredients, fresh: Callable[[set[int]], pl.DataFrame], names: IngredientNames
@@ -91,6 +92,7 @@ class BlockTable:
     """Its copy in the cache."""
     _rows: dict[StepBlock, pl.DataFrame] = field(default_factory=dict)
     _is_loaded: bool = False
+    """True once the copy was read, or is not needed any more."""
 
     def rows(self, blocks: Sequence[StepBlock], steps: int, names: IngredientNames) -> Mapping[StepBlock, pl.DataFrame]:
         """Rows of blocks, from memory or from the copy. steps: an upper bound of the steps in all blocks."""

@@ -32,7 +32,9 @@ class LoggedScalars:
     files: ParquetFiles
     set_aside: SetAside
     _table: tuple[VisibleFiles | None, pl.DataFrame] = field(default=(None, pl.DataFrame()))
+    """(visible files, every logged number of them)."""
     _wide: tuple[VisibleFiles | None, pl.DataFrame] = field(default=(None, pl.DataFrame()))
+    """(visible files, our metrics among them with a column each)."""
 
     def table(self, visible: VisibleFiles) -> pl.DataFrame:
         """Columns attempt, step, name, value, metric: every number that is shown, by step and name."""

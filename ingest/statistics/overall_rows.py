@@ -35,6 +35,7 @@ class OverallRows:
 
     files: ParquetFiles
     _held: dict[_FileColumns, dict[_SegmentKey, pa.Table]] = field(default_factory=dict)
+    """File and columns -> the rows of each segment that are not handed out yet."""
     _bytes: dict[_FileColumns, int] = field(default_factory=dict)
     """Bytes of the rows that are held of each file."""
 

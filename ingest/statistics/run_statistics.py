@@ -50,6 +50,7 @@ class RunStatistics:
     notes: tuple[str, ...] = ()
     """Sentences on gaps that were computed from token rows."""
     _planned: StatisticsPlan | None = None
+    """The plan for the newest visible files."""
 
     def table(self, visible: VisibleFiles, slice_name: str, columns: Sequence[str], before: ByStep | None) -> ByStep:
         """Rows of a written slice: KEYS and these columns, one row per (attempt, step, gap, key)."""

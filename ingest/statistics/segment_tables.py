@@ -71,6 +71,7 @@ class SegmentTables:
     _checked_earlier: dict[str, FileSignature] = field(default_factory=dict)
     """version -> signature of a segment whose digest was checked at an earlier start."""
     _is_copy_read: bool = False
+    """True once the copy in the cache was read."""
 
     def parts(self, segments: Sequence[Segment], slices: Sequence[str], columns: Sequence[str]) -> list[SliceRows]:
         """The rows of the slices in each segment, with KEYS and these columns."""

@@ -34,7 +34,9 @@ class Instance:
     items: dict[Any, Any] = field(default_factory=dict)
     """Items, if the class is a dictionary."""
     state: Any = None
+    """The state that the file gives it; None without one."""
     arguments: tuple[Any, ...] = ()
+    """The arguments that it is made with."""
 
 
 @dataclass

@@ -23,8 +23,10 @@ class Member:
 
     name: str
     start: int
+    """The place of its first byte in the archive."""
     size: int
     crc32: int
+    """The checksum that the archive states."""
 
 
 def members(data: memoryview, budget: Allowance) -> dict[str, memoryview]:

@@ -32,7 +32,9 @@ class Storage:
     """The bytes behind tensors, and the type that they have where no tensor says another."""
 
     data: NDArray[np.uint8]
+    """Bytes, shape (bytes,)."""
     dtype: str
+    """The name of the type."""
 
 
 def tensor(arguments: tuple[Any, ...], budget: Allowance) -> Array:

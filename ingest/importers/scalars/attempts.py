@@ -18,6 +18,7 @@ class Attempts:
     """
 
     number: int = 0
+    """The start that is being read, from 0."""
     begins: list[int] = field(default_factory=list)
     """The first step of each start after the first."""
     twice: int = 0
