@@ -51,7 +51,9 @@ class Band:
     """A range of values with a published reading."""
 
     low: float
+    """The smallest value of the range."""
     high: float
+    """The value at which the range ends."""
     reading: str
     """Meaning of a value in the range, in a few words."""
     source: str

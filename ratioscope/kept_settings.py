@@ -40,6 +40,7 @@ class Kept:
     """The parts of a configuration that may be stored."""
 
     settings: dict[str, Any] = field(default_factory=dict)
+    """The configuration without secrets."""
     secrets: list[str] = field(default_factory=list)
     """Paths of removed secrets, at most NAMED."""
     more: int = 0

@@ -22,6 +22,7 @@ class Here:
     host: str
     namespace: str | None
     started: Callable[[int], str | None]
+    """Process id -> start time of the process, as text; None if there is no such process."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,9 @@ class Process:
     host: str | None = None
     pid: int | None = None
     started: str | None = None
+    """Start time, as text: a later process of the same id has another. None if the log has none."""
     namespace: str | None = None
+    """The process namespace, in which `pid` counts. None if the log has none."""
 
     def life(self, here: Here) -> Life:
         if self.pid is None or (self.host, self.namespace) != (here.host, here.namespace):

@@ -25,6 +25,7 @@ class Across:
     steps: Floats
     """Every step that any of the runs has, ascending."""
     mean: Floats
+    """The mean of the runs that have the step."""
     low: Floats
     """The smallest value of a run."""
     high: Floats

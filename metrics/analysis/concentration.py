@@ -20,6 +20,7 @@ class Concentration:
     keys: tuple[str, ...]
     """Keys of the buckets, in the order of the slice."""
     labels: tuple[str, ...]
+    """The keys in words."""
     share_of_gap: float
     """In [0, 1]."""
     share_of_tokens: float

@@ -19,7 +19,9 @@ class RankCorrelation:
     """Spearman's correlation of pairs, taken for independent."""
 
     value: float
+    """In [-1, 1]."""
     low: float
+    """The lower end of its interval."""
     high: float
     """The ends of the 95% interval, by Fisher's transformation; NaN for fewer than four pairs."""
     pairs: int

@@ -40,15 +40,19 @@ class Staleness:
     value: float
     """The mean gap of all tokens."""
     value_error: float
+    """The error of `value`."""
     fresh: float
     """The mean gap at lag 0."""
     fresh_error: float
+    """The error of `fresh`."""
     excess: float
     """value - fresh; negative if tokens with a lag have a smaller gap."""
     excess_error: float
+    """The error of `excess`."""
     explained: float
     """excess / value, in [0, 1]; 0 if there is no excess."""
     explained_error: float
+    """The error of `explained`."""
 
     @property
     def reason(self) -> str:

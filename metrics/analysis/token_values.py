@@ -23,7 +23,9 @@ class TokenValue:
     name: str
     title: str
     unit: str
+    """Such as nats; 1 for a plain number."""
     formula: str
+    """The formula over the columns, as text."""
     of: Callable[[Floats, Floats], Floats]
     """(earlier log-probs, later log-probs) -> values."""
     steps: tuple[float, ...]

@@ -31,8 +31,11 @@ class Effect:
 
     name: str
     unit: str
+    """1 for a plain number."""
     formula: str
+    """The formula over w and v, as text."""
     meaning: str
+    """The number in words."""
 
 
 EFFECTS = (
@@ -116,6 +119,7 @@ class CarriedOut:
     step: int
     correction: Correction
     result: CorrectedTokens
+    """The weights and the mask that the correction leaves."""
     times: Floats | None
     """Number of sequences that each recorded sequence represents; None if every sequence is recorded."""
     token: Integers

@@ -24,6 +24,7 @@ class Doubling:
     first: int
     """The first step that it fits."""
     last: int
+    """The newest step."""
     steps: float
     """Steps in which the level doubles."""
     error: float

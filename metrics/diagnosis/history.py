@@ -115,6 +115,7 @@ class _Costs:
 
     places: Integers
     costs: Floats
+    """One per place."""
 
     @property
     def least(self) -> float:

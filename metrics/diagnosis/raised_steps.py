@@ -30,6 +30,7 @@ class RaisedSteps:
     edges: tuple[int, ...]
     """The steps at which the level changes."""
     begins_raised: bool
+    """True if the first step has the larger level."""
     floor: float
     """Level of the other steps, nats/token."""
     factor: float

@@ -31,6 +31,7 @@ class Graph:
     """The columns that hold finite numbers only."""
     nodes: list[Node] = field(default_factory=list)
     _known: dict[Node, int] = field(default_factory=dict)
+    """Node -> its number: an equal node is not added again."""
 
     def column(self, name: str) -> Symbol:
         """The symbol of an input column."""
@@ -105,6 +106,7 @@ class Symbol:
 
     graph: Graph
     number: int
+    """The number of the node."""
 
     @property
     def constant(self) -> float | None:

@@ -51,9 +51,11 @@ class Lanes:
     """Lines that compute on eight tokens. %shares: the table of exponentials."""
 
     prefix: str
+    """Begins the names of the values, so that no two parts of a program share one."""
     bounded: bool = False
     """True if no exponential overflows or vanishes and no maximum reads NaN."""
     lines: list[str] = field(default_factory=list)
+    """Lines of LLVM's language."""
 
     def put(self, text: str) -> str:
         """A new name for the result of this instruction."""

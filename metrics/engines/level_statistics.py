@@ -18,6 +18,7 @@ class LevelStatistics:
     whole: tuple[Statistic, ...]
     """The token statistics that relate tokens to their neighbours."""
     cluster: tuple[Statistic, ...]
+    """The statistics of a sequence's token sums in one cell; standard errors need them."""
     sequence: tuple[Statistic, ...]
 
 

@@ -62,6 +62,7 @@ class PortionSums:
     segments: Cells
     codes: Mapping[str, Codes]
     scattered: Mapping[str, Cells]
+    """Slice by token whose tokens do not lie side by side -> the sums of its cells."""
     sequences: Matrix
     """All statistics of each sequence, with or without a token, shape (statistics, sequences)."""
     columns: SequenceColumns

@@ -23,6 +23,7 @@ class Layout:
     sums: tuple[int, ...]
     """Rows of the program's sums, those of exponentials among them."""
     maxima: tuple[int, ...]
+    """Rows of the program's maxima."""
 
     @cached_property
     def vectors(self) -> tuple[tuple[str, tuple[int | None, ...]], ...]:

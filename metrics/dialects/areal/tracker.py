@@ -19,6 +19,7 @@ class Record:
     counts: dict[str, Booleans] = field(default_factory=dict)
     """Masks, exported as numbers of tokens."""
     scalars: dict[str, float] = field(default_factory=dict)
+    """Name -> number."""
 
     def stat(self, mask: Booleans, scope: str = "", /, **values: Array) -> None:
         """Records values whose mean and extremes over the mask are exported."""

@@ -28,9 +28,11 @@ class Tensors:
     current: Singles
     advantages: Singles
     token_mask: Singles
+    """1 for sampled tokens."""
     sample_mask: Singles
     """(rows, 1)."""
     reference: Singles | None
+    """The reference policy's log-probs; None without one."""
     rewards: Singles | None
     """(rows,)."""
 

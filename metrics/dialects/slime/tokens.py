@@ -28,6 +28,7 @@ class Step:
     rollout: Array | None
     advantages: Array | None
     micro_batches: list[Integers]
+    """The rows of each micro-batch."""
     denominators: Array
     """The unmasked tokens of each row's rollout, (rows, 1)."""
     divisor: float

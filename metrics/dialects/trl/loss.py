@@ -26,6 +26,7 @@ class Inputs:
     """The off-policy mask, (rows, 1) or per token; None without it."""
     entropy: Singles | None
     reference: Singles | None
+    """The reference policy's log-probs; None without one."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ class Generation:
     """One generation of verl's correction."""
 
     version: str
+    """The version of verl, or the pull request, that begins it."""
     rejection: Literal["divergence", "ratio"]
     """From 0.7.1 on rejection bounds divergences K1, K2, K3; before, ratios, with a lower bound and a token veto."""
     reports: Literal["applied", "raw"]

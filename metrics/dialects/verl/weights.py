@@ -43,6 +43,7 @@ class Band:
     high: float
     """Ratios above count as high. The spread and the effective sample size clamp values to [clamp_low, high]."""
     clamp_low: float
+    """The smallest value that is not clamped, see `high`."""
 
 
 def ratios(ratio: LogRatio, level: str) -> Ratios:
