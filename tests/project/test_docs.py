@@ -220,7 +220,7 @@ WAYS = {
         "Where a step is dropped and counted",
         "Why a token is masked out",
     ),
-    "app": ("Which file decides a colour",),
+    "app": ("Which file decides a colour", "How often a page looks for new steps"),
 }
 """Questions of a newcomer, each answered on the page of one room: CONTRIBUTING.md leads to the page, the page to the code."""
 
@@ -232,6 +232,13 @@ def test_a_newcomer_opens_two_pages_on_the_way_to_the_code(room: str) -> None:
     for question in WAYS[room]:
         named = re.findall(r"`([\w/]+\.py)`", answers[question])
         assert named and all(_is_there(file, room) for file in named), question
+
+
+@pytest.mark.parametrize("page", ROOM_PAGES, ids=lambda page: page.parent.name)
+def test_each_file_that_the_page_of_a_room_names_is_there(page: Path) -> None:
+    named = re.findall(r"`([\w/]+\.py)`", page.read_text())
+    known = [file for file in named if not re.search(r"\b[A-Z]+\.py$", file)]  # NAME.py stands for any
+    assert known and not [file for file in known if not _is_there(file, page.parent.name)]
 
 
 def _is_there(file: str, room: str) -> bool:
