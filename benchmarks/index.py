@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from ratioscope import Collector, layout
 from ratioscope.ingest.files.cache import Cache
-from ratioscope.ingest.indexing.plan import Plan
+from ratioscope.ingest.indexing.slice_plan import SlicePlan
 from ratioscope.ingest.indexing.task import IndexTask, carried_out
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.engines.choice_of_loops import WORTH_COMPILING, loops_for, machine_loops
@@ -83,7 +83,7 @@ def report(run: Path, policies: tuple[str, ...], tokens: int, repeats: int) -> N
     files = sorted(map(str, (run / "tokens").rglob("*.parquet")))
     names = [f"{policy}_logprobs" for policy in policies]
     ways: dict[str, Callable[[], object]] = {"scan": lambda: [pq.read_table(f, columns=names) for f in files]}
-    tasks = list(Plan.of(Run(run, Cache(None)), "all").tasks())
+    tasks = list(SlicePlan.of(Run(run, Cache(None)), "all").tasks())
     ways |= {f"index, {name}": partial(index, tasks, own) for name, own in loops()}
     if (compiled := machine_loops()) is not None:
         ways["loops alone, machine code"] = loops_alone(files, compiled)

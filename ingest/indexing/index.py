@@ -19,7 +19,7 @@ from ..jobs.correction_results import AnyCorrection
 from ..run import Run
 from .correction_plan import CorrectionPlan
 from .engine import Engine, TaskOutcome, outcomes
-from .plan import Plan
+from .slice_plan import SlicePlan
 from .task import IndexTask, table_of
 
 ATTEMPTS = 5
@@ -49,7 +49,7 @@ class Indexed:
 
 
 class AnyPlan(Protocol):
-    """The tasks of one kind that a run lacks, and the place of their results: a Plan or a CorrectionPlan."""
+    """The tasks of one kind that a run lacks, and the place of their results: a SlicePlan or a CorrectionPlan."""
 
     @property
     def steps(self) -> int: ...
@@ -82,7 +82,7 @@ def index(
     be kept.
     """
     began, done = time.monotonic(), Indexed()
-    plans: list[Callable[[], AnyPlan]] = [partial(Plan.of, run, name) for name in ("all", *slices)]
+    plans: list[Callable[[], AnyPlan]] = [partial(SlicePlan.of, run, name) for name in ("all", *slices)]
     if corrections:
         plans.append(partial(CorrectionPlan.of, run, corrections))
     for planned in plans:

@@ -30,10 +30,10 @@ from ratioscope import open_run
 from ratioscope.app.cli import OK, UNREADABLE, USAGE, main
 from ratioscope.app.cli.commands import index as verb
 from ratioscope.errors import SourceError
-from ratioscope.ingest.indexing import plan as plan_module
+from ratioscope.ingest.indexing import slice_plan as plan_module
 from ratioscope.ingest.indexing.index import ATTEMPTS, index
-from ratioscope.ingest.indexing.plan import Plan
 from ratioscope.ingest.indexing.processes import Processes
+from ratioscope.ingest.indexing.slice_plan import SlicePlan
 from ratioscope.ingest.indexing.task import IndexTask, TaskResult, carried_out
 from ratioscope.ingest.statistics import row_statistics
 
@@ -244,6 +244,6 @@ def test_the_index_says_which_loops_made_it(
 
 def test_a_process_that_lacks_the_callers_loops_gives_the_same_bytes(run: Path, kept: Callable[[str], Path]) -> None:
     kept("index")
-    task = next(Plan.of(open_run(run), "token_id").tasks())
+    task = next(SlicePlan.of(open_run(run), "token_id").tasks())
     assert task.loops == "numpy"
     assert carried_out(replace(task, loops="LLVM 0.0")) == carried_out(task)

@@ -22,9 +22,9 @@ def index(run: str, compiled: bool) -> Works:
     """The task of every step, as a process of `ratioscope index` does it."""
     if compiled:
         import_module("llvmlite")
-    ours, plans = import_module("benchmarks.index"), import_module("ratioscope.ingest.indexing.plan")
+    ours, plans = import_module("benchmarks.index"), import_module("ratioscope.ingest.indexing.slice_plan")
     runs, caches = import_module("ratioscope.ingest.run"), import_module("ratioscope.ingest.files.cache")
-    tasks = list(plans.Plan.of(runs.Run(Path(run), caches.Cache(None)), "all").tasks())
+    tasks = list(plans.SlicePlan.of(runs.Run(Path(run), caches.Cache(None)), "all").tasks())
     loops = dict(ours.loops())["machine code" if compiled else "numpy"]
     return {"work": lambda _: ours.index(tasks, loops)}
 

@@ -11,7 +11,7 @@ from support.frames import hostile_texts
 
 from ratioscope.app.figures.frontier import threshold_frontier
 from ratioscope.app.figures.html.comparison import BEST, COLUMNS, TableRow, comparison_table
-from ratioscope.app.figures.laid_over import POINTS, Series, laid_over, series_key
+from ratioscope.app.figures.series_chart import POINTS, Series, series_chart, series_key
 from ratioscope.app.figures.weights_before_after import weights_before_after
 from ratioscope.app.presentation.theme import DARK, LIGHT, Theme
 from ratioscope.metrics.corrections.threshold import Threshold, treated
@@ -43,7 +43,7 @@ def words_of(figure: Any) -> str:
 
 @THEMES
 def test_series_are_told_apart_without_colour(theme: Theme) -> None:
-    figure = laid_over([line(f"c{at}", at, np.arange(5.0) + at) for at in range(6)], "title", theme=theme)
+    figure = series_chart([line(f"c{at}", at, np.arange(5.0) + at) for at in range(6)], "title", theme=theme)
     lines = [trace for trace in data(figure) if trace.name]
     assert len({(trace.line.dash, trace.marker.symbol) for trace in lines}) == 6
     assert len({trace.line.color for trace in lines}) == 6
@@ -51,20 +51,20 @@ def test_series_are_told_apart_without_colour(theme: Theme) -> None:
 
 
 def test_what_is_drawn_is_what_was_given() -> None:
-    figure = laid_over([line("a", 0, [1.0, 2.0, 4.0])], "title")
+    figure = series_chart([line("a", 0, [1.0, 2.0, 4.0])], "title")
     (trace,) = (trace for trace in data(figure) if trace.name == "a")
     assert list(trace.y) == [1.0, 2.0, 4.0] and "a: 2" in trace.customdata[1]
 
 
 def test_intervals_are_shaded_and_said() -> None:
-    figure = laid_over([line("a", 0, [1.0, 2.0], [1.5, 2.0])], "title")
+    figure = series_chart([line("a", 0, [1.0, 2.0], [1.5, 2.0])], "title")
     assert "from the lowest to the highest possible value" in words_of(figure) and "a: 1 to 1.5" in words_of(figure)
 
 
 def test_many_steps_are_thinned_with_their_extremes_and_said() -> None:
     values = np.zeros(10_000)
     values[5000] = 7.0
-    figure = laid_over([line("a", 0, values)], "title")
+    figure = series_chart([line("a", 0, values)], "title")
     assert all(len(trace.x) <= 2 * POINTS for trace in data(figure))
     assert max(np.nanmax(np.asarray(trace.y, float)) for trace in data(figure)) > 0
     assert "showing 300 means of 10,000 steps, each bucket" in words_of(figure) and "from 0 to 7" in words_of(figure)
@@ -72,8 +72,8 @@ def test_many_steps_are_thinned_with_their_extremes_and_said() -> None:
 
 def test_without_values_a_chart_says_why() -> None:
     for series in ([], [line("a", 0, [math.nan, math.nan])]):
-        assert "because of that" in words_of(laid_over(series, "title", absent="because of that"))
-    one = laid_over([line("a", 0, [0.5])], "title")
+        assert "because of that" in words_of(series_chart(series, "title", absent="because of that"))
+    one = series_chart([line("a", 0, [0.5])], "title")
     assert layout(one).annotations == () and len(data(one)) == 1
 
 
@@ -125,7 +125,7 @@ def test_before_and_after_share_one_axis_and_one_total() -> None:
 def test_hostile_names_are_harmless_in_every_figure() -> None:
     before = histogram([0.1, -0.2])
     for text in hostile_texts():
-        shown = words_of(laid_over([line(text, 0, [1.0, 2.0])], "title")) + words_of(
+        shown = words_of(series_chart([line(text, 0, [1.0, 2.0])], "title")) + words_of(
             weights_before_after(before, before, 0.0, text)
         )
         tags = set(re.findall(r"<\s*/?\s*([a-zA-Z]+)", shown.replace("\\u003c", "<")))

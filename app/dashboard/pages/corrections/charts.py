@@ -10,7 +10,7 @@ import polars as pl
 import streamlit as st
 
 from ....figures.drawing.bands import NO_ERROR
-from ....figures.laid_over import Series, laid_over, series_key, series_of
+from ....figures.series_chart import Series, series_chart, series_key, series_of
 from ....presentation.digits import a_step, count
 from ....presentation.theme import THEMES, ThemeName
 from ...model.scope import Scope
@@ -66,7 +66,7 @@ def _drawing(
         _size([each.steps for each in outcomes if each.over == f"{noun}s"], noun) for noun in ("token", "sequence")
     )
     size = " or ".join(each for each in sizes if each)
-    return _laid_over, view, ChartLines.of(outcomes, name), title, about, size, theme
+    return _series_chart, view, ChartLines.of(outcomes, name), title, about, size, theme
 
 
 def _size(steps: Sequence[pl.DataFrame], noun: str) -> str:
@@ -94,9 +94,11 @@ class ChartLines:
         return ChartLines(digest.digest(), series)
 
 
-def _laid_over(view: View, laid: ChartLines, title: str, about: str, size: str, theme: ThemeName) -> go.Figure:
+def _series_chart(view: View, laid: ChartLines, title: str, about: str, size: str, theme: ThemeName) -> go.Figure:
     absent, made = "nothing was computed yet", (size, NO_ERROR)
-    return laid_over(laid.series, title, (about,), made=made, events=view.events(), absent=absent, theme=THEMES[theme])
+    return series_chart(
+        laid.series, title, (about,), made=made, events=view.events(), absent=absent, theme=THEMES[theme]
+    )
 
 
 def _by_step(outcomes: Sequence[CorrectionOutcome], name: str) -> pl.DataFrame:

@@ -18,7 +18,7 @@ from ratioscope.metrics.distribution import LEVELS, Histogram, Interval, Level
 from ....figures.drawing.bands import NO_ERROR
 from ....figures.drawing.canvas import coloured
 from ....figures.frontier import threshold_frontier
-from ....figures.laid_over import laid_over, series_of
+from ....figures.series_chart import series_chart, series_of
 from ....presentation.digits import a_step, count, digits, percent
 from ....presentation.escape import streamlit_label as label
 from ....presentation.theme import THEMES, ThemeName
@@ -168,7 +168,7 @@ def _over_steps(
 ) -> go.Figure:
     effects = source.effects(threshold)
     size = a_step(effects["weights"].cast(pl.Float64).to_list(), unit)
-    return laid_over(
+    return series_chart(
         [series_of(effects, name, words, at) for at, (name, words) in enumerate(names)],
         f"{title} <i>{threshold.name}</i>",
         (f"per {unit}",),

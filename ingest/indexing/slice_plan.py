@@ -19,7 +19,7 @@ SAVE_EVERY = 2.0
 
 
 @dataclass
-class Plan:
+class SlicePlan:
     """The work that one slice of a run needs, by the commit logs of now."""
 
     work: RowWork
@@ -40,7 +40,7 @@ class Plan:
     """When tables were last written, on a clock that never goes back."""
 
     @classmethod
-    def of(cls, run: Run, slice_name: str) -> "Plan":
+    def of(cls, run: Run, slice_name: str) -> "SlicePlan":
         """The plan for a slice on demand, or for all written slices. Blocks with all their steps are put together at once."""
         work = run.row_work(slice_name)
         blocks, rows = work.blocks(), work.rows

@@ -48,7 +48,7 @@ def series_of(effects: pl.DataFrame, column: str, name: str, place: int) -> Seri
     return Series(name, place, steps.astype(float), least, most)
 
 
-def laid_over(
+def series_chart(
     series: Sequence[Series],
     title: str,
     notes: Sequence[str] = (),
