@@ -58,7 +58,7 @@ from .statistics.distributions import distribution_frame
 from .statistics.kept_tables import KeptTables
 from .statistics.logged_scalars import SCALAR_LOG, LoggedScalars, note_on
 from .statistics.merged_statistics import MergedStatistics
-from .statistics.metric_columns import Steps, columns_of_gap
+from .statistics.metric_columns import ChosenSteps, columns_of_gap
 from .statistics.overall_rows import OverallRows
 from .statistics.row_statistics import RowStatistics
 from .statistics.row_work import RowWork
@@ -398,7 +398,7 @@ class Run:
         self,
         by: str | Sequence[str] = ("step",),
         *,
-        steps: Steps | None = None,
+        steps: ChosenSteps | None = None,
         names: Sequence[str] | None = None,
         progress: OnProgress | None = None,
         gap: str | None = None,

@@ -7,10 +7,10 @@ import numpy as np
 from ratioscope.arrays import Floats, Integers
 
 Numbers = Floats | Integers
-Steps = Sequence[int] | Numbers
+StepNumbers = Sequence[int] | Numbers
 
 
-def usual_distance(distances: Steps) -> float:
+def usual_distance(distances: StepNumbers) -> float:
     """The lower median of the distances between neighbouring steps; 1 where there are none.
 
     >>> usual_distance([1, 1, 3]), usual_distance([10, 20]), usual_distance([])
@@ -19,7 +19,7 @@ def usual_distance(distances: Steps) -> float:
     return sorted(distances)[(len(distances) - 1) // 2] if len(distances) else 1
 
 
-def holes(steps: Steps, last: Steps | None = None) -> Integers:
+def holes(steps: StepNumbers, last: StepNumbers | None = None) -> Integers:
     """Indices of the steps after which the distance to the next exceeds the usual one.
 
     A run that records every tenth step has no hole. steps: ascending. last: if a row covers several steps, its last step.

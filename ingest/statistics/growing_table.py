@@ -17,8 +17,7 @@ Ingredients = Mapping[int, Hashable]
 """step -> what its rows are made of: versions of segments and jobs. Equal ingredients give equal rows."""
 IngredientNames = Callable[[], Mapping[Hashable, str]]
 """Ingredients -> their name, which is the same at a later start. Ingredients without a checked digest have no name."""
-Steps = tuple[int, ...]
-StepBlock = tuple[Steps, tuple[Hashable, ...]]
+StepBlock = tuple[tuple[int, ...], tuple[Hashable, ...]]
 """Some consecutive steps, and what their rows are made of."""
 
 

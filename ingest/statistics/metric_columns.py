@@ -7,7 +7,7 @@ import polars as pl
 from ratioscope.errors import ConfigError
 from ratioscope.metrics.merging import KEYS
 
-Steps = range | frozenset[int]
+ChosenSteps = range | frozenset[int]
 """Some of the steps of a run."""
 _LOGGED = " logged"
 
@@ -17,7 +17,7 @@ def columns_of_gap(frame: pl.DataFrame, gap: str) -> list[str]:
     return [column for column in frame.columns if "/" not in column or column.startswith(f"{gap}/")]
 
 
-def within(frame: pl.DataFrame, steps: Steps) -> pl.DataFrame:
+def within(frame: pl.DataFrame, steps: ChosenSteps) -> pl.DataFrame:
     """Rows of these steps."""
     if not steps:
         return frame.clear()

@@ -20,7 +20,7 @@ from .growing_table import ByStep, Ingredients, StepTable
 from .kept_tables import KeptTable, KeptTables
 from .logged_scalars import LoggedScalars, why_absent
 from .merged_statistics import MergedStatistics
-from .metric_columns import Steps, beside, column_order, of_names, slice_of, within
+from .metric_columns import ChosenSteps, beside, column_order, of_names, slice_of, within
 from .row_plan import gaps_on_record
 from .row_statistics import FromRows, RowStatistics
 from .row_work import RowWork
@@ -104,7 +104,7 @@ class RunMetrics:
         self,
         by: Sequence[str],
         progress: OnProgress | None,
-        steps: Steps | None = None,
+        steps: ChosenSteps | None = None,
         names: Sequence[str] | None = None,
     ) -> pl.DataFrame:
         """metric_frame of the run, see Run.metrics. steps: only these. names: only these metrics."""
@@ -118,7 +118,7 @@ class RunMetrics:
         self,
         by: Sequence[str],
         progress: OnProgress | None,
-        steps: Steps | None = None,
+        steps: ChosenSteps | None = None,
         names: Sequence[str] | None = None,
     ) -> pl.DataFrame:
         """The metrics that are computed from statistics."""
@@ -189,7 +189,7 @@ class RunMetrics:
         *,
         by_step: bool = True,
         progress: OnProgress | None = None,
-        steps: Steps | None = None,
+        steps: ChosenSteps | None = None,
     ) -> FromRows:
         """Statistics of a gap between two policies or readings, computed from token rows. steps: only these."""
         made, files = slice_named(slice_name), self.visible.token_files
@@ -202,7 +202,7 @@ class RunMetrics:
         pair: Pair,
         by: Sequence[str],
         progress: OnProgress | None,
-        steps: Steps | None = None,
+        steps: ChosenSteps | None = None,
         names: Sequence[str] | None = None,
     ) -> pl.DataFrame:
         """metric_frame of such a gap: its steps are those of its readings."""

@@ -31,9 +31,9 @@ from ...watching.patches import Patches
 from ...watching.recording import Recording
 from ..visits import Visits
 from .columns import chosen, facts, hidden_turns, left, prompts, readings, reasons, rollout_of
+from .completion_forward import CompletionForward
 from .rloo import OLD, REFERENCE, RlooScores, is_rloo
 from .rows import Completions, Row, sampled_rows
-from .second_forward import SecondForward
 
 ROWS = "ratioscope_rows"
 NO_ROLLOUT = (
@@ -87,7 +87,7 @@ class GrpoRecorder:
         self._trainer, self._recording = trainer, recording
         self._rollout_version = recording.rollout_version or _loaded_version
         self._rloo = RlooScores(trainer) if is_rloo(trainer) else None
-        self._again: SecondForward | None = None
+        self._again: CompletionForward | None = None
         self._completions: Completions | None = None
         self._scores: Scores | None = None
         self._sampled: Counter[int] = Counter()
@@ -128,7 +128,7 @@ class GrpoRecorder:
 
     def around_scores(self, method: Method) -> Method:
         if self._recording.options.get("self_noise"):
-            self._again = SecondForward(self._trainer, self._recording, method)
+            self._again = CompletionForward(self._trainer, self._recording, method)
 
         def _get_per_token_logps_and_entropies(*arguments: Any, **named: Any) -> Any:
             result = method(*arguments, **named)

@@ -12,7 +12,7 @@ from support.tiny_trl_async import train_async
 from support.trl_rows import assert_equal
 
 from ratioscope import SelfNoise, open_run
-from ratioscope.collectors.adapters.trl.second_forward import SecondForward
+from ratioscope.collectors.adapters.trl.completion_forward import CompletionForward
 from ratioscope.ingest.run import Run
 
 pytestmark = [
@@ -88,13 +88,13 @@ def test_a_second_forward_that_fails_is_counted_said_once_and_changes_nothing(
 ) -> None:
     plain, calls = train(None, steps=4), list[int]()
 
-    def broken(self: SecondForward, places: list[int], batch: Any) -> Any:
+    def broken(self: CompletionForward, places: list[int], batch: Any) -> Any:
         calls.append(1)
         self._trainer.model.eval()
         torch.nn.init.uniform_(torch.empty(3), 0, float(np.random.rand()))  # noqa: NPY002
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(SecondForward, "_read", broken)
+    monkeypatch.setattr(CompletionForward, "_read", broken)
     trace = train(tmp_path / "run", steps=4, options={"self_noise": EACH})
     for name in SAME:
         assert_equal(getattr(plain, name), getattr(trace, name), name)
@@ -118,14 +118,14 @@ def test_sequences_are_read_each_n_steps_and_not_in_between(tmp_path: Path) -> N
 def test_a_trainer_for_which_it_is_not_safe_is_refused_it_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, wanted: str
 ) -> None:
-    fault = SecondForward._fault
+    fault = CompletionForward._fault
 
-    def changed(self: SecondForward, batch: Any) -> str:
+    def changed(self: CompletionForward, batch: Any) -> str:
         with monkeypatch.context() as patch:
             patch.setattr(self._trainer if name.startswith("is_") else self._trainer.args, name, True)
             return fault(self, batch)
 
-    monkeypatch.setattr(SecondForward, "_fault", changed)
+    monkeypatch.setattr(CompletionForward, "_fault", changed)
     train(tmp_path / "run", steps=2, options={"self_noise": True})
     run = open_run(tmp_path / "run")
     (note,) = run.events.filter(event="self_noise")["note"].to_list()

@@ -27,7 +27,7 @@ SHARDED = (
 COMPILED = "self_noise: no trainer_again is recorded: torch_compile would compile the model anew for another shape"
 
 
-class SecondForward:
+class CompletionForward:
     """Reads a few completions of a batch again. method: the trainer's _get_per_token_logps_and_entropies."""
 
     def __init__(self, trainer: Trainer, recording: Recording, method: Callable[..., Any]) -> None:
