@@ -81,7 +81,7 @@ class Joined:
 def whole_array(value: Any) -> Array:
     """The values as an array; NaN where a masked array of floats hides one. SchemaError where it hides anything else.
 
-    What lies under such a mask is no value of anybody's, and `np.asarray` would return it.
+    The number under such a mask is no value of anybody's, and `np.asarray` would return it.
     """
     if not isinstance(value, np.ma.MaskedArray) or not np.ma.is_masked(value):
         return np.asarray(value)

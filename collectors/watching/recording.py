@@ -145,7 +145,7 @@ class Recording:
     def watch(self, look: Callable[[], T], name: str | None = None) -> T | None:
         """The result of a look into the trainer; None if it fails. A failure is counted and logged once, and not raised.
 
-        What a signal handler of the trainer raises meanwhile is no failure of the look, and is raised.
+        An exception that a signal handler of the trainer raises meanwhile is no failure of the look, and is raised.
 
         name: of the look, if one line of code takes several. A look that fails ENOUGH times in a row is not taken any more. If
         nothing was recorded meanwhile, the adapter takes its hooks off. No object that a failed look has seen is kept.

@@ -11,7 +11,7 @@ from support.paths import ROOT
 
 FOLDERS = ("app", "benchmarks", "collectors", "docs", "ingest", "metrics", "ratioscope", "sample_data")
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
-START = r"(?:^|(?<=[.!?:] )|(?<=\n))"
+START = r"(?:^|(?<=[.!?:] )|(?<=\n) *)"
 LATE_SUBJECT = re.compile(START + r"(?:Of|Where|What) [^.\n]*")
 """A question may begin so."""
 PARTICIPLE = re.compile(

@@ -56,7 +56,7 @@ def _places(trace: Any) -> Floats:
 def _lacking(trace: Any, places: Floats) -> Floats:
     """The places where the trace needs a silent point: every one that it lacks.
 
-    Of marks only those next to a mark, which are nearer to all other places than the mark is.
+    A trace of marks needs only those next to a mark: they are nearer to all other places than the mark is.
     """
     own = _places(trace)
     if trace.name != EVENTS:
