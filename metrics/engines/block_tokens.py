@@ -1,18 +1,19 @@
 """The unmasked tokens of a block of whole sequences, with all that token formulas read."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from ratioscope.arrays import Booleans, Codes, Floats, Integers, Reals
+from ratioscope.arrays import Booleans, Codes, Integers, Reals
 from ratioscope.record import kin
 
 from ..columns import SHIFTS, log_weights
 from ..metric import SAMPLED
 from ..pieces import repeated
 from .arrow_columns import GapRows
+from .loops import LogWeights
 from .numpy_program import Columns
 from .program import BOUND, Program, token_program
 from .slices import SliceCodes
@@ -70,6 +71,13 @@ class Tokens:
         """The sequence of each token, within the block. Most blocks do without."""
         return repeated(np.arange(len(self.lengths)), self.lengths)
 
+    def part(self, first: int, last: int) -> "Tokens":
+        """The tokens of some of the sequences: from the first one, to the one before the last."""
+        start, stop = (int(self.lengths[:end].sum()) for end in (first, last))
+        codes = {name: codes[start:stop] for name, codes in self.codes.items()}
+        columns = {name: column[start:stop] for name, column in self.columns.items()}
+        return replace(self, lengths=self.lengths[first:last], codes=codes, columns=columns)
+
     def sequence_at(self, places: Integers) -> Integers:
         """The sequence of each of these tokens."""
         return np.flatnonzero(self.lengths)[np.searchsorted(self.begins, places, side="right") - 1]
@@ -79,14 +87,27 @@ class Tokens:
         return token_program(self.gap, whole=whole, entropy="entropy" in self.columns, sound=self.sound)
 
 
-def token_weights(tokens: Tokens) -> tuple[Booleans | slice, Floats]:
+def tokens_at_once(
+    rows: GapRows, blocks: Sequence[Block], slices: Sequence[SliceCodes], most: int
+) -> Iterator[tuple[Sequence[Block], Tokens]]:
+    """Blocks and their tokens: up to so many blocks at once, if all are alike, so that the sums of each sequence are the same."""
+    for few in (blocks[first : first + most] for first in range(0, len(blocks), most)):
+        tokens = block_tokens(rows, Block(few[0].first, few[-1].last, few[0].start, few[-1].stop), slices)
+        is_complete = {bool(rows.mask[block.start : block.stop].all()) for block in few}
+        if len(few) == 1 or (tokens.sound and len(is_complete) == 1):
+            yield few, tokens
+        else:
+            yield from (([block], block_tokens(rows, block, slices)) for block in few)
+
+
+def token_weights(tokens: Tokens) -> tuple[Booleans | slice, LogWeights]:
     """The tokens that are not set aside, and the log-weight of each."""
     earlier, later = (tokens.columns[name] for name in ("earlier", "later"))
     if tokens.sound:
-        return slice(None), np.subtract(later, earlier, dtype=np.float64)
+        return slice(None), LogWeights(later, earlier)
     earlier, later = earlier.astype(np.float64), later.astype(np.float64)
     token, log_weight = log_weights(earlier, later, np.ones(len(earlier), np.bool_), np)
-    return token, log_weight[token]
+    return token, LogWeights.of(log_weight[token])
 
 
 def block_tokens(rows: GapRows, block: Block, slices: Sequence[SliceCodes]) -> Tokens:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -10,20 +11,23 @@ from ratioscope.arrays import Floats, Integers, Matrix
 from ..distribution import BUCKETS, PLAIN, REST, UPPER, lowest_buckets
 from ..exponential import shares
 from ..reduction import Cells
-from .lanes import DECLARATIONS, LANES, NUMBERS, Lanes
-from .loops import NUMPY_LOOPS, Buckets, Loops
+from .lanes import DECLARATIONS, LANES, NUMBERS, Kind, Lanes
+from .loops import NUMPY_LOOPS, Buckets, LogWeights, Loops
 from .machine_code import VERSION, address, functions
 from .numpy_program import Columns, Scattered, with_logarithms
 from .program import Program, token_program
 from .program_code import Layout, layout, program_code
 
+_BLOCKS = 8
+"""Blocks at once: behind a loop, Python finds none of its own code in the processor's caches, so that a call takes 40 us."""
 _LINE = 8
 """Numbers of a line of the cache."""
+_KINDS: dict[Any, Kind] = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 
 
 def machine_loops() -> Loops:
     """The loops. Exponentials and logarithms are numpy's own."""
-    return Loops(f"LLVM {VERSION}", _sums, _buckets)
+    return Loops(f"LLVM {VERSION}", _sums, _buckets, blocks_at_once=_BLOCKS)
 
 
 def is_exact() -> bool:
@@ -53,7 +57,7 @@ def _sums(
     text = program_code(program, "double" if wide else "float", tuple(kinds))
     named = functions(text)
     named("sums")(len(starts), bounds, found, shares(), given, partitions)
-    adjacent = Scattered(np.broadcast_to(np.int8(0), len(given[0])), np.arange(len(starts)), len(starts))
+    adjacent = Scattered(np.zeros(1, np.int8), np.arange(len(starts)), len(starts))
     results = list[Cells]()
     for each, table in zip((adjacent, *scattered), (found, *tables), strict=True):
         occupied = np.flatnonzero(table[:, own.place[None]])
@@ -72,14 +76,17 @@ def _table(own: Layout, cells: int) -> Floats:
     return table
 
 
-def _buckets(group: Integers, log_weight: Floats, groups: int) -> Buckets:
-    largest = max(log_weight.max(initial=0.0), -log_weight.min(initial=0.0))
-    if len(log_weight) < LANES or largest > PLAIN:
-        return NUMPY_LOOPS.buckets(group, log_weight, groups)
+def _buckets(group: Integers, weights: LogWeights, groups: int) -> Buckets:
+    count = len(weights)
+    if count < LANES:
+        return NUMPY_LOOPS.buckets(group, weights, groups)
     lowest, nearby = lowest_buckets()
-    sums = np.zeros((groups * BUCKETS, len(_TERMS)))
-    step, log_weight = group.strides[0] // group.itemsize, np.ascontiguousarray(log_weight)
-    functions(_bucket_code(nearby))("buckets")(len(log_weight), step, group, log_weight, shares(), lowest, UPPER, sums)
+    sums, largest = np.zeros((groups * BUCKETS, len(_TERMS))), np.zeros(LANES)
+    step, sides = group.strides[0] // group.itemsize, [np.ascontiguousarray(side) for side in weights.sides]
+    call = functions(_bucket_code(nearby, _KINDS[sides[0].dtype]))("buckets")
+    call(count, step, group, sides, shares(), lowest, UPPER, sums, largest)
+    if largest.max() > PLAIN:
+        return NUMPY_LOOPS.buckets(group, weights, groups)
     occupied = np.flatnonzero(sums[:, 0])
     found = sums[occupied]
     return occupied, found[:, 0].astype(np.int64), np.log(found[:, 1]), np.log(found[:, 2])
@@ -90,24 +97,32 @@ _TERMS = ("1.0", "%weight", "%square", "0.0")
 
 
 @cache
-def _bucket_code(nearby: int) -> str:
-    """`buckets(count, step, groups, log-weights, shares, lowest, upper, sums)`: adds the terms to each (group, bucket).
+def _bucket_code(nearby: int, kind: Kind) -> str:
+    """`buckets(count, step, groups, later, earlier, shares, lowest, upper, sums, largest)`: adds terms to each (group, bucket).
 
     step: between the groups of two log-weights; 0 if they have the same one. lowest, upper: of `lowest_buckets`, and UPPER. The
-    last eight log-weights are read together, though some of them have been added before.
+    last eight log-weights are read together, though some of them have been added before. largest: of the sizes of every eighth.
     """
     lanes = Lanes("v")
-    weights = lanes.exp(lanes.adjacent("%x", "double", "%at"))
+    logs = lanes.put(
+        f"fsub {NUMBERS} {lanes.adjacent('%later', kind, '%at')}, {lanes.adjacent('%earlier', kind, '%at')}"
+    )
+    sizes = lanes.put(f"call {NUMBERS} @llvm.fabs.v{LANES}f64({NUMBERS} {logs})")
+    most = lanes.put(lanes.combined("max", NUMBERS, lanes.put(f"load {NUMBERS}, ptr %largest, align 8"), sizes))
+    weights = lanes.exp(logs)
     vector, terms = f"<{len(_TERMS)} x double>", "poison"
     lines = [
         *DECLARATIONS,
-        "define void @buckets(i64 %count, i64 %step, ptr %group, ptr %x, ptr %shares, ptr %lowest, ptr %upper, ptr %sums) {",
-        f"entry:\n  %weights = alloca {NUMBERS}, align 64\n  %last = sub i64 %count, {LANES}\n  br label %eight",
+        "define void @buckets(i64 %count, i64 %step, ptr %group, ptr %later, ptr %earlier, ptr %shares, ptr %lowest,",
+        "                     ptr %upper, ptr %sums, ptr %largest) {",
+        f"entry:\n  %logs = alloca {NUMBERS}, align 64\n  %weights = alloca {NUMBERS}, align 64",
+        f"  %last = sub i64 %count, {LANES}\n  br label %eight",
         "eight:\n  %i = phi i64 [0, %entry], [%following, %added]\n  %at = call i64 @llvm.smin.i64(i64 %i, i64 %last)",
         *lanes.lines,
+        f"  store {NUMBERS} {most}, ptr %largest, align 8\n  store {NUMBERS} {logs}, ptr %logs",
         f"  store {NUMBERS} {weights}, ptr %weights\n  %begin = sub i64 %i, %at\n  br label %one",
         "one:\n  %k = phi i64 [%begin, %eight], [%next, %one]\n  %j = add i64 %at, %k",
-        "  %px = getelementptr double, ptr %x, i64 %j\n  %log = load double, ptr %px",
+        "  %px = getelementptr double, ptr %logs, i64 %k\n  %log = load double, ptr %px",
         "  %pw = getelementptr double, ptr %weights, i64 %k\n  %weight = load double, ptr %pw",
         f"  %bits = bitcast double %log to i64\n  %first = lshr i64 %bits, {REST}",
         "  %pl = getelementptr i64, ptr %lowest, i64 %first\n  %b0 = load i64, ptr %pl",

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ratioscope.arrays import Array, Floats, Integers, Matrix
+import numpy as np
+
+from ratioscope.arrays import Array, Floats, Integers, Matrix, Reals
 
 from ..distribution import BUCKETS, bucket_of, bucket_table
 from ..reduction import Cells
@@ -15,6 +17,38 @@ Buckets = tuple[Integers, Array, Floats, Floats]
 
 
 @dataclass(frozen=True)
+class LogWeights:
+    """Log-weights, as the differences of two columns of one type: nobody writes them down as float64."""
+
+    later: Reals
+    earlier: Reals
+
+    @staticmethod
+    def of(values: Floats) -> "LogWeights":
+        """These log-weights."""
+        return LogWeights(values, np.zeros_like(values))
+
+    @property
+    def sides(self) -> tuple[Reals, Reals]:
+        """Both columns."""
+        return self.later, self.earlier
+
+    def __len__(self) -> int:
+        return len(self.later)
+
+    def at(self, chosen: Integers | slice) -> Floats:
+        """The chosen log-weights."""
+        return np.subtract(self.later[chosen], self.earlier[chosen], dtype=np.float64)
+
+    def above(self, least: float) -> Integers:
+        """Indices of the log-weights above a limit."""
+        near = np.flatnonzero(
+            self.later - self.earlier >= least
+        )  # in their own type, in which rounding keeps the order
+        return near[self.at(near) > least]
+
+
+@dataclass(frozen=True)
 class Loops:
     """The work of the engine on every token of a block."""
 
@@ -22,13 +56,16 @@ class Loops:
     """The software that carries them out."""
     sums: Callable[[Program, Columns, Integers, Sequence[Scattered]], tuple[Matrix, list[Cells]]]
     """(program, columns, first token of each cell, other cells) -> as `all_sums` of `numpy_program.py`."""
-    buckets: Callable[[Integers, Floats, int], Buckets]
+    buckets: Callable[[Integers, LogWeights, int], Buckets]
     """(group of each log-weight, log-weights, number of groups) -> a cell per group and bucket: group * BUCKETS + bucket."""
     block_tokens: int = 1 << 17
     """Tokens of a block, about. Sums are added up within blocks first, so other blocks give other last bits."""
+    blocks_at_once: int = 1
+    """Blocks whose tokens are given at once, which changes no bit. Numpy would hold Python's lock for long."""
 
 
-def _buckets(group: Integers, log_weight: Floats, groups: int) -> Buckets:
+def _buckets(group: Integers, weights: LogWeights, groups: int) -> Buckets:
+    log_weight = weights.at(slice(None))
     return bucket_table(group * BUCKETS + bucket_of(log_weight), log_weight, groups * BUCKETS)
 
 

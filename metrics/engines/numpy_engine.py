@@ -20,9 +20,9 @@ from ..distribution import PLAIN, Level
 from ..metric import SAMPLED
 from ..reduction import Cells
 from .arrow_columns import GapRows, Groups, gap_rows, step_groups
-from .block_tokens import Block, Tokens, block_tokens, token_weights
+from .block_tokens import Block, Tokens, token_weights, tokens_at_once
 from .level_statistics import statistics_by_level
-from .loops import NUMPY_LOOPS, Loops
+from .loops import NUMPY_LOOPS, LogWeights, Loops
 from .portion import PortionSums, block_sums, portion_sums, portions
 from .portion_cells import merged, portion_cells, statistics_of_cells
 from .slices import Labels, SliceCodes, slices_of
@@ -63,11 +63,11 @@ def gap_cells(
     with np.errstate(all="ignore"):
         for portion in portions(rows, loops.block_tokens):
             here, of_blocks = slice(portion[0].first, portion[-1].last), []
-            for block in portion:
-                tokens = block_tokens(rows, block, slices)
-                of_blocks.append(block_sums(tokens, block.first - here.start, slices, levels, loops))
-                if has_spread:
-                    _spread_tokens(spread, tokens, rows, block, groups)
+            for few, tokens in tokens_at_once(rows, portion, slices, loops.blocks_at_once):
+                of_blocks.append(block_sums(tokens, few[0].first - here.start, slices, levels, loops))
+                for block in few if has_spread else ():
+                    own = tokens.part(block.first - few[0].first, block.last - few[0].first)
+                    _spread_tokens(spread, own, rows, block, groups)
             sums, group = portion_sums(rows, portion, of_blocks, levels), groups.of_row[here]
             cells = portion_cells(
                 rows.gap, sums, group, [(piece, piece.codes[here]) for piece in slices], levels, loops
@@ -88,10 +88,10 @@ def gap_cells(
 def _spread_tokens(spread: Spread, tokens: Tokens, rows: GapRows, block: Block, groups: Groups) -> None:
     """Adds a block's log-weights to the distributions and tails of its groups."""
     names, place = np.unique(groups.of_row[block.first : block.last], return_inverse=True)
-    chosen, log_weight = token_weights(tokens)
+    chosen, weights = token_weights(tokens)
     times = None if rows.stands_for is None else rows.stands_for[block.first : block.last][tokens.sequence[chosen]]
-    one = np.broadcast_to(np.int64(0), len(log_weight))  # it takes no memory
-    spread.add("token", names, place[tokens.sequence[chosen]] if len(names) > 1 else one, log_weight, times)
+    one = np.broadcast_to(np.int64(0), len(weights))  # it takes no memory
+    spread.add("token", names, place[tokens.sequence[chosen]] if len(names) > 1 else one, weights, times)
 
 
 def _spread_sequences(spread: Spread, sums: PortionSums, group: Integers) -> None:
@@ -106,4 +106,4 @@ def _spread_sequences(spread: Spread, sums: PortionSums, group: Integers) -> Non
         for part in [whole] if is_plain else np.split(whole, changes):
             names, place = np.unique(group[part] * count + sums.blocks[part], return_inverse=True)
             times = None if sums.stands_for is None else sums.stands_for[part]
-            spread.add(level, names // count, place, log_weight[part], times)
+            spread.add(level, names // count, place, LogWeights.of(log_weight[part]), times)

@@ -9,7 +9,7 @@ from ..definitions.tail import SEQUENCE_TAIL, TOKEN_TAIL, K
 from ..distribution import BUCKETS, LEVELS, Level, bucket_of, bucket_table, histogram_columns
 from ..reduction import reduced
 from .arrow_columns import ArrowColumn
-from .loops import NUMPY_LOOPS, Loops
+from .loops import NUMPY_LOOPS, LogWeights, Loops
 
 _FIRST = 1 << 13
 """The K-th of so many values leaves few of all others to choose from."""
@@ -41,7 +41,7 @@ class Spread:
         """(level, group) -> the least of K log-weights of the group, found in one block."""
 
     def add(
-        self, level: Level, names: Integers, place: Integers, log_weight: Floats, times: Floats | None = None
+        self, level: Level, names: Integers, place: Integers, weights: LogWeights, times: Floats | None = None
     ) -> None:
         """Adds one log-weight per element. The group of an element is names[place]; it counts `times` (None: once).
 
@@ -50,28 +50,29 @@ class Spread:
         if not len(place):
             return
         if times is None:
-            occupied, *sums = self._loops.buckets(place, log_weight, len(names))
+            occupied, *sums = self._loops.buckets(place, weights, len(names))
         else:
+            log_weight = weights.at(slice(None))
             cells = place * BUCKETS + bucket_of(log_weight)
             occupied, *sums = bucket_table(cells, log_weight, len(names) * BUCKETS, times)
         cells = names[occupied // BUCKETS] * BUCKETS + occupied % BUCKETS
         self._cells[level].append((cells, np.stack([np.asarray(part, np.float64) for part in sums])))
         if self._tails and level in _TAIL_OF:
-            largest = self._candidates(level, names, place, log_weight)
-            self._largest[level].append((names[place[largest]], log_weight[largest]))
+            largest = self._candidates(level, names, place, weights)
+            self._largest[level].append((names[place[largest]], weights.at(largest)))
 
-    def _candidates(self, level: Level, names: Integers, place: Integers, log_weight: Floats) -> Integers:
+    def _candidates(self, level: Level, names: Integers, place: Integers, weights: LogWeights) -> Integers:
         """Indices of the largest log-weights of each group, without those that K of an earlier block exceed."""
         if names[0] != names[-1]:
-            return largest_of_each(names[place], log_weight)
+            return largest_of_each(names[place], weights.at(slice(None)))
         least = self._least.get((level, int(names[0])))
         if least is None:
-            chosen = largest(log_weight)
+            chosen = largest(weights.at(slice(None)))
         else:
-            above = np.flatnonzero(log_weight > least)
-            chosen = above[largest(log_weight[above])]
+            above = weights.above(least)
+            chosen = above[largest(weights.at(above))]
         if len(chosen) == K:
-            self._least[level, int(names[0])] = float(log_weight[chosen].min())
+            self._least[level, int(names[0])] = float(weights.at(chosen).min())
         return chosen
 
     def columns(self, groups: Integers) -> dict[str, ArrowColumn]:

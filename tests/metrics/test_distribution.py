@@ -25,6 +25,7 @@ from ratioscope.metrics.distribution import (
     share_beyond,
     summed_weights,
 )
+from ratioscope.metrics.engines.loops import LogWeights
 from ratioscope.metrics.engines.spread import largest_of_each
 from ratioscope.metrics.merging import merge
 
@@ -222,3 +223,14 @@ def test_the_largest_values_are_found_wherever_they_stand(size: int) -> None:
         found = largest_of_each(np.zeros(size, np.int64), values)
         assert len(set(found.tolist())) == min(size, K)
         np.testing.assert_array_equal(np.sort(values[found]), np.sort(values)[-K:])
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_log_weights_above_a_limit_are_those_of_float64(kind: type) -> None:
+    random = np.random.default_rng(0)
+    weights = LogWeights(*(-random.exponential(size=(2, 2000)).astype(kind)))
+    every = weights.later.astype(np.float64) - weights.earlier
+    np.testing.assert_array_equal(weights.at(slice(None)), every)
+    for least in every[:300]:
+        for limit in (least, np.nextafter(least, -np.inf), np.nextafter(least, np.inf)):
+            np.testing.assert_array_equal(weights.above(float(limit)), np.flatnonzero(every > limit))

@@ -38,6 +38,19 @@ def test_statistics_are_the_same_bits_in_small_portions(
     assert statistics(rows, slices=labels, loops=BLOCK).equals(together)
 
 
+@pytest.mark.parametrize("kind", ["masked", "whole", "some masked", "not a number"])
+def test_statistics_are_the_same_bits_for_any_number_of_blocks_at_once(kind: str) -> None:
+    made = sampled_rows(4, sequences=90, longest=40)
+    for number, row in enumerate(made):
+        row["mask"] = row["mask"] if kind == "masked" or (kind == "some masked" and number > 60) else None
+    if kind == "not a number":
+        made[50]["old_logprobs"][0] = float("nan")
+    rows = table(made)
+    alone = statistics(rows, loops=BLOCK)
+    for most in (2, 7, 1000):
+        assert statistics(rows, loops=replace(BLOCK, blocks_at_once=most)).equals(alone)
+
+
 def test_a_portion_ends_with_the_block_that_fills_it(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = gap_rows(records(beyond=False), "mismatch")
     monkeypatch.setattr(portion, "_SEQUENCES", 10)

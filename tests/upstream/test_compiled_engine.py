@@ -19,7 +19,7 @@ from ratioscope.collectors.writing import writer_process
 from ratioscope.metrics.distribution import EDGES
 from ratioscope.metrics.engines import compiled_engine
 from ratioscope.metrics.engines.choice_of_loops import WORTH_COMPILING, machine_loops
-from ratioscope.metrics.engines.loops import NUMPY_LOOPS, Loops
+from ratioscope.metrics.engines.loops import NUMPY_LOOPS, LogWeights, Loops
 from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.metrics.engines.numpy_program import Columns, Scattered
 from ratioscope.metrics.engines.program import Program, token_program
@@ -134,7 +134,7 @@ def test_buckets_of_log_weights(loops: Loops, groups: int) -> None:
         [-0.0],
     ):
         place, given = random.integers(0, groups, len(weights)), np.asarray(weights, np.float64)
-        found, wanted = loops.buckets(place, given, groups), NUMPY_LOOPS.buckets(place, given, groups)
+        found, wanted = (each.buckets(place, LogWeights.of(given), groups) for each in (loops, NUMPY_LOOPS))
         for one, other in zip(found, wanted, strict=True):
             np.testing.assert_array_equal(one, other)
 
