@@ -55,6 +55,16 @@ def ascending(codes: Integers) -> Integers:
     return np.argsort((codes - low).astype(np.int16) if narrow else codes, kind="stable")
 
 
+def numbered(codes: Integers) -> tuple[Integers, Integers]:
+    """(the distinct codes, ascending; the place of each code among them). codes: 0 or more."""
+    count = int(codes.max(initial=-1)) + 1
+    if count > 4 * len(codes):
+        return np.unique(codes, return_inverse=True)
+    present = np.zeros(count, np.bool_)  # no sort: it takes a tenth of the time
+    present[codes] = True
+    return np.flatnonzero(present), (np.cumsum(present) - 1)[codes]
+
+
 def first_of_each(codes: Integers | Booleans) -> Integers:
     """The index at which each group of adjacent equal codes begins."""
     return np.flatnonzero(np.concatenate(([True], codes[1:] != codes[:-1]))) if len(codes) else np.empty(0, np.int64)

@@ -84,7 +84,7 @@ def _buckets(group: Integers, weights: LogWeights, groups: int) -> Buckets:
     sums, largest = np.zeros((groups * BUCKETS, len(_TERMS))), np.zeros(LANES)
     step, sides = group.strides[0] // group.itemsize, [np.ascontiguousarray(side) for side in weights.sides]
     call = functions(_bucket_code(nearby, _KINDS[sides[0].dtype]))("buckets")
-    call(count, step, group, sides, shares(), lowest, UPPER, sums, largest)
+    call(count, step, group, sides, shares(), lowest, np.append(UPPER, [np.inf] * nearby), sums, largest)
     if largest.max() > PLAIN:
         return NUMPY_LOOPS.buckets(group, weights, groups)
     occupied = np.flatnonzero(sums[:, 0])
@@ -126,10 +126,11 @@ def _bucket_code(nearby: int, kind: Kind) -> str:
         "  %pw = getelementptr double, ptr %weights, i64 %k\n  %weight = load double, ptr %pw",
         f"  %bits = bitcast double %log to i64\n  %first = lshr i64 %bits, {REST}",
         "  %pl = getelementptr i64, ptr %lowest, i64 %first\n  %b0 = load i64, ptr %pl",
+        "  %edges = getelementptr double, ptr %upper, i64 %b0",
     ]
     for k in range(nearby):
         lines += [
-            f"  %pu{k} = getelementptr double, ptr %upper, i64 %b{k}\n  %u{k} = load double, ptr %pu{k}",
+            f"  %pu{k} = getelementptr double, ptr %edges, i64 {k}\n  %u{k} = load double, ptr %pu{k}",
             f"  %above{k} = fcmp oge double %log, %u{k}\n  %one{k} = zext i1 %above{k} to i64",
             f"  %b{k + 1} = add i64 %b{k}, %one{k}",
         ]

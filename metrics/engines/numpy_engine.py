@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from ratioscope.arrays import Floats, Integers
-from ratioscope.record import GAPS, kin
+from ratioscope.record import GAPS, kin, sides
 
 from ..distribution import PLAIN, Level
 from ..metric import SAMPLED
-from ..reduction import Cells
+from ..reduction import Cells, numbered
 from .arrow_columns import GapRows, Groups, gap_rows, step_groups
 from .block_tokens import Block, Tokens, token_weights, tokens_at_once
 from .level_statistics import statistics_by_level
@@ -43,12 +43,16 @@ def statistics(
     gaps: those of GAPS, or between any two policies and readings whose columns are there, such as rollout:referee. Bad
     values never raise: they are set aside and counted. A gap has no rows in the result if no record has both its sides.
     """
-    parts = []
+    parts, made = list[SliceCells](), dict[str, tuple[Integers, list[SliceCodes]]]()
     for gap in gaps:
-        rows = gap_rows(records, gap)
-        if len(rows.rows):
-            pieces = slices_of(records, rows, slices or {}, written=written)
-            parts += gap_cells(records, rows, pieces, loops)
+        rows, earlier = gap_rows(records, gap), sides(gap)[0]
+        if not len(rows.rows):
+            continue
+        if earlier not in made or not np.array_equal(
+            made[earlier][0], rows.rows
+        ):  # slices read nothing of the later policy
+            made[earlier] = rows.rows, slices_of(records, rows, slices or {}, written=written)
+        parts += gap_cells(records, rows, made[earlier][1], loops)
     return statistics_table(parts)
 
 
@@ -87,7 +91,7 @@ def gap_cells(
 
 def _spread_tokens(spread: Spread, tokens: Tokens, rows: GapRows, block: Block, groups: Groups) -> None:
     """Adds a block's log-weights to the distributions and tails of its groups."""
-    names, place = np.unique(groups.of_row[block.first : block.last], return_inverse=True)
+    names, place = numbered(groups.of_row[block.first : block.last])
     chosen, weights = token_weights(tokens)
     times = None if rows.stands_for is None else rows.stands_for[block.first : block.last][tokens.sequence[chosen]]
     one = np.broadcast_to(np.int64(0), len(weights))  # it takes no memory
@@ -104,6 +108,6 @@ def _spread_sequences(spread: Spread, sums: PortionSums, group: Integers) -> Non
         changes = np.flatnonzero(np.diff(sums.blocks[whole])) + 1
         # blocks of plain weights are added up as if they were alone
         for part in [whole] if is_plain else np.split(whole, changes):
-            names, place = np.unique(group[part] * count + sums.blocks[part], return_inverse=True)
+            names, place = numbered(group[part] * count + sums.blocks[part])
             times = None if sums.stands_for is None else sums.stands_for[part]
             spread.add(level, names // count, place, LogWeights.of(log_weight[part]), times)

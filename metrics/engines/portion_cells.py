@@ -6,7 +6,7 @@ import numpy as np
 
 from ratioscope.arrays import Codes, Floats, Integers, Matrix
 
-from ..reduction import Cells, reduced
+from ..reduction import Cells, numbered, reduced
 from ..statistic import Statistic
 from .level_statistics import LevelStatistics
 from .loops import Loops
@@ -61,7 +61,7 @@ def _token_cells(
         times = sums.stands_for[sequence]
         columns |= dict(zip(TIMES, (times, np.log(times)), strict=True))
     program = cluster_program(gap, weighted=sums.stands_for is not None)
-    names, cells = np.unique(keys * blocks + sums.blocks[sequence], return_inverse=True)
+    names, cells = numbered(keys * blocks + sums.blocks[sequence])
     start = np.zeros(min(len(cells), 1), np.int64)
     _, (found,) = loops.sums(program, columns, start, [Scattered(cells, start, len(names))])
     return Cells(names // blocks, found.matrix)

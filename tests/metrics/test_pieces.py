@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ratioscope.metrics import pieces, reduction
 from ratioscope.metrics.engines.numpy_engine import statistics
+from ratioscope.metrics.reduction import numbered
 
 RANDOM = np.random.default_rng(0)
 
@@ -88,3 +89,10 @@ def table(lengths: list[int], extra: tuple[str, ...]) -> pa.Table:
             **lists,
         }
     )
+
+
+@given(st.lists(st.integers(0, 50), max_size=40), st.sampled_from((1, 1000)))
+def test_codes_are_numbered_as_by_a_sort(codes: list[int], apart: int) -> None:
+    given_codes = np.array(codes, np.int64) * apart
+    for found, wanted in zip(numbered(given_codes), np.unique(given_codes, return_inverse=True), strict=True):
+        np.testing.assert_array_equal(found, wanted)
