@@ -60,7 +60,7 @@ def _sums(
     adjacent = Scattered(np.zeros(1, np.int8), np.arange(len(starts)), len(starts))
     results = list[Cells]()
     for each, table in zip((adjacent, *scattered), (found, *tables), strict=True):
-        occupied = np.flatnonzero(table[:, own.place[None]])
+        occupied = adjacent.first if table is found else np.flatnonzero(table[:, own.place[None]])
         matrix = np.empty((len(program.rows), len(occupied)))
         named("statistics")(len(occupied), occupied, table, matrix)
         results.append(with_logarithms(program, columns, each, np.diff(bounds), Cells(occupied, matrix)))
