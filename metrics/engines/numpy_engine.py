@@ -70,8 +70,8 @@ def gap_cells(
             for few, tokens in tokens_at_once(rows, portion, slices, loops.blocks_at_once):
                 of_blocks.append(block_sums(tokens, few[0].first - here.start, slices, levels, loops))
                 for block in few if has_spread else ():
-                    own = tokens.part(block.first - few[0].first, block.last - few[0].first)
-                    _spread_tokens(spread, own, rows, block, groups)
+                    part = tokens.part(block.first - few[0].first, block.last - few[0].first)
+                    _spread_tokens(spread, part, rows, block, groups)
             sums, group = portion_sums(rows, portion, of_blocks, levels), groups.of_row[here]
             cells = portion_cells(
                 rows.gap, sums, group, [(piece, piece.codes[here]) for piece in slices], levels, loops
