@@ -48,11 +48,10 @@ def statistics(
         rows, earlier = gap_rows(records, gap), sides(gap)[0]
         if not len(rows.rows):
             continue
-        if earlier not in made or not np.array_equal(
-            made[earlier][0], rows.rows
-        ):  # slices read nothing of the later policy
-            made[earlier] = rows.rows, slices_of(records, rows, slices or {}, written=written)
-        parts += gap_cells(records, rows, made[earlier][1], loops)
+        sliced = made.get(earlier)
+        if sliced is None or not np.array_equal(sliced[0], rows.rows):  # slices read nothing of the later policy
+            sliced = made[earlier] = rows.rows, slices_of(records, rows, slices or {}, written=written)
+        parts += gap_cells(records, rows, sliced[1], loops)
     return statistics_table(parts)
 
 

@@ -113,7 +113,7 @@ def probability_slice(gap: GapRows) -> SliceCodes:
     with np.errstate(invalid="ignore"):
         for start in range(0, len(codes), _CHUNK):
             earlier, own = gap.earlier[start : start + _CHUNK], codes[start : start + _CHUNK]
-            np.subtract(np.isfinite(earlier), 1, out=own, dtype=np.int8)
+            np.subtract(np.isfinite(earlier).view(np.int8), 1, out=own)
             for edge in _LOG_PROBABILITY_EDGES:
                 own += (earlier >= edge).view(np.int8)  # numpy takes three times as long for truths
             own[earlier == np.inf] = -1
