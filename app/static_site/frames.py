@@ -4,15 +4,16 @@ from typing import Any
 
 import polars as pl
 
-from ..presentation.digits import count, digits
+from ..presentation.digits import count
+from ..presentation.number_columns import column_texts
 from ..report.privacy import scrubbed_text
 from .blocks import Table
 
 
 def frame_rows(title: str, frame: pl.DataFrame) -> Table:
     """Each value as a page prints it; an absent one is empty."""
-    rows = [tuple(_cell(value) for value in row) for row in frame.iter_rows()]
-    return Table(title, frame.columns, rows)
+    columns = [column_texts(own) if own.dtype.is_float() else [*map(_cell, own)] for own in frame.iter_columns()]
+    return Table(title, frame.columns, [*zip(*columns, strict=True)])
 
 
 def _cell(value: Any) -> str:
@@ -21,6 +22,4 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, float):
-        return digits(value)
     return count(value) if isinstance(value, int) else scrubbed_text(str(value))

@@ -32,12 +32,13 @@ from ...presentation.lag_words import (
     lagged,
     single_lag,
 )
+from ...presentation.number_columns import number_format
 from ...presentation.theme import THEMES, ThemeName
 from ...presentation.weights_table import NO_DIGESTS, weights_table
 from ..model.scope import Scope
 from ..model.slice_absences import absences
 from ..model.view import asked_gap
-from ..panels.charts import appearance, draw, number_column, number_format, table
+from ..panels.charts import appearance, draw, number_column, table
 from ..panels.layout import columns
 
 RECORD = """collector.log(

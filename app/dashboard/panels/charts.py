@@ -1,6 +1,5 @@
 """Charts and tables on a page: draw puts a figure on the page, with its numbers behind it; table shows a frame."""
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -30,10 +29,6 @@ ABSENT = "–"
 LOG_X = "_log_x"
 """True while the page draws its lines over a logarithmic x axis."""
 _LAST: list[ThemeName] = [LIGHT.name]
-SMALLEST_DECIMAL = 1e-6
-"""The browser writes a number below this with a power of ten."""
-FAR_APART = 100
-"""Factor between numbers of a column from which equal decimals would give the largest too many digits. Convention."""
 WIDEST_NUMBER, SHORT_TITLE = 96, 10
 """Pixels of a column that holds -0.0001234 or 1.234e-05, and characters of a title that takes less room."""
 
@@ -143,21 +138,6 @@ def number_column(title: str, name: str, format: str | None = None) -> Any:
     """A column of numbers under a title, with its name as help. Below a short title a long number would lose its first digits."""
     width = WIDEST_NUMBER if format is not None and len(title) < SHORT_TITLE else None
     return st.column_config.NumberColumn(title, format=format, help=name, width=width)
-
-
-def number_format(values: pl.Series) -> str:
-    """One way to write all numbers of a column: as many decimals as the smallest needs for three digits.
-
-    Numbers are powers of ten where some would be written so, and have three digits each where they lie far apart.
-    """
-    sizes = values.cast(pl.Float64).abs()
-    known = sizes.filter(sizes.is_finite() & (sizes > 0))
-    if known.is_empty():
-        return "%.3g"
-    least, largest = float(known.min()), float(known.max())  # type: ignore[arg-type]
-    if least < SMALLEST_DECIMAL:
-        return "%.2e"
-    return f"%.{max(0, 2 - math.floor(math.log10(least)))}f" if largest < FAR_APART * least else "%.3g"
 
 
 def worded(names: Iterable[str]) -> dict[str, Any]:

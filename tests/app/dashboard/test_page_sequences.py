@@ -13,7 +13,7 @@ from support.pages_open import Open, plain, well, words
 
 from ratioscope.app.dashboard.pages.sequences.filters import Filters, range_of
 from ratioscope.app.dashboard.pages.sequences.prompt_groups import group_table
-from ratioscope.app.dashboard.panels.charts import number_format
+from ratioscope.app.presentation.number_columns import number_format
 from ratioscope.collectors.budget import Budget
 from ratioscope.collectors.collector import Collector
 from ratioscope.errors import ConfigError

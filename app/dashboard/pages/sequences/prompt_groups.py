@@ -12,7 +12,8 @@ from ....presentation.digits import count, digits
 from ....presentation.escape import streamlit_label as label
 from ....presentation.escape import visible
 from ....presentation.metric_places import sequence_measures_at, title_of
-from ...panels.charts import number_column, number_format, table, worded
+from ....presentation.number_columns import number_format
+from ...panels.charts import number_column, table, worded
 from ...panels.clicked_rows import CELLS, clicked_row
 from ...panels.controls import asked
 
