@@ -31,7 +31,7 @@ from .panels.part_reading import with_part
 from .panels.read_steps import have_read, say_digits
 from .panels.reference import NOTHING, reference_picker
 from .panels.saved_views import views_button
-from .panels.share import say_link, share
+from .panels.share import share
 from .panels.tab import name_tab
 
 NO_RUN = "No run was given. Start the dashboard with one: `ratioscope dashboard RUN`"
@@ -86,8 +86,6 @@ def _body(draw: Callable[[], object], tools: "_Tools", made: Mapping[str, str], 
             _say_unkept(tools.shown)
             if may_grow(tools.shown) and not st.session_state[PAUSES]:  # the reader has put another run beside this one
                 st.rerun()
-        if tools.link is not None:
-            say_link(tools.link)
     listen({letter: "" if path == PAGES[0].path else path for letter, path in LETTERS.items()}, show_numbers)
 
 
@@ -183,8 +181,6 @@ class _Tools:
     """True if the pause button is drawn already."""
     pause: DeltaGenerator | None = None
     """Place of the button that stops the refresh."""
-    link: DeltaGenerator | None = None
-    """Place of the button that copies the page's address."""
 
 
 NO_TOOLS = _Tools()
@@ -200,12 +196,12 @@ def _tools(card: Page, name: str, shown: View | None) -> _Tools:
         pausing = shown is not None and may_grow(shown)
         if pausing:
             pause_button(pause)
-        link = share(begin_page(name, card.path), has_steps=shown is not None and bool(shown.run.steps))
+        share(begin_page(name, card.path), has_steps=shown is not None and bool(shown.run.steps))
         if shown is not None:
             note_button(shown)
             views_button(shown, {"" if each is PAGES[0] else each.path for each in PAGES})
         keys_button()
-    return _Tools(shown, pausing, pause, link)
+    return _Tools(shown, pausing, pause)
 
 
 def _drawn(tools: _Tools, draw: Callable[[], object]) -> None:

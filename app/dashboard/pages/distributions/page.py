@@ -76,15 +76,21 @@ def render(scope: Scope) -> None:
         numbers=partial(scope.distribution, level),
         on_click=partial(_cell_chosen, level),
     )
-    threshold = _threshold(level)
-    _effect(part, threshold)
-    _weight_charts(part, threshold)
+    _bounded_weights(part)
     if scope.floor is not None and scope.reference is None:
         st.caption(
             f"The baseline {label(scope.floor.name, 60)} holds no distribution; a run pinned as reference is drawn here."
         )
     compared_steps(scope, level, step)
     density_drawer(scope, scope.recorded if step is None else [step])
+
+
+@st.fragment
+def _bounded_weights(part: DisplayedWeights) -> None:
+    """The weights and the effect of a threshold on them. A fragment: a moved threshold redraws these alone."""
+    threshold = _threshold(part.level)
+    _effect(part, threshold)
+    _weight_charts(part, threshold)
 
 
 def _weight_charts(part: DisplayedWeights, threshold: Threshold) -> None:
