@@ -7,14 +7,22 @@ asks for between a click and the click's own request carries the click too: it w
 the page and resumed it at once. The browser asks again a second later, and the next page asks for the width of the window itself,
 so an ignored request costs nothing.
 
+A click on another page's link closes an open drawer too. If the page knows whether its drawer is open, the browser asks for that
+page anew a moment after the click's own request, and the reader would stay on it.
+
 This module uses undocumented parts of Streamlit. If a release no longer has them, no request is ignored.
 """
 
+import time
 from functools import wraps
 from typing import Any
 
 CLICKS = frozenset({"trigger_value", "string_trigger_value", "json_trigger_value"})
 """Values of a button, a menu and a component that are sent once; the browser then forgets them."""
+
+WITH_THE_CLICK = 0.2
+"""Seconds after a click on another page's link in which a request for the page before belongs to the same click. Convention: on a
+busy machine 0.01 s pass, and a reader who goes back at once needs longer."""
 
 
 def leave_out_late_ticks() -> None:
@@ -32,11 +40,14 @@ def leave_out_late_ticks() -> None:
         at_work = getattr(session, "_scriptrunner", None) is not None
         if asked is not None and (is_part or is_tick) and _of_page_left(session, asked.page_script_hash):
             return
+        if asked is not None and _is_of_the_click_that_left(session, asked.page_script_hash):
+            return
         if is_tick and (_carries_click(asked) or at_work and not getattr(session, "_for_ticks_alone", False)):
             return
         session._for_ticks_alone = is_tick
         if asked is not None and not is_part:
             session._page_left = _page(session) if asked.page_script_hash not in ("", _page(session)) else None
+            session._left_at = time.monotonic()
         heard(session, asked)
 
     AppSession.request_rerun = request_rerun  # type: ignore[method-assign, assignment]
@@ -49,6 +60,12 @@ def _carries_click(asked: Any) -> bool:
 def _of_page_left(session: Any, page: str) -> bool:
     """True for a page that is not the session's, and for one that was left by a click whose page has not begun yet."""
     return _page(session) not in ("", page) or page == getattr(session, "_page_left", None)
+
+
+def _is_of_the_click_that_left(session: Any, page: str) -> bool:
+    """True for a page that was left a moment ago by a click."""
+    left = getattr(session, "_page_left", None)
+    return left not in ("", None) and page == left and time.monotonic() - session._left_at < WITH_THE_CLICK
 
 
 def _page(session: Any) -> str:

@@ -52,3 +52,13 @@ def test_metrics_picked_by_name_are_chips_in_words(dashboard: Dashboard, browser
     last = opened.page.locator(".st-key-groups button").last.bounding_box()
     assert last is not None and last["x"] + last["width"] <= 420  # no group of metrics is out of sight
     is_well(opened)
+
+
+def test_a_link_is_followed_while_the_filter_is_open(dashboard: Dashboard, browser: Chromium) -> None:
+    """The click closes the drawer too, and the page that was left is asked for once more."""
+    opened = browser.visit(f"{dashboard.url}/?run=stale")
+    with opened.rerun():
+        opened.page.locator(".st-key-filter button").first.click()
+    opened.go_to("Tokens")
+    assert "/tokens" in opened.page.url
+    is_well(opened)

@@ -11,6 +11,7 @@ from streamlit.runtime.pages_manager import PagesManager
 from support.browser import Chromium, Dashboard, chromium
 from support.statistics_runs import write_statistics_run
 
+from ratioscope.app.dashboard.server import late_ticks
 from ratioscope.app.dashboard.server.late_ticks import leave_out_late_ticks
 
 SLOW_END = """
@@ -71,7 +72,10 @@ def test_a_part_of_a_page_is_not_asked_for_once_a_click_has_left_it(heard: list[
     assert heard == [click]
 
 
-def test_a_part_of_the_page_on_show_is_heard_also_after_the_way_there_and_back(heard: list[Any]) -> None:
+def test_a_part_of_the_page_on_show_is_heard_also_after_the_way_there_and_back(
+    heard: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(late_ticks, "WITH_THE_CLICK", 0.0)
     session = _session()
     for page in ("tokens", "runs"):
         AppSession.request_rerun(session, _asked(page))
@@ -82,6 +86,20 @@ def test_a_part_of_the_page_on_show_is_heard_also_after_the_way_there_and_back(h
     assert [(one.page_script_hash, one.fragment_id) for one in heard] == [
         ("tokens", ""), ("tokens", "part"), ("runs", ""), ("runs", "part"), ("sequences", "part"),
     ]  # fmt: skip
+
+
+def test_a_drawer_that_a_link_closes_does_not_lead_back_to_the_page_that_was_left(
+    heard: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = _session()
+    AppSession.request_rerun(session, link := _asked("tokens"))
+    AppSession.request_rerun(session, _asked("runs"))
+    _begins(session, "tokens")
+    AppSession.request_rerun(session, _asked("runs"))
+    assert heard == [link]
+    monkeypatch.setattr(late_ticks, "WITH_THE_CLICK", 0.0)
+    AppSession.request_rerun(session, back := _asked("runs"))
+    assert heard == [link, back]
 
 
 def test_a_refresh_does_not_interrupt_a_click_and_joins_another_refresh(heard: list[Any]) -> None:
