@@ -21,7 +21,9 @@ class LogWeights:
     """Log-weights, as the differences of two columns of one type: nobody writes them down as float64."""
 
     later: Reals
+    """Log-probs of the policy that comes later in the gap, shape (tokens,)."""
     earlier: Reals
+    """Log-probs of the other one, of the same type."""
 
     @staticmethod
     def of(values: Floats) -> "LogWeights":

@@ -54,7 +54,7 @@ def in_advance() -> Iterator[None]:
 
 
 def rest(*_: object) -> None:
-    """Called by a long computation between two parts: a computation in advance waits for pages, no other one does."""
+    """Waits for pages if this thread works in advance. Long computations call it between their parts."""
     if getattr(_OWN, "works_in_advance", False):
         wait_for_pages()
 
