@@ -207,7 +207,8 @@ def _tools(card: Page, name: str, shown: View | None) -> _Tools:
 def _drawn(tools: _Tools, draw: Callable[[], object]) -> None:
     """Draws the page below its header, then what the header can show only by then."""
     st.session_state[PAUSES] = True
-    _body(draw, tools, made_choices(), _chosen_in_header())
+    with st.container(key="body_place"):
+        _body(draw, tools, made_choices(), _chosen_in_header())
     if tools.shown is None or tools.pause is None:
         return
     name_tab(tools.shown)

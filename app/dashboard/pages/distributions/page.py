@@ -76,7 +76,8 @@ def render(scope: Scope) -> None:
         numbers=partial(scope.distribution, level),
         on_click=partial(_cell_chosen, level),
     )
-    _bounded_weights(part)
+    with st.container(key="bounded"):
+        _bounded_weights(part)
     if scope.floor is not None and scope.reference is None:
         st.caption(
             f"The baseline {label(scope.floor.name, 60)} holds no distribution; a run pinned as reference is drawn here."
