@@ -1,17 +1,18 @@
 """The trade of each threshold: the effective sample size that is left against the bias. The chosen threshold is marked."""
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
+from ratioscope.arrays import Floats
+
 from ..presentation.digits import digits, percent
 from ..presentation.theme import LIGHT, Theme
 from .drawing.bands import NO_ERROR
 from .drawing.canvas import canvas, coloured, saying
-from .drawing.overlay import lay_over, words
 from .drawing.scale import LOGARITHMIC, padded
 
 DASH = {"truncate": "solid", "mask": "dot", "reject": "dash"}
@@ -20,10 +21,6 @@ LABELLED = (1.0005, 1.001, 1.01, 1.05, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 100.0)
 """Caps worth a label."""
 CLOSE = 0.09
 """Share of both axes within which a second label has no room."""
-
-ABOVE: dict[str, Any] = {"xanchor": "center", "yanchor": "bottom", "yshift": 4}
-BELOW: dict[str, Any] = {"xanchor": "right", "yanchor": "top", "xshift": -4, "yshift": -1}
-"""The place of a label: a falling curve has room to the left and below."""
 
 
 def threshold_frontier(
@@ -79,23 +76,29 @@ def _add_rule(figure: go.Figure, rows: pl.DataFrame, rule: str, spans: tuple[flo
     figure.add_scatter(
         x=x,
         y=y,
-        mode="lines+markers",
+        mode="lines+markers+text",
         line={"color": _colour(rule, theme), "width": 1.4, "dash": DASH[rule]},
         marker={"size": 5, "symbol": SYMBOL[rule], "color": _colour(rule, theme)},
+        text=_labels(rows["cap"].to_list(), x / spans[0], y / spans[1]),
+        textposition="top center"
+        if rule == "truncate"
+        else "bottom left",  # a falling curve has room to the left and below
+        textfont={"size": 10, "color": theme.muted},
         name=rule,
         customdata=facts,
         hovertemplate="%{customdata}<extra></extra>",
     )
-    texts, taken = [], list[tuple[float, float]]()
-    for cap, bias, ess in zip(rows["cap"], x, y, strict=True):
-        place = bias / spans[0], ess / spans[1]
+
+
+def _labels(caps: Sequence[float], x: Floats, y: Floats) -> list[str]:
+    """The label of each cap, empty where another stands too near. x, y: its place as a share of the axes."""
+    labels, taken = list[str](), list[tuple[float, float]]()
+    for cap, *place in zip(caps, x, y, strict=True):
         near = any(max(abs(place[0] - other[0]), abs(place[1] - other[1])) < CLOSE for other in taken)
-        if any(math.isclose(cap, label) for label in LABELLED) and not near:
-            taken.append(place)
-            texts.append(
-                words(digits(cap, 5), theme.muted, size=10, x=bias, y=ess, **ABOVE if rule == "truncate" else BELOW)
-            )
-    lay_over(figure, texts=texts)
+        has_room = any(math.isclose(cap, label) for label in LABELLED) and not near
+        labels.append(digits(cap, 5) if has_room else "")
+        taken += [(place[0], place[1])] * has_room
+    return labels
 
 
 def _add_chosen(

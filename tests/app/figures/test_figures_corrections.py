@@ -107,6 +107,8 @@ def test_the_mark_lies_on_the_curve() -> None:
         x == pytest.approx(ring.x[0]) and y == pytest.approx(ring.y[0]) for x, y in zip(mask.x, mask.y, strict=True)
     )
     assert len(ring.x) == 1 and "chosen: mask at 2" in ring.customdata[0]
+    assert [label for label, fact in zip(mask.text, mask.customdata, strict=True) if "mask at 2:" in fact] == ["2"]
+    assert {label for label in mask.text if label} <= {"1.0005", "1.001", "1.01", "1.05", "1.2", "1.5", *"235", "10", "100"}
     nothing = threshold_frontier(frontier(histogram([0.0, 0.0]), "token", rules=("mask",), low=1.5), None)
     assert "no cap changes a weight" in words_of(nothing) or len(data(nothing)) > 0
 
