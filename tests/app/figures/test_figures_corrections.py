@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from support.frames import hostile_texts
 
-from ratioscope.app.figures.frontier import threshold_frontier
+from ratioscope.app.figures.frontier import LABELLED, threshold_frontier
 from ratioscope.app.figures.html.comparison import BEST, COLUMNS, TableRow, comparison_table
 from ratioscope.app.figures.series_chart import POINTS, Series, series_chart, series_key
 from ratioscope.app.figures.weights_before_after import weights_before_after
@@ -108,7 +108,7 @@ def test_the_mark_lies_on_the_curve() -> None:
     )
     assert len(ring.x) == 1 and "chosen: mask at 2" in ring.customdata[0]
     assert [label for label, fact in zip(mask.text, mask.customdata, strict=True) if "mask at 2:" in fact] == ["2"]
-    assert {label for label in mask.text if label} <= {"1.0005", "1.001", "1.01", "1.05", "1.2", "1.5", *"235", "10", "100"}
+    assert {label for label in mask.text if label} <= {f"{cap:g}" for cap in LABELLED}
     nothing = threshold_frontier(frontier(histogram([0.0, 0.0]), "token", rules=("mask",), low=1.5), None)
     assert "no cap changes a weight" in words_of(nothing) or len(data(nothing)) > 0
 
