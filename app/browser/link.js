@@ -15,8 +15,12 @@ export default function ({ parentElement }) {
   const words = Object.assign(document.createElement("pre"), { textContent: location.href, tabIndex: 0 })
   const copy = Object.assign(document.createElement("button"), { type: "button", textContent: "content_copy", translate: false, ariaLabel: "copy the link" })
   copy.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(location.href)
-    copy.textContent = "check"
+    try {
+      await navigator.clipboard.writeText(location.href)
+      copy.textContent = "check"
+    } catch { // another machine's page without TLS has no clipboard: the reader copies what is chosen
+      getSelection().selectAllChildren(words)
+    }
   })
   place.replaceChildren(words, copy)
 }

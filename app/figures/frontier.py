@@ -21,6 +21,8 @@ LABELLED = (1.0005, 1.001, 1.01, 1.05, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 100.0)
 """Caps worth a label."""
 CLOSE = 0.09
 """Share of both axes within which a second label has no room."""
+ABOVE, BELOW = "top center", "bottom left"
+"""The place of a label: a falling curve has room to the left and below."""
 
 
 def threshold_frontier(
@@ -80,9 +82,7 @@ def _add_rule(figure: go.Figure, rows: pl.DataFrame, rule: str, spans: tuple[flo
         line={"color": _colour(rule, theme), "width": 1.4, "dash": DASH[rule]},
         marker={"size": 5, "symbol": SYMBOL[rule], "color": _colour(rule, theme)},
         text=_labels(rows["cap"].to_list(), x / spans[0], y / spans[1]),
-        textposition="top center"
-        if rule == "truncate"
-        else "bottom left",  # a falling curve has room to the left and below
+        textposition=ABOVE if rule == "truncate" else BELOW,
         textfont={"size": 10, "color": theme.muted},
         name=rule,
         customdata=facts,
@@ -93,11 +93,12 @@ def _add_rule(figure: go.Figure, rows: pl.DataFrame, rule: str, spans: tuple[flo
 def _labels(caps: Sequence[float], x: Floats, y: Floats) -> list[str]:
     """The label of each cap, empty where another stands too near. x, y: its place as a share of the axes."""
     labels, taken = list[str](), list[tuple[float, float]]()
-    for cap, *place in zip(caps, x, y, strict=True):
+    for cap, place in zip(caps, zip(x, y, strict=True), strict=True):
         near = any(max(abs(place[0] - other[0]), abs(place[1] - other[1])) < CLOSE for other in taken)
-        has_room = any(math.isclose(cap, label) for label in LABELLED) and not near
-        labels.append(digits(cap, 5) if has_room else "")
-        taken += [(place[0], place[1])] * has_room
+        is_labelled = any(math.isclose(cap, label) for label in LABELLED) and not near
+        labels.append(digits(cap, 5) if is_labelled else "")
+        if is_labelled:
+            taken.append(place)
     return labels
 
 

@@ -44,9 +44,8 @@ class LogWeights:
 
     def above(self, least: float) -> Integers:
         """Indices of the log-weights above a limit."""
-        near = np.flatnonzero(
-            self.later - self.earlier >= least
-        )  # in their own type, in which rounding keeps the order
+        # The differences are compared in their own type first: rounding keeps the order.
+        near = np.flatnonzero(self.later - self.earlier >= least)
         return near[self.at(near) > least]
 
 

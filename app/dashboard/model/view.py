@@ -179,8 +179,9 @@ def prepare(paths: Sequence[str], requests: Sequence[CacheRequest]) -> None:
             shown, apart = view(path), open_run(Path(path))
             for make, arguments in requests:
                 wait_for_pages()
-                made = partial(_in_parts, make, apart, *arguments)
-                made() if shown.is_growing else _revision_cache().of(shown.key(make, arguments), made)
+                made = partial(make, apart, *arguments)
+                with in_advance():  # no page waits for the lock of this run
+                    made() if shown.is_growing else _revision_cache().of(shown.key(make, arguments), made)
         except Exception:  # as in `warm`
             continue
 
@@ -201,9 +202,11 @@ def warm(paths: Sequence[str]) -> None:
     """Computes the values of each run's first page, run by run, so that the page opens without a wait."""
     for path in paths:
         try:
-            for read in (View.metrics, View.verdict):
-                wait_for_pages()
-                read(view(path))
+            wait_for_pages()
+            shown = view(path)
+            shown.metrics()
+            wait_for_pages()
+            shown.verdict()
         except Exception:  # a page will report the fault of the run; no reader waits here
             continue
 
@@ -217,12 +220,6 @@ def _revision_cache() -> RevisionCache:
 def asked_gap(gap: str) -> tuple[str, ...]:
     """The gap that `Run` has to be asked for: one between readings. All others come in one frame, and the result is empty."""
     return () if gap in GAPS or not gap else (gap,)
-
-
-def _in_parts(make: Callable[..., object], run: Run, *arguments: Hashable) -> object:
-    """make(run, *arguments), which waits for pages between its parts. No page waits for the lock of this run."""
-    with in_advance():
-        return make(run, *arguments)
 
 
 def _made_of(run: Run, make: Callable[..., object], *arguments: Hashable) -> object:
