@@ -18,9 +18,9 @@ VERDICT = "() => !!document.querySelector('[class^=rs-verdict]')"
 FIRST_CHART = "() => !!document.querySelector('.rs-chart .main-svg')"
 WHOLE = """() => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'
   && !document.querySelector('[data-testid=stSkeleton]')
-  && [...document.querySelectorAll('[class*=_chart] .stBidiComponent')].every(chart => chart.querySelector('.main-svg'))
+  && [...document.querySelectorAll('[class*=_chart] .stBidiComponent')].every(e => e.querySelector('.main-svg, [data-far]'))
   && !document.querySelector('[data-waits]')"""
-"""The script has run, and every chart is drawn."""
+"""The script has run, and every chart near the screen is drawn."""
 PATIENCE = 120_000
 
 

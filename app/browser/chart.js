@@ -1,5 +1,5 @@
 // The charts of a page, each drawn in place: what was zoomed or hidden stays as it is while a run grows. Those on the screen
-// are drawn before those that are not, and the browser paints and listens between two. It reads what chart.py tells, no more.
+// are drawn before those near it, and the browser paints and listens between two. It reads what chart.py tells, no more.
 const charts = new Map() // by the place that Streamlit made
 const waiting = new Set()
 const decoder = new TextDecoder()
@@ -9,7 +9,6 @@ let patience = 0
 
 const later = () => new Promise(resolve => setTimeout(resolve))
 const turn = () => window.scheduler?.yield?.() ?? later()
-const usual = 450 // pixels, of a chart that names no height
 
 function farOff({ div }) {
   const { top, bottom } = div.getBoundingClientRect()
@@ -24,11 +23,12 @@ async function drawAll() {
     const chart = [...waiting].reduce((first, other) => (farOff(other) < farOff(first) ? other : first))
     waiting.delete(chart)
     try {
-      await draw(chart, await plotly(chart.library))
+      await plotly(chart.library)
+      await draw(chart)
     } catch (error) {
       giveUp(chart, error)
     }
-    delete chart.div.dataset.waits
+    if (!chart.isDue) delete chart.div.dataset.waits
     await turn()
   }
   drawing = false
@@ -38,19 +38,28 @@ function giveUp(chart, error) {
   console.error(error)
   window.Plotly?.purge(chart.div)
   chart.div.textContent = `This chart cannot be drawn: ${error.message}`
-  chart.listens = false
+  chart.listens = chart.isDue = false
   chart.told = "" // the next time the page is drawn it is tried again
 }
 
-async function draw(chart, { react }) {
-  const { div, figure, config } = chart
-  const whole = document.fullscreenElement === div
+function read(chart) {
+  const { figure, config } = JSON.parse(chart.told)
+  chart.pattern = kept(chart.pattern, figure)
+  const { data, layout } = lent(chart.pattern)
+  Object.assign(chart, { figure: { data, layout: freed(layout) }, config: withOwnButtons(config), isRead: true })
+}
+
+async function draw(chart) {
+  const { div } = chart
+  chart.isDue = false
   chart.width = div.clientWidth
   if (!chart.width) return // out of sight: once it has a width, it is told so
-  const height = whole ? innerHeight : figure.layout.height ?? usual
+  if (!chart.isRead) read(chart)
+  const { figure, config } = chart
+  const height = document.fullscreenElement === div ? innerHeight : chart.height
   const layout = shared({ ...figure.layout, height, width: chart.width, uirevision: chart.revision }, chart)
   if (!chart.listens) div.replaceChildren() // words that stand there instead
-  await react(div, figure.data, layout, config)
+  await window.Plotly.react(div, figure.data, layout, config)
   if (!chart.listens) {
     chart.listens = true
     div.on("plotly_afterplot", () => reachable(chart))
@@ -61,11 +70,22 @@ async function draw(chart, { react }) {
   }
 }
 
+// The chart is to be drawn: now, or once it comes near.
 function wait(chart) {
-  chart.div.dataset.waits = ""
   widened.delete(chart)
-  waiting.add(chart)
-  drawAll()
+  chart.isDue = true
+  chart.div.dataset.waits = ""
+  if (chart.isNear !== undefined) comes(chart, chart.isNear) // a new one has not been looked for yet
+}
+
+function comes(chart, isNear) {
+  chart.isNear = isNear
+  chart.div.toggleAttribute("data-far", !isNear)
+  if (!chart.isDue) return
+  if (isNear) waiting.add(chart)
+  else waiting.delete(chart)
+  chart.div.toggleAttribute("data-waits", isNear)
+  if (isNear) drawAll()
 }
 
 function drawWidened() {
@@ -91,6 +111,8 @@ function made(place) {
   place.append(div)
   // Plotly keeps a zoom where the revision is the same, and not nought
   const chart = { div, told: "", state: null, revision: 1, width: 0, listens: false, calls: 0 }
+  chart.comes = isNear => comes(chart, isNear)
+  chart.prints = () => chart.isDue && window.Plotly && draw(chart).catch(error => giveUp(chart, error))
   chart.observer = new ResizeObserver(() => {
     if (div.clientWidth === chart.width || waiting.has(chart)) return
     div.dataset.waits = ""
@@ -102,15 +124,14 @@ function made(place) {
   return chart
 }
 
-function tell(chart, { alt, state, library }, told) {
-  const { figure, config } = JSON.parse(told)
-  figure.layout = freed(figure.layout)
+function tell(chart, { state, library, height, paper }, told) {
   if (chart.told && state !== chart.state) chart.revision += 1 // another choice, not more of the same: no zoom outlives it
-  Object.assign(chart, { told, library, figure, config: withOwnButtons(config) })
-  chart.div.style.height = `${figure.layout.height ?? usual}px`
-  chart.div.style.background = figure.layout.template?.layout?.paper_bgcolor ?? ""
+  Object.assign(chart, { told, library, height, isRead: false })
+  chart.div.style.height = `${height}px`
+  chart.div.style.background = paper
   wait(chart)
   chart.observer.observe(chart.div)
+  seek(chart)
 }
 
 export default function ({ parentElement, data, setTriggerValue }) {
@@ -131,6 +152,7 @@ export default function ({ parentElement, data, setTriggerValue }) {
   return () => {
     if (call !== chart.calls) return // Streamlit clears up after a call that another has overtaken
     chart.observer.disconnect()
+    leave(chart)
     widened.delete(chart)
     waiting.delete(chart)
     charts.delete(parentElement)

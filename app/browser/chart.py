@@ -1,7 +1,7 @@
 """A chart in the browser.
 
-Streamlit's own takes a chart away and draws another whenever its data change, each twice; this one is drawn in place, once, and
-those on the screen first (chart.js). So the answer to a click is seen sooner, and a zoom outlives a refresh.
+Streamlit's own takes a chart away and draws another whenever its data change, each twice; this one is drawn in place, once it is
+near the screen (chart.js, near.js). So the answer to a click is seen sooner, and a zoom outlives a refresh.
 """
 
 import json
@@ -19,8 +19,11 @@ from .listener import state
 from .scripts import script
 
 NAME = "ratioscope_chart"
-_TEXTS: dict[int, str] = {}
-"""By the figure's id, as long as it lives."""
+SCRIPTS = ("library", "near", "kept", "linked", "definition", "keyed", "freed", "picture", "numbers", "chart")
+USUAL_HEIGHT = 450
+"""Pixels of a chart that names no height."""
+_TOLD: dict[int, tuple[dict[str, Any], str]] = {}
+"""The look of a figure's place before the figure is drawn, and the figure as JSON; by the figure's id, as long as it lives."""
 
 
 def chart(
@@ -36,18 +39,21 @@ def chart(
 
     has_numbers: whether a button below asks for its table, see `listener.listen`.
     """
-    options = {"alt": alt, "state": state(), "clickable": on_click is not None, "library": PLACE}
+    look, text = _told(figure)
+    options = look | {"alt": alt, "state": state(), "clickable": on_click is not None, "library": PLACE}
     options["numbers"] = key if has_numbers else ""
-    drawn = f'{{"config": {json.dumps(config)}, "figure": {_text(figure)}}}'
+    drawn = f'{{"config": {json.dumps(config)}, "figure": {text}}}'
     _component()(key=key, data=f"{json.dumps(options)}\n{drawn}".encode(), on_points_change=on_click or _nothing)
 
 
-def _text(figure: go.Figure) -> str:
-    """The figure as JSON, made once: it takes as long as all else that a page does for a chart it has shown before."""
-    if id(figure) not in _TEXTS:
-        _TEXTS[id(figure)] = str(pio.to_json(figure, validate=False))
-        weakref.finalize(figure, _TEXTS.pop, id(figure), None)
-    return _TEXTS[id(figure)]
+def _told(figure: go.Figure) -> tuple[dict[str, Any], str]:
+    """What is told of the figure, made once: it takes as long as all else that a page does for a chart it has shown before."""
+    if id(figure) not in _TOLD:
+        layout = figure.layout
+        look = {"height": layout.height or USUAL_HEIGHT, "paper": layout.template.layout.paper_bgcolor or ""}
+        _TOLD[id(figure)] = look, str(pio.to_json(figure, validate=False))
+        weakref.finalize(figure, _TOLD.pop, id(figure), None)
+    return _TOLD[id(figure)]
 
 
 def points(key: str) -> list[dict[str, Any]]:
@@ -57,13 +63,7 @@ def points(key: str) -> list[dict[str, Any]]:
 
 @st.cache_resource(show_spinner=False)
 def _component() -> Any:
-    return v2.component(
-        NAME,
-        js=script(
-            "library.js", "linked.js", "definition.js", "keyed.js", "freed.js", "picture.js", "numbers.js", "chart.js"
-        ),
-        isolate_styles=False,
-    )
+    return v2.component(NAME, js=script(*(f"{name}.js" for name in SCRIPTS)), isolate_styles=False)
 
 
 def _nothing() -> None:
