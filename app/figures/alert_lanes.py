@@ -58,7 +58,7 @@ def alert_lanes(
     note = f"showing the {BARS} longest of {size}" if len(alerts) > BARS else size
     lanes = drawn.select("signal", "gap").unique(maintain_order=True).rows()
     height = 116 + LANE * max(2, len(lanes))
-    figure = canvas("alerts over the steps", (KEY,), theme=theme, height=height, lines=2, made=(note,))
+    figure = canvas("Alerts over the steps", (KEY,), theme=theme, height=height, lines=2, made=(note,))
     if drawn.is_empty():
         return saying(figure, "no alert", theme)
     reach = float(steps.max() - steps.min())

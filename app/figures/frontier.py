@@ -41,7 +41,7 @@ def threshold_frontier(
     floor = f"floor {digits(low, 5)}" if low > 0 else "no floor"
     names = "  ".join(coloured(f"{_LINES[rule]} {rule}", _colour(rule, theme)) for rule in _rules(curve))
     notes, made = (f"each point is a cap, {floor}",), (f"N = {unit}, {NO_ERROR}",)
-    figure = canvas("bias and ESS of every cap", notes, theme=theme, height=height, lines=2, made=made, key=(names,))
+    figure = canvas("Bias and ESS of every cap", notes, theme=theme, height=height, lines=2, made=made, key=(names,))
     known = curve.filter(pl.col("bias").is_finite() & (pl.col("bias") > 1e-12) & pl.col("ess_after").is_finite())
     if known.is_empty():
         return saying(figure, "no cap changes a weight here, or every cap removes all of them", theme)

@@ -11,6 +11,7 @@ from ratioscope.arrays import Floats, Integers
 
 from ..presentation.digits import count, digits, percent
 from ..presentation.gap_words import gap_words
+from ..presentation.sentence import capital
 from ..presentation.theme import LIGHT, Theme
 from .drawing.bands import COUNTED
 from .drawing.canvas import canvas, coloured, saying
@@ -50,7 +51,7 @@ def log_ratio_heat_map(
     gives (words, step, low, high): the step of its column with most in the cell.
     """
     rows = distribution.filter(pl.col("count") > 0)
-    title = f"{AXES[level]} over steps <i>{gap_words(gap)}</i>"
+    title = f"{capital(AXES[level])} over steps <i>{gap_words(gap)}</i>"
     if rows.is_empty():
         return saying(canvas(title, theme=theme, height=height), ABSENT, theme)
     steps, width, places = _columns(rows, columns)

@@ -87,7 +87,7 @@ def lag_shares(
     height: int = 250,
 ) -> go.Figure:
     """The share of the tokens of each step with each lag, as stacked bars."""
-    name, title = f"{gap}/tokens", f"version lags over the steps <i>{gap}</i>"
+    name, title = f"{gap}/tokens", f"Version lags over the steps <i>{gap}</i>"
     known = course.filter(pl.col(name) > 0) if name in course.columns else course.clear()
     if known.is_empty():
         return saying(canvas(title, theme=theme, height=height), ABSENT.format(gap), theme)

@@ -45,7 +45,7 @@ def log_ratio_quantiles(
     x: places of the rows on the axis; the middle of their steps unless given.
     """
     steps = int(frame["steps"].sum()) if len(frame) else 0
-    title = f"log-ratio quantiles <i>{gap}</i>"
+    title = f"Log-ratio quantiles <i>{gap}</i>"
     if not len(frame):
         words = absent or "not available, because no distribution covers these steps and tokens"
         return saying(canvas(title, ["nats", *map(escaped, notes)], theme=theme, height=height, lines=2), words, theme)

@@ -42,7 +42,7 @@ def quantile_comparison(
 
     A quantile is known to its bucket of the histogram: each point is a cross over both buckets.
     """
-    title = f"quantiles of {AXES[level]} <i>{gap_words(gap)}</i>"
+    title = f"Quantiles of {AXES[level]} <i>{gap_words(gap)}</i>"
     sizes = [float(part.counts.sum()) for part in (first, second)]
     notes = ("nats", "on the dotted line both are equal")
     made = (

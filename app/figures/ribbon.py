@@ -31,7 +31,7 @@ def severity_ribbon(
     worst = f"showing {len(rows):,} bars of N = {len(grades):,} steps, the worst step of each"
     note = worst if len(rows) < len(grades) else f"N = {count(len(grades), 'step')}"
     graded = "a bar shows the worst signal of its step, after allowing for sampling error"
-    figure = canvas("severity per step", (graded,), theme=theme, height=height, lines=2, made=(note,))
+    figure = canvas("Severity per step", (graded,), theme=theme, height=height, lines=2, made=(note,))
     if rows.is_empty():
         return saying(figure, "no step is graded yet", theme)
     widths = _widths(rows)

@@ -9,6 +9,7 @@ from ratioscope.metrics.distribution import Histogram, quantile
 
 from ..presentation.digits import count, digits, percent
 from ..presentation.gap_words import gap_words
+from ..presentation.sentence import capital
 from ..presentation.theme import LIGHT, Theme, faded
 from .drawing.bands import COUNTED
 from .drawing.canvas import canvas, saying
@@ -32,7 +33,7 @@ def ridgeline(
 ) -> go.Figure:
     """A ridge per (step, histogram), the first on top, each scaled to its own peak. marked: the step with a colour of its own."""
     known = [(step, part) for step, part in parts if len(part.counts)]
-    title = f"{AXES[level]} of single steps <i>{gap_words(gap)}</i>"
+    title = f"{capital(AXES[level])} of single steps <i>{gap_words(gap)}</i>"
     height = 110 + row * max(3, len(known) + 1)
     if not known:
         absent = "not available, because these steps have no distribution"

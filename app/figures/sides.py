@@ -99,7 +99,7 @@ def survivals(
         f"N {name} = {count(float(part.counts.sum()), UNITS[level])}" for name, part in zip(NAMES, parts, strict=True)
     ]
     made, key = (f"{', '.join(sizes)}, {COUNTED}",), (_legend((0, 1), theme, gap),)
-    title = f"share beyond w = {WEIGHTS[level]} <i>{gap_words(gap)}</i>"
+    title = f"Share beyond w = {WEIGHTS[level]} <i>{gap_words(gap)}</i>"
     figure = canvas(title, (BEYOND,), theme=theme, height=height, lines=2, made=made, key=key)
     held = [(side, part) for side, part in enumerate(parts) if len(part.counts)]
     if not held:
@@ -122,7 +122,7 @@ def graded_shares(shares: Sequence[dict[str, int]], *, theme: Theme = LIGHT, hei
     sizes = " · ".join(
         f"N {name} = {count(sum(steps.values()), 'step')}" for name, steps in zip(NAMES, shares, strict=True)
     )
-    title, made = "severity of the graded steps, all gaps", (f"{sizes}, {COUNTED}",)
+    title, made = "Severity of the graded steps, all gaps", (f"{sizes}, {COUNTED}",)
     figure = canvas(title, ("share of the steps with each grade",), theme=theme, height=height, made=made)
     if not any(sum(steps.values()) for steps in shares):
         return saying(figure, "neither side has a graded step", theme)

@@ -52,7 +52,7 @@ def token_strip(
     later = sides(gap)[1]
     notes = ("nats", f"above 0: the {WHO.get(later, later)} finds the token more likely", scale.word)
     made = (f"N = {size}, as recorded", thin)
-    figure = canvas(f"tokens <i>{gap_words(gap)}</i>", notes, theme=theme, height=height, made=made)
+    figure = canvas(f"Tokens <i>{gap_words(gap)}</i>", notes, theme=theme, height=height, made=made)
     if tokens.is_empty():
         return saying(figure, "the sequence has no tokens", theme)
     rows = _rows(tokens)

@@ -41,7 +41,7 @@ def weight_histogram(
 
     A click on a bar gives (words, its lowest log-ratio, its highest).
     """
-    title = f"distribution of w = {WEIGHTS[level]} <i>{gap_words(gap)}</i>"
+    title = f"Distribution of w = {WEIGHTS[level]} <i>{gap_words(gap)}</i>"
     figure = _sheet(part, title, level, (SPREAD,), theme, height)
     if not len(part.counts):
         return saying(figure, ABSENT, theme)
@@ -85,7 +85,7 @@ def weight_survival(
     labels = f"{coloured(f'━ {counted}', theme.of_gap(gap))}  {coloured(f'┅ {summed}', theme.muted)}"
     if beside is not None:
         labels += f"  {coloured('┄┄', theme.muted)} {escaped(shortened(beside[0], NAME_ROOM))}"
-    title = f"share beyond w = {WEIGHTS[level]} <i>{gap_words(gap)}</i>"
+    title = f"Share beyond w = {WEIGHTS[level]} <i>{gap_words(gap)}</i>"
     figure = _sheet(part, title, level, (BEYOND,), theme, height, key=(labels,))
     if not len(part.counts):
         return saying(figure, ABSENT, theme)

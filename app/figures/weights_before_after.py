@@ -36,7 +36,7 @@ def weights_before_after(
     colour = theme.series[place % len(theme.series)]
     legend = f"{coloured('█ before', theme.muted)}  {coloured('━ after', colour)}"
     gone = f"removed {percent(removed)}" if removed > 0 else "nothing removed"
-    title = f"weights before and after <i>{escaped(name, NAME)}</i>"
+    title = f"Weights before and after <i>{escaped(name, NAME)}</i>"
     figure = canvas(title, (gone, *notes, SPREAD), theme=theme, height=height, lines=2, made=(size,), key=(legend,))
     if not len(before.counts):
         return saying(figure, "not available, because the run has no distribution of these weights", theme)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 from ratioscope.metrics.diagnosis.cause import Cause
 from ratioscope.metrics.grading.finding import Finding, Severity
 
+from .sentence import capital
+
 if TYPE_CHECKING:
     from ratioscope.ingest.analysis.diagnosis import RunDiagnosis
     from ratioscope.ingest.analysis.known_context import KnownContext
@@ -34,7 +36,7 @@ def answer_of(result: "RunDiagnosis", verdict: Finding, context: "KnownContext |
     diagnosis = result.diagnosis
     if diagnosis.likely:
         first = diagnosis.likely[0]
-        proof = first.proof or f"{first.effect[:1].upper()}{first.effect[1:]}."
+        proof = first.proof or f"{capital(first.effect)}."
         return Answer(
             diagnosis.answer, True, first.confidence, proof, first.cause.meaning, _remedy(first.cause, context)
         )

@@ -8,6 +8,7 @@ from ratioscope.metrics.diagnosis.catalogue import CAUSE
 from ratioscope.metrics.diagnosis.diagnosis import Diagnosis, Likely, percent
 
 from .growth_words import growth_facts
+from .sentence import capital, sentence
 
 if TYPE_CHECKING:
     from ratioscope.ingest.analysis.known_context import KnownContext
@@ -87,13 +88,3 @@ def stays_open(diagnosis: Diagnosis) -> str:
 def title_of(code: str) -> str:
     """The title of a cause; its code if there is no such cause."""
     return CAUSE[code].title if code in CAUSE else code
-
-
-def sentence(text: str) -> str:
-    """The text with a capital and a full stop."""
-    return f"{capital(text)}{'' if text.endswith('.') else '.'}" if text else ""
-
-
-def capital(text: str) -> str:
-    """The text with a capital at its beginning."""
-    return f"{text[:1].upper()}{text[1:]}"

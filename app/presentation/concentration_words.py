@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from ratioscope.metrics.analysis.concentration import Concentration
 from ratioscope.metrics.analysis.slice_parts import NUMERIC
 
+from .sentence import capital
 from .slice_names import SliceWords
 
 MOST = 2
@@ -21,7 +22,7 @@ def concentration_words(concentrations: Sequence[tuple[SliceWords, Concentration
         names = " or ".join(words.title for words, _ in concentrations)
         return [f"The {title} is spread: no part by {names} has half of it in far fewer tokens."] if names else []
     return [
-        f"{words.title[:1].upper()}{words.title[1:]} {_named(words, part)} has {_rounded(part.share_of_gap)} of the {title}"
+        f"{capital(words.title)} {_named(words, part)} has {_rounded(part.share_of_gap)} of the {title}"
         f" in {_rounded(part.share_of_tokens)} of the tokens."
         for words, part in known[:MOST]
     ]

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ratioscope.record import gap_between
 
-from ..presentation.cause_facts import capital, sentence
 from ..presentation.digits import count
 from ..presentation.gap_words import direction
 from ..presentation.labelled_texts import LabelledTexts
+from ..presentation.sentence import capital, sentence
 from ..presentation.step_words import steps_words
 from .answer import RefereeAnswer, answer, words
 from .choice import at_even_distances

@@ -10,8 +10,9 @@ from ratioscope.ingest.run import Run
 from ratioscope.metrics.grading.finding import Finding
 
 from ..presentation.answer import answer_of
-from ..presentation.cause_facts import capital, cause_facts, context_facts, settings_of, share_words, stays_open
+from ..presentation.cause_facts import cause_facts, context_facts, settings_of, share_words, stays_open
 from ..presentation.labelled_texts import LabelledTexts
+from ..presentation.sentence import capital
 from .head import Head, head_of
 from .privacy import scrubbed_text
 

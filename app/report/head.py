@@ -10,9 +10,10 @@ from ratioscope.metrics.diagnosis.diagnosis import Diagnosis, Likely
 from ratioscope.metrics.grading.finding import Finding
 
 from ..presentation.answer import Answer
-from ..presentation.cause_facts import capital, cause_facts, over_steps, sentence, share_words
+from ..presentation.cause_facts import cause_facts, over_steps, share_words
 from ..presentation.digits import count, digits
 from ..presentation.labelled_texts import LabelledTexts
+from ..presentation.sentence import capital, sentence
 
 RULED_OUT = 4
 """Most causes that the head names as ruled out; the report lists all."""

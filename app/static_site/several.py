@@ -12,11 +12,11 @@ from ratioscope.metrics.analysis.slice_parts import size_metric
 from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.grading.finding import NOT_GRADED
 
-from ..presentation.cause_facts import capital
 from ..presentation.digits import count, digits
 from ..presentation.escape import html as escaped
 from ..presentation.gap_words import direction
 from ..presentation.run_list import LARGEST, LEAST, WORDS, graded
+from ..presentation.sentence import capital
 from ..report import texts
 from ..report.sparkline import HEIGHT, WIDTH, svg_path
 from .document import FIRST, one_file

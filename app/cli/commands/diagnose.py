@@ -66,7 +66,8 @@ def proofs_of(run: "Run") -> list[str]:
 
 
 def _print(result: "RunDiagnosis", known: "KnownContext") -> None:
-    from ...presentation.cause_facts import capital, cause_facts, settings_of, share_words
+    from ...presentation.cause_facts import cause_facts, settings_of, share_words
+    from ...presentation.sentence import capital
 
     diagnosis = result.diagnosis
     for place, item in enumerate(diagnosis.likely, start=1):

@@ -12,10 +12,10 @@ from ratioscope.metrics.definitions.registry import BY_NAME
 
 from ...browser.listener import is_narrow
 from ...figures.html.reasons import reasons
-from ...presentation.cause_facts import capital
 from ...presentation.digits import count
 from ...presentation.escape import streamlit_label as label
 from ...presentation.loss_words import replaced
+from ...presentation.sentence import capital
 from ...presentation.weights_table import NO_DIGESTS, weights_table
 from ..model.scope import Scope
 from ..panels.charts import appearance, table

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import streamlit as st
 
-from ...presentation.cause_facts import capital
 from ...presentation.escape import streamlit_label as label
+from ...presentation.sentence import capital
 from ..model.view import View
 from .logged_numbers import logged_numbers
 

@@ -14,11 +14,11 @@ from ratioscope.metrics.grading.limits import Limit, reading_of
 from ratioscope.metrics.metric import Metric
 
 from ...presentation.answer import Answer
-from ...presentation.cause_facts import capital
 from ...presentation.digits import count
 from ...presentation.escape import html as escaped
 from ...presentation.limit import limit_words
 from ...presentation.noise_floor import NoiseFloor, times_words
+from ...presentation.sentence import capital
 from ...presentation.theme import FONT, LIGHT, MARKS, Theme
 from ...presentation.value_text import value_with_error
 from ..drawing.bands import ERRORS
@@ -88,7 +88,7 @@ def _dates(title: str, finding: Finding) -> bool:
 
 
 def _sentence(title: str) -> str:
-    return f"{title[:1].upper()}{title[1:]}."
+    return f"{capital(title)}."
 
 
 def _advice(finding: Finding, answer: Answer | None) -> tuple[str, str]:
@@ -261,7 +261,7 @@ def _verdict_style(theme: Theme, word: str) -> str:
     )
     return (
         f"{root}{{border-left:4px solid {edge};padding:2px 0 4px 14px;font:14px/1.5 {FONT};color:{theme.text}}}"
-        f"{root} p{{margin:0;color:{theme.muted};max-width:110ch}}"
+        f"{root} p{{margin:0;color:{theme.muted};max-width:150ch;text-wrap:pretty}}"
         f"{root} p.v{{font-size:17px;color:{theme.text};display:flex;flex-wrap:wrap;gap:2px 12px;align-items:baseline}}"
         f"{root} p.v b{{color:{ink}}}{root} small{{font-size:13px;color:{theme.muted}}}"
         f"{root} p:not(.v){{font-size:13.5px}}{root} strong{{color:{theme.text}}}"

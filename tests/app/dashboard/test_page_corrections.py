@@ -260,7 +260,7 @@ def test_the_configuration_is_shown_for_the_chosen_trainer(opened: Open) -> None
 def test_the_address_names_the_correction_to_show(opened: Open, asked: str, name: str) -> None:
     app = opened("corrections", "stale", shown=asked)
     assert app.selectbox(key="shown").value in (asked, "truncate:token:2")
-    assert re.search(rf"weights before and after .{{0,20}}{name}", charts(app)[-1])
+    assert re.search(rf"Weights before and after .{{0,20}}{name}", charts(app)[-1])
 
 
 def test_ten_thousand_steps_are_thinned(opened: Open) -> None:

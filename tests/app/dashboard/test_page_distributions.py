@@ -84,7 +84,7 @@ def test_a_quantile_lies_in_the_bucket_that_holds_it_and_needs_values_beyond() -
 
 def test_parts_of_the_quantiles_are_steps_or_ranges_from_the_link(opened: Open) -> None:
     app = opened("distributions", ["stale"], from_steps="0:6", to_steps="-3:")
-    layout = json.loads(_titled(charts(app), "quantiles of"))["layout"]
+    layout = json.loads(_titled(charts(app), "Quantiles of"))["layout"]
     assert layout["xaxis"]["title"]["text"] == "steps 0:6" and layout["yaxis"]["title"]["text"] == "steps -3:"
     assert "wanted first" in words(opened("distributions", ["stale"], from_steps="x"))
 

@@ -51,7 +51,7 @@ def test_every_metric_is_in_one_group_and_the_main_ones_are_of_their_gap() -> No
 
 def test_the_main_metrics_are_shown_unless_others_are_chosen(on_tree: Open) -> None:
     app = on_tree(run="stale")
-    assert _titles(app) == [*(metric.name for metric in metrics_at("main", "mismatch")), "log-ratio quantiles"]
+    assert _titles(app) == [*(metric.name for metric in metrics_at("main", "mismatch")), "Log-ratio quantiles"]
     assert _titles(on_tree(run="stale", groups=["counts"])) == [metric.name for metric in GROUPS["counts"]]
     assert _titles(on_tree(run="stale", groups=[""], metric=["variance_ratio", "kl_k2"])) == ["kl_k2", "variance_ratio"]
 
@@ -60,7 +60,7 @@ def test_the_main_metrics_are_shown_unless_others_are_chosen(on_tree: Open) -> N
 def test_all_metrics_of_a_gap_can_be_shown_at_once(on_tree: Open, gap: str) -> None:
     shown = _titles(on_tree(run="stale", gap=gap, groups=["main", *GROUPS]))
     assert {metric.name for metrics in of_gap(gap).values() for metric in metrics} == set(shown) - {
-        "log-ratio quantiles"
+        "Log-ratio quantiles"
     }
 
 

@@ -83,7 +83,7 @@ def test_the_quantiles_are_those_of_the_filter_or_say_why_not(opened: Open, runs
 
 
 def _quantiles(app: AppTest) -> str:
-    return next(chart for chart in charts(app) if "log-ratio quantiles" in chart).replace("<br>", " ")
+    return next(chart for chart in charts(app) if "Log-ratio quantiles" in chart).replace("<br>", " ")
 
 
 def test_an_unclear_filter_shows_everything_and_says_what_is_wanted(opened: Open) -> None:

@@ -62,13 +62,14 @@ def test_no_note_of_two_runs_runs_out_of_its_sheet(dashboard: Dashboard, browser
 def test_a_page_is_drawn_anew_when_its_window_becomes_narrow_and_not_otherwise(
     dashboard: Dashboard, browser: Chromium
 ) -> None:
-    opened = browser.visit(f"{dashboard.url}/?run=stale")
+    tall = 3000  # every chart is near the screen, and so drawn
+    opened = browser.visit(f"{dashboard.url}/?run=stale", height=tall)
     asked, wide = opened.page.evaluate("runsAsked()"), opened.page.evaluate(NOTES)
-    opened.resize(900)
+    opened.resize(900, tall)
     opened.page.wait_for_timeout(1500)
     assert opened.page.evaluate("runsAsked()") == asked and opened.page.evaluate(NOTES) == wide
     for width, number, is_wide in ((400, 1, False), (900, 2, True)):
-        opened.resize(width)
+        opened.resize(width, tall)
         opened.page.wait_for_function(
             f"([wide, isWide]) => ({NOTES})() && (({NOTES})() === wide) === isWide", arg=[wide, is_wide]
         )

@@ -12,6 +12,7 @@ import streamlit as st
 from ....figures.drawing.bands import NO_ERROR
 from ....figures.series_chart import Series, series_chart, series_key, series_of
 from ....presentation.digits import a_step, count
+from ....presentation.sentence import capital
 from ....presentation.theme import THEMES, ThemeName
 from ...model.scope import Scope
 from ...model.view import CacheRequest, View, figure_request
@@ -66,7 +67,7 @@ def _drawing(
         _size([each.steps for each in outcomes if each.over == f"{noun}s"], noun) for noun in ("token", "sequence")
     )
     size = " or ".join(each for each in sizes if each)
-    return _series_chart, view, ChartLines.of(outcomes, name), title, about, size, theme
+    return _series_chart, view, ChartLines.of(outcomes, name), capital(title), about, size, theme
 
 
 def _size(steps: Sequence[pl.DataFrame], noun: str) -> str:

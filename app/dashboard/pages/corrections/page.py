@@ -18,9 +18,9 @@ from ratioscope.record import GAPS, sides
 
 from ....figures.html.comparison import COLUMNS, TableRow, comparison_table
 from ....figures.weights_before_after import weights_before_after
-from ....presentation.cause_facts import capital
 from ....presentation.digits import count
 from ....presentation.escape import streamlit_label as label
+from ....presentation.sentence import capital
 from ...model.jobs import jobs
 from ...model.scope import Scope, Steps
 from ...model.view import CacheRequest, View

@@ -40,7 +40,7 @@ TOUCHED: LineNames = (
     ("mass_removed", "mass removed"),
     ("bias", "bias"),
 )
-COURSES = (("left", LEFT, "effective sample size and mean weight"), ("touched", TOUCHED, "shares changed and bias"))
+COURSES = (("left", LEFT, "Effective sample size and mean weight"), ("touched", TOUCHED, "Shares changed and bias"))
 CAP = "2"
 """The cap that the page shows first."""
 ABOUT = {

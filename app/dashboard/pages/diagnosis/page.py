@@ -15,10 +15,11 @@ from ....browser.chart import points
 from ....figures.html.cause import cause_card
 from ....figures.html.reasons import reasons
 from ....figures.undoing import undoing
-from ....presentation.cause_facts import capital, cause_facts, context_facts, over_steps, settings_of, share_words
+from ....presentation.cause_facts import cause_facts, context_facts, over_steps, settings_of, share_words
 from ....presentation.digits import count
 from ....presentation.escape import streamlit_label as label
 from ....presentation.growth_words import PARTS, change_parts
+from ....presentation.sentence import capital
 from ....presentation.theme import THEMES, ThemeName
 from ...model.diagnoses import Answered, diagnoses
 from ...model.scope import Scope

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ratioscope.ingest.analysis.diagnosis import ARGUMENTS
 from ratioscope.metrics.diagnosis.diagnosis import Diagnosis
 
-from ....presentation.cause_facts import capital, sentence
+from ....presentation.sentence import capital, sentence
 
 VALUES = {
     "token_ids": ("ids", "of the sampled tokens, one list per sequence"),

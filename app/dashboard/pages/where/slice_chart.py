@@ -68,7 +68,7 @@ def _bars(asked: BarsKey, theme: ThemeName) -> tuple[go.Figure, int]:
         parts,
         metric,
         gap,
-        f"by {words.title} <i>{gap}</i>",
+        f"By {words.title} <i>{gap}</i>",
         overall=view.whole(f"{gap}/{metric.name}", asked.steps),
         limits=with_floor(limits_of(metric, gap, view.signals), metric, gap, asked.floor),
         notes=(words.about, _coverage(parts, view.whole(f"{gap}/tokens", asked.steps)), _exactness(view, words, gap)),
