@@ -92,6 +92,7 @@ def _zoom(page: Page) -> None:
     """Zooms into the last chart as a reader does, with the mouse."""
     chart = page.locator(".rs-chart").last
     chart.scroll_into_view_if_needed()
+    chart.locator(".main-svg").first.wait_for()
     box = chart.bounding_box()
     assert box is not None
     y = box["y"] + box["height"] * 0.6

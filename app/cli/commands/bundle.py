@@ -9,7 +9,7 @@ import typer
 from ratioscope.errors import ConfigError
 
 from ...export.whole_file import demand_free, whole_files
-from ...presentation.digits import count
+from ...presentation.digits import count, size_on_disk
 from ...static_site.site_folder import demand_replaceable, write_folder
 from ..terminal import say, stages, working
 from .arguments import RunFolders, opened, runs_at
@@ -99,7 +99,7 @@ def _write_pages(run: "Run", target: Path, *, text: bool) -> None:
         size = (_one_file if is_file else _folder)(read, target)
     verdict = read.data.verdict
     say(verdict.brief, verdict.word)
-    say(f"wrote {target} ({size / 1e6:.1f} MB): {'one page' if is_file else f'open {target / FIRST}'}")
+    say(f"wrote {target} ({size_on_disk(size)}): {'one page' if is_file else f'open {target / FIRST}'}")
     _say_who_reads(target, text=read.data.text)
 
 
@@ -116,7 +116,7 @@ def _write_several(folders: Sequence[Path], target: Path, *, text: bool) -> None
     with stages("pages", len(READING) * len(folders)) as stage:
         read = (material(open_run(folder), text=text, stage=stage) for folder in folders)
         size = write_folder(target, folder_of(read))
-    say(f"wrote {target} ({size / 1e6:.1f} MB): {count(len(folders), 'run')}; open {target / FIRST}")
+    say(f"wrote {target} ({size_on_disk(size)}): {count(len(folders), 'run')}; open {target / FIRST}")
     _say_who_reads(target, text=text)
 
 

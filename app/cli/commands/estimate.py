@@ -7,7 +7,7 @@ import typer
 
 from ratioscope.errors import ConfigError
 
-from ...presentation.digits import count
+from ...presentation.digits import count, size_on_disk
 from ..terminal import print_json, print_pairs, working
 from .arguments import AsJson, comma_separated, opened
 
@@ -115,21 +115,24 @@ def _print(estimates: dict[str, Any], as_json: bool) -> None:
             "a step",
             f"{count(estimates['tokens_per_step'], 'token')} of {', '.join(estimates['policies'])}{_readings(estimates)}",
         ),
-        ("on disk", f"{_size(estimates['bytes_per_step'])} per step{_per_token(estimates)}"),
-        ("a run", f"{_size(estimates['bytes_per_run'])} in {count(estimates['steps'], 'step')}{ranks}"),
+        ("on disk", f"{size_on_disk(estimates['bytes_per_step'])} per step{_per_token(estimates)}"),
+        ("a run", f"{size_on_disk(estimates['bytes_per_run'])} in {count(estimates['steps'], 'step')}{ranks}"),
     ]
     if "log_milliseconds_per_step" in estimates:
         pairs += [
             (
                 "statistics alone",
-                f"{_size(estimates['statistics_bytes_per_run'])}; a budget bounds token rows, not statistics",
+                f"{size_on_disk(estimates['statistics_bytes_per_run'])}; a budget bounds token rows, not statistics",
             ),
             (
                 "trainer's thread",
                 f"{estimates['log_milliseconds_per_step']:.1f} ms per step, one copy from host memory",
             ),
             ("writer's thread", f"{estimates['writer_cpu_seconds_per_step']:.2f} s of CPU per step, in the background"),
-            ("host memory", f"{_size(estimates['host_bytes_per_queued_step'])} per step in the queue, at most 1 GiB"),
+            (
+                "host memory",
+                f"{size_on_disk(estimates['host_bytes_per_queued_step'])} per step in the queue, at most 1 GiB",
+            ),
         ]
     print_pairs(pairs)
 
@@ -144,11 +147,3 @@ def _per_token(estimates: dict[str, Any]) -> str:
         if "bytes_per_token" in estimates
         else ", statistics included"
     )
-
-
-def _size(nbytes: float) -> str:
-    for unit in ("bytes", "KB", "MB", "GB"):
-        if nbytes < 1000:
-            return f"{nbytes:,.0f} {unit}" if unit == "bytes" else f"{nbytes:,.1f} {unit}"
-        nbytes /= 1000
-    return f"{nbytes:,.1f} TB"

@@ -7,6 +7,7 @@ import typer
 
 from ratioscope.errors import ConfigError
 
+from ...presentation.digits import size_on_disk
 from ..interruption import ended_in_order
 from ..terminal import counting, print_json, say
 from .arguments import AsJson, RunFolder, comma_separated, demand_metrics, gaps_of_readings, opened, steps_of
@@ -84,7 +85,7 @@ def _refuse(output: Path, level: str) -> None:
 def _tell(done: "Exported", output: Path, place: str) -> None:
     """Prints what was written, and what could not be."""
     rows = "1 row" if done.rows == 1 else f"{done.rows:,} rows"
-    say(f"wrote {output} ({rows} of {done.steps} steps, {output.stat().st_size / 1e6:.1f} MB)")
+    say(f"wrote {output} ({rows} of {done.steps} steps, {size_on_disk(output.stat().st_size)})")
     for beside in done.files[:-1]:
         say(f"its columns and the digests of their formulas: {beside}", "dim")
     if done.without_rows:

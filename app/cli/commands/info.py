@@ -8,7 +8,7 @@ from ratioscope.errors import RatioscopeError
 from ratioscope.layout import NOTE
 from ratioscope.metrics.grading.finding import Severity
 
-from ...presentation.digits import count
+from ...presentation.digits import count, size_on_disk
 from ..next_steps import after_info, print_next
 from ..terminal import print_json, print_pairs, say
 from .arguments import AsJson, BaselineName, RulesFile, RunFolder, floor_named, opened
@@ -87,7 +87,7 @@ def _diagnosis(run: "Run") -> "tuple[RunDiagnosis | None, str]":
     try:
         if run.is_remote and (to_fetch := run.bytes_to_fetch(steps_to_read(run, diagnosed_gap(run)))) > MOST_FETCHED:
             return None, (
-                f"not made, because {to_fetch / 1e6:,.0f} MB of token rows would have to be fetched for it; ratioscope diagnose"
+                f"not made, because {size_on_disk(to_fetch)} of token rows would have to be fetched for it; ratioscope diagnose"
                 f" {run.place} makes it"
             )
         return diagnosis_of(run), ""
@@ -122,7 +122,7 @@ def _print_facts(run: "Run", facts: Mapping[str, Any], checked: str) -> None:
             ),
             *quality_facts(quality(run, run.metrics(by=("step",)))),
             ("events", ", ".join(f"{events.count(word)} {word}" for word in sorted(set(events))) or "none"),
-            ("size", f"{facts['bytes'] / 1e6:,.1f} MB in {count(facts['rows'], 'row')}"),
+            ("size", f"{size_on_disk(facts['bytes'])} in {count(facts['rows'], 'row')}"),
             *([("secrets, not stored", ", ".join(facts["redacted"]))] if facts["redacted"] else []),
             *([("checks", checked)] if checked else []),
             *([("still being written", f"from step {unsettled[0]} on")] if unsettled else []),

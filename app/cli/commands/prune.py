@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ...presentation.digits import count
+from ...presentation.digits import count, size_on_disk
 from ..terminal import print_json, say, working
 from .arguments import AsJson, OwnRun, WritersEnded
 
@@ -41,7 +41,7 @@ def prune(
         print_json({"deleted": yes, **asdict(done)})
         return 0
     rows = f", with them the token rows of {count(len(done.steps), 'step')}" if done.steps else ""
-    size = f"{count(len(done.files), 'file')} of {done.bytes / 1e6:,.1f} MB"
+    size = f"{count(len(done.files), 'file')} of {size_on_disk(done.bytes)}"
     say(f"{size} {'deleted' if yes else 'would be deleted'}{rows}" if done.files else "nothing to delete")
     if done.files and not yes:
         say("to delete them: --yes")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...presentation.digits import size_on_disk
 from ..interruption import ended_in_order
 from ..terminal import note, print_json, say, transfer
 from .arguments import AsJson, OwnRun
@@ -43,7 +44,7 @@ def push(
         return
     rate = f", {done.bytes / 1e6 / done.seconds:,.1f} MB/s" if done.seconds > 0 and done.files else ""
     say(
-        f"uploaded {done.files:,} files of {done.bytes / 1e6:,.1f} MB in {done.seconds:,.1f} s{rate}; {done.there:,} were there"
+        f"uploaded {done.files:,} files of {size_on_disk(done.bytes)} in {done.seconds:,.1f} s{rate}; {done.there:,} were there"
     )
 
 

@@ -11,6 +11,7 @@ import typer
 from ratioscope.errors import ConfigError
 
 from ...export.whole_file import demand_free, whole_files
+from ...presentation.digits import size_on_disk
 from ..interruption import ended_in_order
 from ..terminal import print_json, say, stages
 from .arguments import (
@@ -116,7 +117,7 @@ def report(
         print_json(facts)
     else:
         say(verdict.brief, verdict.word)
-        say(f"wrote {output} ({written / 1e6:.1f} MB)")
+        say(f"wrote {output} ({size_on_disk(written)})")
     return failing(verdict.severity, fail_on)
 
 

@@ -7,7 +7,7 @@ import typer
 
 from ratioscope.layout import READINGS
 
-from ...presentation.digits import count
+from ...presentation.digits import count, size_on_disk
 from .. import FINDINGS, OK
 from ..terminal import counting, print_json, say
 from .arguments import AsJson, RunFolder
@@ -55,7 +55,7 @@ def _counted(verification: "Verification") -> str:
     logs = f"{count(verification.logs, 'commit log')} of {count(verification.lines, 'line')}"
     condensed = verification.condensed
     short = f", {condensed} of them also in a short form, which agrees with the log" if condensed else ""
-    size = f"{count(verification.rows, 'row')}, {verification.bytes / 1e6:,.1f} MB"
+    size = f"{count(verification.rows, 'row')}, {size_on_disk(verification.bytes)}"
     return f"{logs}{short}; {committed_files(verification)} ({size})"
 
 

@@ -15,8 +15,11 @@ CHART = "chart_share_outside_0-5_2"
 """A key with a dot in it, which is a hyphen in the page."""
 PLOT = f"document.querySelector('.st-key-{CHART} .js-plotly-plot')"
 RANGE = f"() => [...{PLOT}._fullLayout.xaxis.range].map(Number)"
-NEWEST = f"() => Math.max(...({PLOT}?._fullData ?? []).flatMap(d => Array.from(d.x || [])))"
-"""The newest step that is drawn; -Infinity while the chart is being replaced."""
+NEWEST = f"""() => {{
+  dispatchEvent(new Event("beforeprint"))
+  return Math.max(...({PLOT}?._fullData ?? []).flatMap(d => Array.from(d.x || [])))
+}}"""
+"""The newest step of the chart, which may be far from the screen: what would be printed now."""
 
 
 OF_ALL = """() => Math.max(...[...document.querySelectorAll('.js-plotly-plot')]
