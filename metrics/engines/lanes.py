@@ -159,11 +159,11 @@ class Lanes:
         whole = of("fadd", of("fmul", x, PER_UNIT), ROUNDER)
         bits, count = self.put(f"bitcast {NUMBERS} {whole} to {WORDS}"), of("fsub", whole, ROUNDER)
         rest = of("fsub", of("fsub", x, of("fmul", count, STEP)), of("fmul", count, STEP_REST))
-        places = self.put(f"and {WORDS} {bits}, {_words(SHARES - 1)}")
+        places = self.put(f"and {WORDS} {bits}, {words(SHARES - 1)}")
         share = self.gathered(
             "%shares", "i64", [self.put(f"extractelement {WORDS} {places}, i32 {k}") for k in range(LANES)]
         )
-        shifted = self.put(f"shl {WORDS} {bits}, {_words(52 - LOG_SHARES)}")
+        shifted = self.put(f"shl {WORDS} {bits}, {words(52 - LOG_SHARES)}")
         scale = self.put(f"add {WORDS} {share}, {shifted}")
         power = self.put(f"bitcast {WORDS} {scale} to {NUMBERS}")
         sums = of("fadd", of("fmul", rest, CUBE), SQUARE)
@@ -203,5 +203,6 @@ def single(number: float) -> str:
     return f"0x{struct.pack('>d', number).hex().upper()}"
 
 
-def _words(number: int) -> str:
+def words(number: int) -> str:
+    """Eight times this whole number, as LLVM writes it."""
     return f"<{', '.join([f'i64 {number}'] * LANES)}>"
