@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ratioscope.arrays import Floats, Integers, Matrix
+from ratioscope.arrays import Floats, Integers, Matrix, Singles
 
 from ..distribution import BUCKETS, PLAIN, UPPER, lowest_buckets
 from ..exponential import shares
 from ..reduction import Cells
 from .bucket_code import TERMS, bucket_code
+from .edge_code import edge_code
+from .edge_counts import EdgeCounts
 from .lanes import LANES, Kind
 from .loops import NUMPY_LOOPS, Buckets, LogWeights, Loops
 from .machine_code import VERSION, address, functions
@@ -29,7 +31,7 @@ _KINDS: dict[Any, Kind] = {np.dtype(np.float32): "float", np.dtype(np.float64): 
 
 def machine_loops() -> Loops:
     """The loops. Exponentials and logarithms are numpy's own."""
-    return Loops(f"LLVM {VERSION}", _sums, _buckets, blocks_at_once=_BLOCKS)
+    return Loops(f"LLVM {VERSION}", _sums, _buckets, _edge_counts, blocks_at_once=_BLOCKS)
 
 
 def is_exact() -> bool:
@@ -93,6 +95,15 @@ def _buckets(group: Integers, weights: LogWeights, groups: int) -> Buckets:
     occupied = np.flatnonzero(sums[:-1, 0])
     found = sums[occupied]
     return occupied, found[:, 0].astype(np.int64), np.log(found[:, 1]), np.log(found[:, 2])
+
+
+def _edge_counts(numbers: Singles, edges: Singles) -> EdgeCounts:
+    count = len(numbers)
+    if count < LANES:
+        return NUMPY_LOOPS.edge_counts(numbers, edges)
+    counts = np.empty(count, np.int8)
+    functions(edge_code(len(edges)))("edge_counts")(count, np.ascontiguousarray(numbers), edges, counts)
+    return counts
 
 
 @cache

@@ -19,7 +19,7 @@ Kind = Literal["float", "double"]
 """The numbers of the columns, as LLVM calls them."""
 
 _SUFFIX = f"v{LANES}f64"
-_FINITE = 0b111111000
+FINITE = 0b111111000
 """The classes of finite numbers, as `llvm.is.fpclass` counts them."""
 _OF_NUMBERS = {
     "multiply": f"fmul {NUMBERS} {{}}, {{}}",
@@ -31,7 +31,7 @@ _OF_NUMBERS = {
     "greater": f"fcmp ogt {NUMBERS} {{}}, {{}}",
     "less": f"fcmp olt {NUMBERS} {{}}, {{}}",
     "equal": f"fcmp oeq {NUMBERS} {{}}, {{}}",
-    "isfinite": f"call {TRUTHS} @llvm.is.fpclass.{_SUFFIX}({NUMBERS} {{}}, i32 {_FINITE})",
+    "isfinite": f"call {TRUTHS} @llvm.is.fpclass.{_SUFFIX}({NUMBERS} {{}}, i32 {FINITE})",
 }
 _OF_TRUTHS = {"and": f"and {TRUTHS} {{}}, {{}}", "or": f"or {TRUTHS} {{}}, {{}}"}
 _CHOICE = f"select {TRUTHS} {{}}, {NUMBERS} {{}}, {NUMBERS} {{}}"

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ratioscope.arrays import Array, Floats, Integers, Matrix, Reals
+from ratioscope.arrays import Array, Floats, Integers, Matrix, Reals, Singles
 
 from ..distribution import BUCKETS, bucket_of, bucket_table
 from ..reduction import Cells
+from .edge_counts import EdgeCounts, edge_counts
 from .numpy_program import Columns, Scattered, all_sums
 from .program import Program
 
@@ -59,6 +60,8 @@ class Loops:
     """(program, columns, first token of each cell, other cells) -> as `all_sums` of `numpy_program.py`."""
     buckets: Callable[[Integers, LogWeights, int], Buckets]
     """(group of each log-weight, log-weights, number of groups) -> a cell per group and bucket: group * BUCKETS + bucket."""
+    edge_counts: Callable[[Singles, Singles], EdgeCounts]
+    """(numbers, edges) -> as `edge_counts` of `edge_counts.py`."""
     block_tokens: int = 1 << 17
     """Tokens of a block, about. Sums are added up within blocks first, so other blocks give other last bits."""
     blocks_at_once: int = 1
@@ -70,4 +73,4 @@ def _buckets(group: Integers, weights: LogWeights, groups: int) -> Buckets:
     return bucket_table(group * BUCKETS + bucket_of(log_weight), log_weight, groups * BUCKETS)
 
 
-NUMPY_LOOPS = Loops("numpy", all_sums, _buckets)
+NUMPY_LOOPS = Loops("numpy", all_sums, _buckets, edge_counts)

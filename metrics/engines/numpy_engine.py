@@ -50,7 +50,7 @@ def statistics(
             continue
         sliced = made.get(earlier)
         if sliced is None or not np.array_equal(sliced[0], rows.rows):  # slices read nothing of the later policy
-            sliced = made[earlier] = rows.rows, slices_of(records, rows, slices or {}, written=written)
+            sliced = made[earlier] = rows.rows, slices_of(records, rows, slices or {}, loops, written=written)
         parts += gap_cells(records, rows, sliced[1], loops)
     return statistics_table(parts)
 

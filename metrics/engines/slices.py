@@ -16,6 +16,7 @@ from ratioscope.arrays import Codes
 
 from ..pieces import places, repeated
 from .arrow_columns import ArrowColumn, GapRows, encoded, flat_values, pc, taken, whole
+from .loops import NUMPY_LOOPS, Loops
 
 Labels = ArrowColumn | npt.NDArray[np.generic] | Sequence[object]
 """One label per row of the table, or an Arrow list of labels per row (one per token). Null: not in the slice."""
@@ -31,10 +32,8 @@ def _least_single(probability: float) -> np.float32:
 
 
 PROBABILITY_EDGES = (0.0, 0.001, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999)
-_LOG_PROBABILITY_EDGES = tuple(_least_single(edge) for edge in PROBABILITY_EDGES[1:])
+_LOG_PROBABILITY_EDGES = np.array([_least_single(edge) for edge in PROBABILITY_EDGES[1:]])
 
-_CHUNK = 1 << 15
-"""Tokens whose codes are made at once, so that ten passes over them stay in the processor's cache."""
 CONTIGUOUS = ("position", "turn", "lag")
 """Slices by token in which tokens of one code lie next to each other, so that a sequence has few groups of them."""
 WRITTEN = ("all", "replica", "lag", "position", "probability", "turn")
@@ -53,13 +52,13 @@ class SliceCodes:
     """True if there is a code per token, False for one per sequence."""
 
 
-def written_slices(records: pa.Table, gap: GapRows) -> list[SliceCodes]:
+def written_slices(records: pa.Table, gap: GapRows, loops: Loops = NUMPY_LOOPS) -> list[SliceCodes]:
     """The slices of every statistics file whose columns are on record."""
     slices = [SliceCodes("all", ("",), np.zeros(len(gap.rows), np.int64), False)]
     if _recorded(records, "replica"):
         slices.append(labelled("replica", records["replica"], gap))
     slices += lag_slice(records, gap)
-    slices += [position_slice(gap), probability_slice(gap)]
+    slices += [position_slice(gap), probability_slice(gap, loops)]
     if _recorded(records, "turn"):
         slices.append(labelled("turn", records["turn"], gap))
     return slices
@@ -107,22 +106,17 @@ def position_slice(gap: GapRows) -> SliceCodes:
     return SliceCodes("position", tuple(str(edge) for edge in POSITION_EDGES), codes, True)
 
 
-def probability_slice(gap: GapRows) -> SliceCodes:
+def probability_slice(gap: GapRows, loops: Loops = NUMPY_LOOPS) -> SliceCodes:
     """Probability of the token under the earlier policy. Buckets include their lower end."""
-    codes = np.empty(len(gap.earlier), np.int8)
-    with np.errstate(invalid="ignore"):
-        for start in range(0, len(codes), _CHUNK):
-            earlier, own = gap.earlier[start : start + _CHUNK], codes[start : start + _CHUNK]
-            np.subtract(np.isfinite(earlier).view(np.int8), 1, out=own)
-            for edge in _LOG_PROBABILITY_EDGES:
-                own += (earlier >= edge).view(np.int8)  # numpy takes three times as long for truths
-            own[earlier == np.inf] = -1
+    codes = loops.edge_counts(gap.earlier, _LOG_PROBABILITY_EDGES)
     return SliceCodes("probability", tuple(f"{edge:g}" for edge in PROBABILITY_EDGES), codes, True)
 
 
-def slices_of(records: pa.Table, gap: GapRows, extra: Mapping[str, Labels], *, written: bool) -> list[SliceCodes]:
+def slices_of(
+    records: pa.Table, gap: GapRows, extra: Mapping[str, Labels], loops: Loops, *, written: bool
+) -> list[SliceCodes]:
     """The written slices if `written`, and one slice for each of `extra`."""
-    own = written_slices(records, gap) if written else []
+    own = written_slices(records, gap, loops) if written else []
     return own + [labelled(name, labels, gap) for name, labels in extra.items()]
 
 

@@ -122,6 +122,18 @@ def test_exponentials_of_any_size_have_numpys_bits(loops: Loops) -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.parametrize("numbers", [0, 1, 7, 8, 9, 1000])
+def test_edges_that_numbers_reach_are_counted_alike(loops: Loops, numbers: int) -> None:
+    edges = np.array([-3.5, -1, 0, 2.25], np.float32)
+    hostile = [np.nan, np.inf, -np.inf, *edges, *np.nextafter(edges, np.float32(-np.inf)), 1e30, -1e30]
+    given = np.random.default_rng(numbers).choice(np.array(hostile, np.float32), numbers)
+    wanted = [int((edges <= x).sum()) if np.isfinite(x) else -1 for x in given]
+    for each in (loops, NUMPY_LOOPS):
+        found = each.edge_counts(given, edges)
+        assert found.dtype == np.int8
+        assert found.tolist() == wanted
+
+
 @pytest.mark.parametrize("groups", [1, 3])
 def test_buckets_of_log_weights(loops: Loops, groups: int) -> None:
     random = np.random.default_rng(1)
