@@ -144,6 +144,8 @@ def _named(names: Integers, first: int, matrix: Matrix) -> Cells:
 
 
 def _together(parts: Sequence[Cells]) -> Cells:
+    if len(parts) == 1:  # as in most portions of an engine that takes several blocks at once
+        return parts[0]
     return Cells(
         np.concatenate([part.codes for part in parts]), np.concatenate([part.matrix for part in parts], axis=1)
     )
