@@ -154,15 +154,18 @@ class _Code:
         columns = [lanes.adjacent(name, self._kind, "%at") for name in self._columns]
         tokens = [lanes.put(f"add i64 %at, {lane}") for lane in range(LANES if self._partitions else 0)]
         targets = [[self._target(lanes, k, token) for token in tokens] for k in self._partitions]
+        turned = list[tuple[int, str, list[str]]]()
         for number, operation, values in self._values(lanes, columns):
             for place, value in enumerate(values):
                 name = f"{number}_{place}"
                 combined = lanes.combined(operation, NUMBERS, f"%a{name}", value)
                 lanes.lines.append(f"%b{name} = {combined}")
-            turned = lanes.turned(values) if self._partitions else []
-            for own in targets:
-                for target, row in zip(own, turned, strict=True):
-                    lanes.combine_at(operation, target, number, row)
+            turned += [(number, operation, lanes.turned(values))] if self._partitions else []
+        # Token by token: most tokens are in the cell of the one before, and each vector waits for its own sum alone.
+        for own in targets:
+            for lane, target in enumerate(own):
+                for number, operation, of_lanes in turned:
+                    lanes.combine_at(operation, target, number, of_lanes[lane])
         for number, (operation, rows) in enumerate(self._layout.vectors):
             of_lanes = ends.turned([f"%b{number}_{place}" for place in range(len(rows))])
             while len(of_lanes) > 1:
