@@ -14,6 +14,8 @@ from .program import Program
 
 LEAF = 128
 """The most numbers that numpy adds up without halving them (PW_BLOCKSIZE)."""
+_TOGETHER = 8
+"""Vectors of eight tokens that are added to cells at once. More of them leave the processor's first cache."""
 
 
 @dataclass(frozen=True)
@@ -161,11 +163,9 @@ class _Code:
                 combined = lanes.combined(operation, NUMBERS, f"%a{name}", value)
                 lanes.lines.append(f"%b{name} = {combined}")
             turned += [(number, operation, lanes.turned(values))] if self._partitions else []
-        # Token by token: most tokens are in the cell of the one before, and each vector waits for its own sum alone.
-        for own in targets:
-            for lane, target in enumerate(own):
-                for number, operation, of_lanes in turned:
-                    lanes.combine_at(operation, target, number, of_lanes[lane])
+            if len(turned) == _TOGETHER:
+                self._add_turned(lanes, targets, turned)
+        self._add_turned(lanes, targets, turned)
         for number, (operation, rows) in enumerate(self._layout.vectors):
             of_lanes = ends.turned([f"%b{number}_{place}" for place in range(len(rows))])
             while len(of_lanes) > 1:
@@ -188,6 +188,19 @@ class _Code:
         yield "  br i1 %more, label %loop, label %end\nend:"
         yield from ends.lines
         yield "  ret void\n}"
+
+    def _add_turned(
+        self, lanes: Lanes, targets: Sequence[Sequence[str]], turned: list[tuple[int, str, list[str]]]
+    ) -> None:
+        """Adds the vectors of eight tokens to their cells, token by token, and forgets them.
+
+        Many tokens are in the cell of the one before; so each vector waits for its own sum alone.
+        """
+        for own in targets:
+            for lane, target in enumerate(own):
+                for number, operation, of_lanes in turned:
+                    lanes.combine_at(operation, target, number, of_lanes[lane])
+        turned.clear()
 
     def _halves(self) -> Iterator[str]:
         """`halves(first, tokens, results, rows, ...)`: the row of any number of tokens, by halves.
