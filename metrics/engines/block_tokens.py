@@ -6,10 +6,11 @@ from functools import cached_property
 
 import numpy as np
 
-from ratioscope.arrays import Booleans, Codes, Integers, Reals
+from ratioscope.arrays import Codes, Integers, Reals
 from ratioscope.record import kin
 
 from ..columns import SHIFTS, log_weights
+from ..distribution import PLAIN
 from ..metric import SAMPLED
 from ..pieces import repeated
 from .arrow_columns import GapRows
@@ -55,10 +56,20 @@ class Tokens:
     """Name of a slice by token -> the code of each token."""
     columns: Columns
     """The columns that token formulas read; `earlier`, `later`, `entropy`, and the pairs."""
-    sound: bool
-    """True if none of them but the pairs holds a number beyond BOUND, or NaN."""
+    largest: float
+    """The largest size of a number in them, but for the pairs; NaN if there is one."""
     has_pairs: bool
     """False if the pairs are left out: the tokens of a sequence that has all of them lie beside their neighbours."""
+
+    @property
+    def sound(self) -> bool:
+        """True if no number but those of the pairs is beyond BOUND, or NaN."""
+        return self.largest <= BOUND
+
+    @property
+    def is_plain(self) -> bool:
+        """True if no log-weight can be beyond PLAIN, or NaN."""
+        return 2 * self.largest <= PLAIN
 
     @cached_property
     def begins(self) -> Integers:
@@ -100,14 +111,14 @@ def tokens_at_once(
             yield from (([block], block_tokens(rows, block, slices)) for block in few)
 
 
-def token_weights(tokens: Tokens) -> tuple[Booleans | slice, LogWeights]:
-    """The tokens that are not set aside, and the log-weight of each."""
+def token_weights(tokens: Tokens) -> tuple[Integers, LogWeights]:
+    """The log-weights of the tokens that are not set aside, and how many each sequence has."""
     earlier, later = (tokens.columns[name] for name in ("earlier", "later"))
     if tokens.sound:
-        return slice(None), LogWeights(later, earlier)
+        return tokens.lengths, LogWeights(later, earlier)
     earlier, later = earlier.astype(np.float64), later.astype(np.float64)
     token, log_weight = log_weights(earlier, later, np.ones(len(earlier), np.bool_), np)
-    return token, LogWeights.of(log_weight[token])
+    return np.bincount(tokens.sequence[token], minlength=len(tokens.lengths)), LogWeights.of(log_weight[token])
 
 
 def block_tokens(rows: GapRows, block: Block, slices: Sequence[SliceCodes]) -> Tokens:
@@ -121,14 +132,15 @@ def block_tokens(rows: GapRows, block: Block, slices: Sequence[SliceCodes]) -> T
     places = np.empty(0, np.int64) if complete else np.flatnonzero(mask)
     sampled = slice(None) if complete else places
     chosen = {name: values[sampled] for name, values in columns.items()}
-    sound = all(-BOUND <= values.min(initial=0.0) <= values.max(initial=0.0) <= BOUND for values in chosen.values())
+    ends = [end for values in chosen.values() for end in (-values.min(initial=0.0), values.max(initial=0.0))]
+    largest = float(np.max(ends))
     visible = columns["earlier"] if complete else np.where(mask, columns["earlier"], np.float32(np.nan))
-    has_pairs = kin(rows.gap) in SAMPLED and not (complete and sound)
+    has_pairs = kin(rows.gap) in SAMPLED and not (complete and largest <= BOUND)
     shifts = SHIFTS if has_pairs else ()
     pairs = {f"pair {shift}": _shifted(visible, lengths, shift)[sampled] for shift in shifts}
     codes = {piece.name: piece.codes[here][sampled] for piece in slices if piece.by_token}
     own = lengths if complete else np.diff(np.searchsorted(places, np.cumsum(lengths)), prepend=0)
-    return Tokens(rows.gap, own, codes, chosen | pairs, sound, has_pairs)
+    return Tokens(rows.gap, own, codes, chosen | pairs, largest, has_pairs)
 
 
 def changes(begins: Integers, codes: Sequence[Codes]) -> Integers:

@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from ..distribution import BUCKETS, REST
+from ..distribution import REST
 from .lanes import DECLARATIONS, LANES, NUMBERS, SINGLES, WORDS, Kind, Lanes, splat, words
 
 TERMS = ("number", "sum of weights", "sum of squared weights", "")
@@ -10,64 +10,62 @@ TERMS = ("number", "sum of weights", "sum of squared weights", "")
 
 
 @cache
-def bucket_code(nearby: int, kind: Kind, *, grouped: bool) -> str:
-    """`buckets(count, step, none, groups, later, earlier, shares, lowest, upper, sums, largest)`: adds to each (group, bucket).
+def bucket_code(nearby: int, kind: Kind) -> str:
+    """`buckets(runs, none, ends, firsts, later, earlier, shares, lowest, upper, sums, largest)`: adds to each (group, bucket).
 
-    nearby: the most edges among numbers that begin alike. grouped: there are several groups. step: between the groups of two
-    log-weights; 0 if they have the same one. lowest, upper: of `lowest_buckets`, in bytes, and UPPER. The last eight log-weights
-    are read together, though some of them have been added before: these go to the row `none`. largest: it receives the largest
-    size in each lane.
+    nearby: the most edges among numbers that begin alike. ends: one after the last log-weight of each run. firsts: the first cell
+    of its group. lowest, upper: of `lowest_buckets`, in bytes, and UPPER. Eight log-weights or more are given. The last ones of a
+    run are read together with neighbours, which are added to the cell `none`. largest: it receives the largest size in each lane.
     """
     return "\n".join(
         (
             *DECLARATIONS,
-            f"declare i{nearby} @llvm.ctpop.i{nearby}(i{nearby})",
-            "define void @buckets(i64 %count, i64 %step, i64 %none, ptr %group, ptr %later, ptr %earlier, ptr %shares,",
+            f"declare i64 @llvm.smax.i64(i64, i64)\ndeclare i{nearby} @llvm.ctpop.i{nearby}(i{nearby})",
+            "define void @buckets(i64 %runs, i64 %none, ptr %ends, ptr %firsts, ptr %later, ptr %earlier, ptr %shares,",
             "                     ptr %lowest, ptr %upper, ptr %sums, ptr %largest) {",
-            f"entry:\n  %end = and i64 %count, -{LANES}\n  %last = sub i64 %count, {LANES}\n  br label %eight",
-            "eight:\n  %at = phi i64 [0, %entry], [%next, %eight]",
-            *_added(Lanes("v", bounded=True), kind, nearby, grouped, "%at", None),
-            f"  %next = add i64 %at, {LANES}\n  %more = icmp slt i64 %next, %end\n  br i1 %more, label %eight, label %behind",
-            "behind:\n  %is_whole = icmp eq i64 %end, %count\n  br i1 %is_whole, label %done, label %rest\nrest:",
-            *_added(Lanes("w", bounded=True), kind, nearby, grouped, "%last", "%end"),
-            "  br label %done\ndone:\n  ret void\n}",
+            "entry:\n  br label %run",
+            "run:\n  %number = phi i64 [0, %entry], [%following, %done]\n  %begin = phi i64 [0, %entry], [%end, %done]",
+            "  %pe = getelementptr i64, ptr %ends, i64 %number\n  %end = load i64, ptr %pe",
+            "  %pf = getelementptr i64, ptr %firsts, i64 %number\n  %first = load i64, ptr %pf",
+            f"  %own = getelementptr {SINGLES}, ptr %sums, i64 %first\n  %nowhere = sub i64 %none, %first",
+            f"  %count = sub i64 %end, %begin\n  %eights = and i64 %count, -{LANES}\n  %stop = add i64 %begin, %eights",
+            "  %any = icmp sgt i64 %eights, 0\n  br i1 %any, label %eight, label %behind",
+            "eight:\n  %at = phi i64 [%begin, %run], [%next, %eight]",
+            *_added(Lanes("v", bounded=True), kind, nearby, "%at", are_all_new=True),
+            f"  %next = add i64 %at, {LANES}\n  %more = icmp slt i64 %next, %stop\n  br i1 %more, label %eight, label %behind",
+            "behind:\n  %is_over = icmp eq i64 %stop, %end\n  br i1 %is_over, label %done, label %rest",
+            f"rest:\n  %before = sub i64 %end, {LANES}\n  %last = call i64 @llvm.smax.i64(i64 %before, i64 0)",
+            *_added(Lanes("w", bounded=True), kind, nearby, "%last", are_all_new=False),
+            "  br label %done\ndone:\n  %following = add i64 %number, 1\n  %further = icmp slt i64 %following, %runs",
+            "  br i1 %further, label %run, label %over\nover:\n  ret void\n}",
         )
     )
 
 
-def _added(lanes: Lanes, kind: Kind, nearby: int, grouped: bool, at: str, new: str | None) -> list[str]:
-    """Lines that add eight log-weights. at: the first one. new: the first one that was not added before; None: all are new."""
+def _added(lanes: Lanes, kind: Kind, nearby: int, at: str, *, are_all_new: bool) -> list[str]:
+    """Lines that add eight log-weights. at: the first one. Unless all are new, those from %stop to %end are."""
     put = lanes.put
     later, earlier = (lanes.adjacent(column, kind, at) for column in ("%later", "%earlier"))
-    logs = put(f"fsub {NUMBERS} {later}, {earlier}")
-    sizes, largest = (
-        put(f"call {NUMBERS} @llvm.fabs.v{LANES}f64({NUMBERS} {logs})"),
-        f"{NUMBERS}, ptr %largest, align 8",
-    )
+    logs, largest = put(f"fsub {NUMBERS} {later}, {earlier}"), f"{NUMBERS}, ptr %largest, align 8"
+    sizes = put(f"call {NUMBERS} @llvm.fabs.v{LANES}f64({NUMBERS} {logs})")
     most = put(lanes.combined("max", NUMBERS, put(f"load {largest}"), sizes))
     lanes.lines.append(f"store {NUMBERS} {most}, ptr %largest, align 8")
     weights = lanes.exp(logs)
     begins = put(f"lshr {WORDS} {put(f'bitcast {NUMBERS} {logs} to {WORDS}')}, {words(REST)}")
-    cells = [_cell(lanes, lane, logs, begins, nearby) for lane in range(LANES)]
-    tokens = [put(f"add i64 {at}, {lane}") for lane in range(LANES)] if grouped or new else []
-    if grouped:
-        cells = [_cell_of_group(lanes, cell, token) for cell, token in zip(cells, tokens, strict=True)]
-    if new:
-        are_new = [put(f"icmp sge i64 {token}, {new}") for token in tokens]
-        cells = [put(f"select i1 {is_new}, i64 {cell}, i64 %none") for is_new, cell in zip(are_new, cells, strict=True)]
+    cells = [_bucket(lanes, lane, logs, begins, nearby) for lane in range(LANES)]
+    if not are_all_new:
+        cells = [_cell_if_new(lanes, cell, put(f"add i64 {at}, {lane}")) for lane, cell in enumerate(cells)]
     rows = lanes.turned([splat(1.0), weights, put(f"fmul {NUMBERS} {weights}, {weights}")])
     for cell, row in zip(cells, rows, strict=True):
-        lanes.combine_at("sum", put(f"getelementptr {SINGLES}, ptr %sums, i64 {cell}"), 0, row)
+        lanes.combine_at("sum", put(f"getelementptr {SINGLES}, ptr %own, i64 {cell}"), 0, row)
     return lanes.lines
 
 
-def _cell(lanes: Lanes, lane: int, logs: str, begins: str, nearby: int) -> str:
+def _bucket(lanes: Lanes, lane: int, logs: str, begins: str, nearby: int) -> str:
     """The bucket of a log-weight: the lowest one of numbers that begin alike, and one more for each edge that it reaches."""
     put, several = lanes.put, f"<{nearby} x double>"
-    log, begin = (
-        put(f"extractelement {NUMBERS} {logs}, i32 {lane}"),
-        put(f"extractelement {WORDS} {begins}, i32 {lane}"),
-    )
+    log = put(f"extractelement {NUMBERS} {logs}, i32 {lane}")
+    begin = put(f"extractelement {WORDS} {begins}, i32 {lane}")
     lowest = put(f"load i8, ptr {put(f'getelementptr i8, ptr %lowest, i64 {begin}')}")
     lowest = put(f"zext i8 {lowest} to i64")
     edges = put(f"load {several}, ptr {put(f'getelementptr double, ptr %upper, i64 {lowest}')}, align 8")
@@ -78,9 +76,8 @@ def _cell(lanes: Lanes, lane: int, logs: str, begins: str, nearby: int) -> str:
     return put(f"add i64 {lowest}, {put(f'zext i{nearby} {count} to i64')}")
 
 
-def _cell_of_group(lanes: Lanes, bucket: str, token: str) -> str:
-    """The cell of a bucket in the group of a token."""
+def _cell_if_new(lanes: Lanes, bucket: str, token: str) -> str:
+    """The bucket, or the cell of what belongs to others."""
     put = lanes.put
-    place = put(f"getelementptr i64, ptr %group, i64 {put(f'mul i64 {token}, %step')}")
-    first = put(f"mul i64 {put(f'load i64, ptr {place}')}, {BUCKETS}")
-    return put(f"add i64 {first}, {bucket}")
+    is_new = put(f"and i1 {put(f'icmp sge i64 {token}, %stop')}, {put(f'icmp slt i64 {token}, %end')}")
+    return put(f"select i1 {is_new}, i64 {bucket}, i64 %nowhere")

@@ -16,7 +16,7 @@ from .bucket_code import TERMS, bucket_code
 from .edge_code import edge_code
 from .edge_counts import EdgeCounts
 from .lanes import LANES, Kind
-from .loops import NUMPY_LOOPS, Buckets, LogWeights, Loops
+from .loops import NUMPY_LOOPS, Buckets, LogWeights, Loops, Runs
 from .machine_code import VERSION, address, functions
 from .numpy_program import Columns, Scattered, with_logarithms
 from .program import Program, token_program
@@ -80,18 +80,17 @@ def _table(own: Layout, cells: int) -> Floats:
     return table
 
 
-def _buckets(group: Integers, weights: LogWeights, groups: int) -> Buckets:
-    count = len(weights)
-    if count < LANES:
-        return NUMPY_LOOPS.buckets(group, weights, groups)
+def _buckets(runs: Runs, weights: LogWeights, groups: int) -> Buckets:
+    if len(weights) < LANES:
+        return NUMPY_LOOPS.buckets(runs, weights, groups)
     lowest, nearby = _lowest_buckets()
     sums, largest = np.zeros((groups * BUCKETS + 1, len(TERMS))), np.zeros(LANES)
-    step, sides = group.strides[0] // group.itemsize, [np.ascontiguousarray(side) for side in weights.sides]
-    call = functions(bucket_code(nearby, _KINDS[sides[0].dtype], grouped=groups > 1))("buckets")
-    upper = np.append(UPPER, [np.inf] * nearby)
-    call(count, step, groups * BUCKETS, group, sides, shares(), lowest, upper, sums, largest)
+    sides = [np.ascontiguousarray(side) for side in weights.sides]
+    call = functions(bucket_code(nearby, _KINDS[sides[0].dtype]))("buckets")
+    upper, ends = np.append(UPPER, [np.inf] * nearby), np.cumsum(runs.lengths)
+    call(len(ends), groups * BUCKETS, ends, runs.groups * BUCKETS, sides, shares(), lowest, upper, sums, largest)
     if largest.max() > PLAIN:
-        return NUMPY_LOOPS.buckets(group, weights, groups)
+        return NUMPY_LOOPS.buckets(runs, weights, groups)
     occupied = np.flatnonzero(sums[:-1, 0])
     found = sums[occupied]
     return occupied, found[:, 0].astype(np.int64), np.log(found[:, 1]), np.log(found[:, 2])

@@ -8,7 +8,8 @@ import numpy as np
 from ratioscope.arrays import Array, Floats, Integers, Matrix, Reals, Singles
 
 from ..distribution import BUCKETS, bucket_of, bucket_table
-from ..reduction import Cells
+from ..pieces import PIECE, repeated
+from ..reduction import Cells, first_of_each
 from .edge_counts import EdgeCounts, edge_counts
 from .numpy_program import Columns, Scattered, all_sums
 from .program import Program
@@ -45,9 +46,38 @@ class LogWeights:
 
     def above(self, least: float) -> Integers:
         """Indices of the log-weights above a limit."""
-        # The differences are compared in their own type first: rounding keeps the order.
-        near = np.flatnonzero(self.later - self.earlier >= least)
-        return near[self.at(near) > least]
+        found = [np.empty(0, np.int64)]
+        for first in range(0, len(self), PIECE):
+            here = slice(first, first + PIECE)
+            # The differences are compared in their own type first: rounding keeps the order.
+            near = np.flatnonzero(self.later[here] - self.earlier[here] >= least) + first
+            found.append(near[self.at(near) > least])
+        return np.concatenate(found)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs of adjacent log-weights of one group."""
+
+    groups: Integers
+    """The group of each run."""
+    lengths: Integers
+    """The number of log-weights of each."""
+
+    @staticmethod
+    def of(groups: Integers, lengths: Integers) -> "Runs":
+        """Runs as long as they may be. groups: of adjacent parts; lengths: of these."""
+        starts = first_of_each(groups)
+        return Runs(groups[starts], np.add.reduceat(lengths, starts) if len(starts) else lengths)
+
+    @property
+    def of_each(self) -> Integers:
+        """The group of each log-weight."""
+        return repeated(self.groups, self.lengths)
+
+    def cells(self, log_weight: Floats) -> Integers:
+        """group * BUCKETS + bucket of each log-weight."""
+        return repeated(self.groups * BUCKETS, self.lengths) + bucket_of(log_weight)
 
 
 @dataclass(frozen=True)
@@ -58,8 +88,8 @@ class Loops:
     """The software that carries them out."""
     sums: Callable[[Program, Columns, Integers, Sequence[Scattered]], tuple[Matrix, list[Cells]]]
     """(program, columns, first token of each cell, other cells) -> as `all_sums` of `numpy_program.py`."""
-    buckets: Callable[[Integers, LogWeights, int], Buckets]
-    """(group of each log-weight, log-weights, number of groups) -> a cell per group and bucket: group * BUCKETS + bucket."""
+    buckets: Callable[[Runs, LogWeights, int], Buckets]
+    """(runs, log-weights, number of groups) -> a cell per group and bucket: group * BUCKETS + bucket."""
     edge_counts: Callable[[Singles, Singles], EdgeCounts]
     """(numbers, edges) -> as `edge_counts` of `edge_counts.py`."""
     block_tokens: int = 1 << 17
@@ -68,9 +98,9 @@ class Loops:
     """Blocks whose tokens are given at once, which changes no bit. Numpy would hold Python's lock for long."""
 
 
-def _buckets(group: Integers, weights: LogWeights, groups: int) -> Buckets:
+def _buckets(runs: Runs, weights: LogWeights, groups: int) -> Buckets:
     log_weight = weights.at(slice(None))
-    return bucket_table(group * BUCKETS + bucket_of(log_weight), log_weight, groups * BUCKETS)
+    return bucket_table(runs.cells(log_weight), log_weight, groups * BUCKETS)
 
 
 NUMPY_LOOPS = Loops("numpy", all_sums, _buckets, edge_counts)

@@ -18,11 +18,12 @@ from ratioscope.record import GAPS, kin, sides
 
 from ..distribution import PLAIN, Level
 from ..metric import SAMPLED
+from ..pieces import repeated
 from ..reduction import Cells, numbered
 from .arrow_columns import GapRows, Groups, gap_rows, step_groups
 from .block_tokens import Block, Tokens, token_weights, tokens_at_once
 from .level_statistics import statistics_by_level
-from .loops import NUMPY_LOOPS, LogWeights, Loops
+from .loops import NUMPY_LOOPS, LogWeights, Loops, Runs
 from .portion import PortionSums, block_sums, portion_sums, portions
 from .portion_cells import merged, portion_cells, statistics_of_cells
 from .slices import Labels, SliceCodes, slices_of
@@ -68,9 +69,10 @@ def gap_cells(
             here, of_blocks = slice(portion[0].first, portion[-1].last), []
             for few, tokens in tokens_at_once(rows, portion, slices, loops.blocks_at_once):
                 of_blocks.append(block_sums(tokens, few[0].first - here.start, slices, levels, loops))
-                for block in few if has_spread else ():
-                    part = tokens.part(block.first - few[0].first, block.last - few[0].first)
-                    _spread_tokens(spread, part, rows, block, groups)
+                # blocks of plain weights are added up as if they were alone
+                for some in ([few] if tokens.is_plain else [[block] for block in few]) if has_spread else ():
+                    part = tokens.part(some[0].first - few[0].first, some[-1].last - few[0].first)
+                    _spread_tokens(spread, part, rows, some, groups)
             sums, group = portion_sums(rows, portion, of_blocks, levels), groups.of_row[here]
             cells = portion_cells(
                 rows.gap, sums, group, [(piece, piece.codes[here]) for piece in slices], levels, loops
@@ -88,13 +90,14 @@ def gap_cells(
         return result
 
 
-def _spread_tokens(spread: Spread, tokens: Tokens, rows: GapRows, block: Block, groups: Groups) -> None:
-    """Adds a block's log-weights to the distributions and tails of its groups."""
-    names, place = numbered(groups.of_row[block.first : block.last])
-    chosen, weights = token_weights(tokens)
-    times = None if rows.stands_for is None else rows.stands_for[block.first : block.last][tokens.sequence[chosen]]
-    one = np.broadcast_to(np.int64(0), len(weights))  # it takes no memory
-    spread.add("token", names, place[tokens.sequence[chosen]] if len(names) > 1 else one, weights, times)
+def _spread_tokens(spread: Spread, tokens: Tokens, rows: GapRows, blocks: Sequence[Block], groups: Groups) -> None:
+    """Adds the log-weights of the tokens of some blocks to the distributions and tails of their groups, block by block."""
+    here, count = slice(blocks[0].first, blocks[-1].last), len(blocks)
+    own = np.repeat(np.arange(count), [block.last - block.first for block in blocks])
+    names, place = numbered(groups.of_row[here] * count + own)
+    lengths, weights = token_weights(tokens)
+    times = None if rows.stands_for is None else repeated(rows.stands_for[here], lengths)
+    spread.add("token", names // count, Runs.of(place, lengths), weights, times)
 
 
 def _spread_sequences(spread: Spread, sums: PortionSums, group: Integers) -> None:
@@ -109,4 +112,5 @@ def _spread_sequences(spread: Spread, sums: PortionSums, group: Integers) -> Non
         for part in [whole] if is_plain else np.split(whole, changes):
             names, place = numbered(group[part] * count + sums.blocks[part])
             times = None if sums.stands_for is None else sums.stands_for[part]
-            spread.add(level, names // count, place, LogWeights.of(log_weight[part]), times)
+            runs = Runs.of(place, np.ones(len(place), np.int64))
+            spread.add(level, names // count, runs, LogWeights.of(log_weight[part]), times)

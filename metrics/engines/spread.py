@@ -6,10 +6,10 @@ import pyarrow as pa
 from ratioscope.arrays import Array, Floats, Integers, Matrix
 
 from ..definitions.tail import SEQUENCE_TAIL, TOKEN_TAIL, K
-from ..distribution import BUCKETS, LEVELS, Level, bucket_of, bucket_table, histogram_columns
+from ..distribution import BUCKETS, LEVELS, Level, bucket_table, histogram_columns
 from ..reduction import reduced
 from .arrow_columns import ArrowColumn
-from .loops import NUMPY_LOOPS, LogWeights, Loops
+from .loops import NUMPY_LOOPS, LogWeights, Loops, Runs
 
 _FIRST = 1 << 13
 """The K-th of so many values leaves few of all others to choose from."""
@@ -40,40 +40,37 @@ class Spread:
         self._least: dict[tuple[Level, int], float] = {}
         """(level, group) -> the least of K log-weights of the group, found in one block."""
 
-    def add(
-        self, level: Level, names: Integers, place: Integers, weights: LogWeights, times: Floats | None = None
-    ) -> None:
-        """Adds one log-weight per element. The group of an element is names[place]; it counts `times` (None: once).
+    def add(self, level: Level, names: Integers, runs: Runs, weights: LogWeights, times: Floats | None = None) -> None:
+        """Adds log-weights. A group of the runs is a place in `names`; a log-weight counts `times` (None: once).
 
-        names: ascending. A group may be there several times; its elements are then added up apart from each other.
+        names: ascending. A group may be there several times; its log-weights are then added up apart from each other.
         """
-        if not len(place):
+        if not len(weights):
             return
         if times is None:
-            occupied, *sums = self._loops.buckets(place, weights, len(names))
+            occupied, *sums = self._loops.buckets(runs, weights, len(names))
         else:
             log_weight = weights.at(slice(None))
-            cells = place * BUCKETS + bucket_of(log_weight)
-            occupied, *sums = bucket_table(cells, log_weight, len(names) * BUCKETS, times)
+            occupied, *sums = bucket_table(runs.cells(log_weight), log_weight, len(names) * BUCKETS, times)
         cells = names[occupied // BUCKETS] * BUCKETS + occupied % BUCKETS
         self._cells[level].append((cells, np.stack([np.asarray(part, np.float64) for part in sums])))
         if self._tails and level in _TAIL_OF:
-            largest = self._candidates(level, names, place, weights)
-            self._largest[level].append((names[place[largest]], weights.at(largest)))
+            self._largest[level].append(self._candidates(level, names, runs, weights))
 
-    def _candidates(self, level: Level, names: Integers, place: Integers, weights: LogWeights) -> Integers:
-        """Indices of the largest log-weights of each group, without those that K of an earlier block exceed."""
+    def _candidates(self, level: Level, names: Integers, runs: Runs, weights: LogWeights) -> tuple[Integers, Floats]:
+        """The groups and sizes of the largest log-weights of each group, without those that K of an earlier block exceed."""
         if names[0] != names[-1]:
-            return largest_of_each(names[place], weights.at(slice(None)))
+            group, every = names[runs.of_each], weights.at(slice(None))
+            chosen = largest_of_each(group, every)
+            return group[chosen], every[chosen]
         least = self._least.get((level, int(names[0])))
-        if least is None:
-            chosen = largest(weights.at(slice(None)))
-        else:
-            above = weights.above(least)
-            chosen = above[largest(weights.at(above))]
-        if len(chosen) == K:
-            self._least[level, int(names[0])] = float(weights.at(chosen).min())
-        return chosen
+        if least is None and len(weights) > _FIRST:
+            least = float(np.nextafter(np.partition(weights.at(slice(_FIRST)), -K)[-K], -np.inf))
+        above = weights.at(slice(None) if least is None else weights.above(least))
+        values = above[largest(above)]
+        if len(values) == K:
+            self._least[level, int(names[0])] = float(values.min())
+        return np.full(len(values), names[0]), values
 
     def columns(self, groups: Integers) -> dict[str, ArrowColumn]:
         """The list columns of these groups (ascending)."""

@@ -19,7 +19,7 @@ from ratioscope.collectors.writing import writer_process
 from ratioscope.metrics.distribution import EDGES
 from ratioscope.metrics.engines import compiled_engine
 from ratioscope.metrics.engines.choice_of_loops import WORTH_COMPILING, machine_loops
-from ratioscope.metrics.engines.loops import NUMPY_LOOPS, LogWeights, Loops
+from ratioscope.metrics.engines.loops import NUMPY_LOOPS, LogWeights, Loops, Runs
 from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.metrics.engines.numpy_program import Columns, Scattered
 from ratioscope.metrics.engines.program import Program, token_program
@@ -146,9 +146,13 @@ def test_buckets_of_log_weights(loops: Loops, groups: int) -> None:
         [-0.0],
     ):
         place, given = random.integers(0, groups, len(weights)), np.asarray(weights, np.float64)
-        found, wanted = (each.buckets(place, LogWeights.of(given), groups) for each in (loops, NUMPY_LOOPS))
-        for one, other in zip(found, wanted, strict=True):
-            np.testing.assert_array_equal(one, other)
+        whole = Runs(np.array([groups - 1]), np.array([len(weights)]))
+        ends = np.sort(random.integers(0, len(weights) + 1, 9))
+        several = Runs(np.arange(10) % groups, np.diff(ends, prepend=0, append=len(weights)))
+        for runs in (whole, several, Runs.of(place, np.ones(len(weights), np.int64))):
+            found, wanted = (each.buckets(runs, LogWeights.of(given), groups) for each in (loops, NUMPY_LOOPS))
+            for one, other in zip(found, wanted, strict=True):
+                np.testing.assert_array_equal(one, other)
 
 
 def records(*, hostile: bool) -> pa.Table:
