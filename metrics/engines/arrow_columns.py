@@ -1,5 +1,6 @@
 """Records as flat arrays: the rows of one gap, their tokens in one array. There is no Python loop over rows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,24 +50,33 @@ class GapRows:
         )
 
 
-def gap_rows(records: pa.Table, gap: str) -> GapRows:
-    """The rows that have both policies of the gap. `measured_rows` says which rows of a sequence count."""
+def gap_rows(records: pa.Table, gap: str, others: Sequence[GapRows] = ()) -> GapRows:
+    """The rows that have both policies of the gap. `measured_rows` says which rows of a sequence count.
+
+    others: of other gaps of these records. What they have of the same tokens is not read again.
+    """
     rows = measured_rows(records, gap)
     if not len(rows):
         return GapRows(gap, rows, rows, *_NOTHING)
-    earlier_name, later_name = (f"{policy}_logprobs" for policy in sides(gap))
-    columns = [name for name in (earlier_name, later_name, "mask", "entropy") if name in records.column_names]
-    table = taken(records.select(columns), rows)
-    lengths = list_lengths(table[earlier_name])
+    own, present = [f"{policy}_logprobs" for policy in sides(gap)], records.column_names
+    table = taken(records.select([name for name in (*own, "mask", "entropy") if name in present]), rows)
+    lengths = list_lengths(table[own[0]])
+    alike = [each for each in others if np.array_equal(each.rows, rows) and np.array_equal(each.lengths, lengths)]
+    known = {
+        f"{policy}_logprobs": values
+        for each in alike
+        for policy, values in zip(sides(each.gap), (each.earlier, each.later), strict=True)
+    }
+    earlier, later = (known[name] if name in known else flat_floats(table[name], lengths) for name in own)
     return GapRows(
         gap,
         rows,
         lengths,
-        earlier=flat_floats(table[earlier_name], lengths),
-        later=flat_floats(table[later_name], lengths),
-        mask=_flat_mask(table, lengths),
+        earlier,
+        later,
+        mask=alike[0].mask if alike else _flat_mask(table, lengths),
         entropy=_entropy(records, table, rows, lengths, gap),
-        stands_for=stands_for(records, rows),
+        stands_for=alike[0].stands_for if alike else stands_for(records, rows),
     )
 
 
@@ -79,12 +89,12 @@ def measured_rows(records: pa.Table, gap: str) -> Integers:
     Gaps with `current`, such as total and drift: all of them. Any other gap, such as the mismatch, is the same in every
     minibatch, so a sequence counts once: by its rows with minibatch null, else by those of its first minibatch.
     """
-    columns = [f"{policy}_logprobs" for policy in sides(gap)]
-    if not set(columns) <= set(records.column_names):
+    columns, present = [f"{policy}_logprobs" for policy in sides(gap)], records.column_names
+    if not all(name in present for name in columns):
         return np.empty(0, np.int64)
     both = pc.and_(pc.is_valid(records[columns[0]]), pc.is_valid(records[columns[1]])).to_numpy()
     rows = np.flatnonzero(both)
-    minibatch = records["minibatch"] if "minibatch" in records.column_names else None
+    minibatch = records["minibatch"] if "minibatch" in present else None
     if "current" in sides(gap) or minibatch is None or minibatch.null_count == len(minibatch):
         return rows
     order: Integers = pc.fill_null(minibatch.cast(pa.int64()), -1).to_numpy()[rows]

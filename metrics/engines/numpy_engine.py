@@ -44,11 +44,12 @@ def statistics(
     gaps: those of GAPS, or between any two policies and readings whose columns are there, such as rollout:referee. Bad
     values never raise: they are set aside and counted. A gap has no rows in the result if no record has both its sides.
     """
-    parts, made = list[SliceCells](), dict[str, tuple[Integers, list[SliceCodes]]]()
+    parts, made, others = list[SliceCells](), dict[str, tuple[Integers, list[SliceCodes]]](), list[GapRows]()
     for gap in gaps:
-        rows, earlier = gap_rows(records, gap), sides(gap)[0]
+        rows, earlier = gap_rows(records, gap, others), sides(gap)[0]
         if not len(rows.rows):
             continue
+        others.append(rows)
         sliced = made.get(earlier)
         if sliced is None or not np.array_equal(sliced[0], rows.rows):  # slices read nothing of the later policy
             sliced = made[earlier] = rows.rows, slices_of(records, rows, slices or {}, loops, written=written)
