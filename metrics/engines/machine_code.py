@@ -59,5 +59,8 @@ def _word(given: Any) -> int:
 
 def address(array: Array) -> int:
     """The address of the numbers of an array."""
+    if array.flags.carray and array.size:  # contiguous and writeable: it takes a fifth of the time
+        buffer: Any = array  # the stubs do not call it one
+        return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
     place: int = array.__array_interface__["data"][0]  # `ctypes.data` takes three times as long
     return place
