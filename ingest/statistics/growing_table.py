@@ -104,12 +104,14 @@ class BlockTable:
         self._rows, self._is_loaded = rows, True
         if not self.kept.is_due(steps):
             return
-        empty = next(iter(rows.values())).clear(1)  # one for all: a hundred take a quarter of a second
-        named = [  # a block without rows is kept as a row of nulls, so that it need not be made again
-            (rows[block] if len(rows[block]) else empty).with_columns(pl.lit(name).alias(MADE_OF))
+        named = [  # a block without rows is kept as a name beside nulls, so that it need not be made again
+            rows[block].with_columns(pl.lit(name).alias(MADE_OF))
+            if len(rows[block])
+            else pl.DataFrame({MADE_OF: [name]})
             for name, block in _block_names(rows, names()).items()
         ]
-        self.kept.keep(pl.concat(named, how="diagonal_relaxed") if named else None, steps)
+        every = [next(iter(rows.values())).clear(), *named]
+        self.kept.keep(pl.concat(every, how="diagonal_relaxed") if named else None, steps)
 
     def _from_copy(self, blocks: Sequence[StepBlock], names: IngredientNames) -> dict[StepBlock, pl.DataFrame]:
         by_name = _block_names(blocks, names())
