@@ -10,7 +10,7 @@ import polars as pl
 from ratioscope.record import GAPS, sides
 
 from .definitions.registry import METRICS
-from .definitions.tail import TAILS
+from .definitions.tail import SHAPES, TAILS
 from .merging import KEYS, LISTS, merge
 from .metric import Metric, Quantity, Tail
 from .statistic import Statistic
@@ -88,7 +88,8 @@ def _gap_frame(rows: pl.DataFrame, gap: str, names: Container[str] | None) -> pl
     def column(need: Statistic | Tail) -> Any:
         return _column(rows, need) if need.name in present else _absent(rows, need)
 
-    columns = {f"{gap}/{name}": values for name, values in gap_values(column, gap, names).items()}
+    known = {name: rows[name].to_numpy() for shape in SHAPES.values() if (name := shape.column) in present}
+    columns = {f"{gap}/{name}": values for name, values in gap_values(column, gap, names, known).items()}
     keys = {key: rows[key] for key in KEYS if key in rows.columns and key != "gap"}
     return pl.DataFrame(
         keys | {name: pl.Series(values, dtype=pl.Float64, nan_to_null=True) for name, values in columns.items()}

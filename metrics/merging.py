@@ -6,13 +6,15 @@ from functools import cache
 import polars as pl
 
 from .definitions.registry import STATISTICS
-from .definitions.tail import TAILS, K
+from .definitions.tail import SHAPES, TAILS, K
 from .distribution import LEVELS, histogram_columns
 from .statistic import Statistic
 
 KEYS = ("attempt", "step", "gap", "slice", "key")
 LISTS: tuple[tuple[str, ...], ...] = (*map(histogram_columns, LEVELS), *((tail.name,) for tail in TAILS))
 """Groups of list columns that merge together: a histogram has four columns, a tail one."""
+LONE = tuple(shape.column for shape in SHAPES.values())
+"""Columns that do not merge: they are there as long as no two rows are merged."""
 
 
 def merge(statistics: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
@@ -25,7 +27,7 @@ def merge(statistics: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     keys = list(by) or ["_everything"]
     recorded = [statistic for statistic in STATISTICS if statistic.name in statistics.columns]
     if not keyed.select(keys).is_duplicated().any():  # aggregating 30,000 groups of one row each took four seconds
-        columns = [*(statistic.name for statistic in recorded), *(name for names in LISTS for name in names)]
+        columns = [*(statistic.name for statistic in recorded), *(name for names in LISTS for name in names), *LONE]
         alone = keyed.select(*keys, *(name for name in columns if name in keyed.columns))
         order = alone.select(keys).with_row_index("_row").sort(keys, nulls_last=True)["_row"]
         in_order = bool((order.cast(pl.Int64).diff().drop_nulls() == 1).all())

@@ -39,6 +39,8 @@ class Quantity:
     """The arguments of `value`, in order."""
     value: Callable[..., Floats]
     """A vectorised function of arrays of shape (groups,); NaN means not available."""
+    column: str = ""
+    """The column of a statistics table that may have the values of its rows; empty: none has."""
 
     @property
     def statistics(self) -> tuple[Statistic, ...]:

@@ -1,6 +1,6 @@
 """Values of metrics from a table of merged statistics, whatever library holds the table."""
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,17 @@ StatisticValues = Callable[[Statistic | Tail], Any]
 """Statistic -> its merged values, one per group, NaN if it was not recorded; Tail -> one array (or None) per group."""
 
 
-class TableMetrics:
-    """Computes metrics from one table. Quantities that several metrics share, such as the fit of a tail, are computed once."""
+NOTHING: Mapping[str, Floats] = {}
 
-    def __init__(self, values: StatisticValues) -> None:
-        self._values = values
+
+class TableMetrics:
+    """Computes metrics from one table. Quantities that several metrics share, such as the fit of a tail, are computed once.
+
+    known: column of a quantity -> its values, which are then not computed.
+    """
+
+    def __init__(self, values: StatisticValues, known: Mapping[str, Floats] = NOTHING) -> None:
+        self._values, self._known = values, known
         self._computed: dict[Statistic | Tail | Quantity, Any] = {}
 
     def read(self, quantity: Metric | Quantity) -> Floats:
@@ -29,16 +35,21 @@ class TableMetrics:
 
     def _need(self, need: Statistic | Tail | Quantity) -> Any:
         if need not in self._computed:
-            self._computed[need] = self.read(need) if isinstance(need, Quantity) else self._values(need)
+            self._computed[need] = self._quantity(need) if isinstance(need, Quantity) else self._values(need)
         return self._computed[need]
 
+    def _quantity(self, need: Quantity) -> Floats:
+        return self._known[need.column] if need.column in self._known else self.read(need)
 
-def gap_values(values: StatisticValues, gap: str, names: Container[str] | None = None) -> dict[str, Floats]:
+
+def gap_values(
+    values: StatisticValues, gap: str, names: Container[str] | None = None, known: Mapping[str, Floats] = NOTHING
+) -> dict[str, Floats]:
     """Metric name -> value per group, and `<name>_se` -> its standard error if it has one, for the metrics of a gap.
 
-    names: the metrics to compute; None: all of the gap.
+    names: the metrics to compute; None: all of the gap. known: see TableMetrics.
     """
-    table = TableMetrics(values)
+    table = TableMetrics(values, known)
     result: dict[str, Floats] = {}
     for metric in METRICS:
         if metric.is_of(gap) and (names is None or metric.name in names):

@@ -8,6 +8,7 @@ from itertools import pairwise
 import polars as pl
 
 from ratioscope.layout import SEGMENT_STEPS
+from ratioscope.metrics.definitions.tail import TAILS
 from ratioscope.metrics.engines.slices import WRITTEN
 from ratioscope.metrics.merging import KEYS, merge
 
@@ -19,6 +20,7 @@ from .run_statistics import SCALARS, RunStatistics
 
 BLOCK = 4 * SEGMENT_STEPS
 """Steps merged at a time."""
+TAIL_NAMES = tuple(tail.name for tail in TAILS)
 _KEYS_WITHOUT_STEP = tuple(key for key in KEYS if key != "step")
 
 
@@ -84,9 +86,17 @@ class MergedStatistics:
             files, own, statistics = self._read
             if files is visible and steps <= own:
                 others = [name for name in slices if name != "all"]
+                rows = self._with_tails(visible, statistics.filter(pl.col("step").is_in(list(steps))), steps)
                 parts = [self.written.of(visible, others, columns, steps)] if others else []
-                return pl.concat([statistics.filter(pl.col("step").is_in(list(steps))), *parts])
+                return pl.concat([rows, *parts], how="diagonal")
         return self.written.of(visible, slices, columns, steps)
+
+    def _with_tails(self, visible: VisibleFiles, rows: pl.DataFrame, steps: set[int]) -> pl.DataFrame:
+        """The rows of these steps with tails, which metrics by step may do without."""
+        if {*TAIL_NAMES} <= {*rows.columns}:
+            return rows
+        tails = self.written.of(visible, ("all",), TAIL_NAMES, steps)
+        return rows.join(tails, on=KEYS, how="left", nulls_equal=True, maintain_order="left")
 
     def _table(self, slice_name: str, columns: Sequence[str]) -> BlockTable:
         what = f"merged {slice_name} {' '.join(columns)}"

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ratioscope.errors import SourceError
 from ratioscope.layout import SEGMENT
+from ratioscope.metrics.engines.tail_shapes import sources, with_shapes
 
 from ..commits.entries import Segment
 from ..commits.overall_files import OverallFile
@@ -63,10 +64,10 @@ class OverallRows:
         schema = wanted(columns)
         with self.files.opened(file.path, file.bytes, file.sha256) as parquet:
             demand_known_segment(parquet.metadata)
-            table = read(parquet, [*schema.names, SEGMENT])
+            table = read(parquet, [*sources(schema.names, parquet.schema_arrow.names), SEGMENT])
             if SEGMENT not in table.column_names:
                 raise SourceError(f"it has no column {SEGMENT!r}")
-            return conformed(table, schema.append(pa.field(SEGMENT, pa.int32())))
+            return conformed(with_shapes(table, schema.names), schema.append(pa.field(SEGMENT, pa.int32())))
 
 
 def _parted(table: pa.Table, number: int) -> list[pa.Table]:

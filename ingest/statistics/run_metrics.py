@@ -143,7 +143,10 @@ class RunMetrics:
         visible, what = self.visible, _what(by, names)
 
         def fresh(steps: set[int]) -> pl.DataFrame:
-            statistics = self.written.of(visible, (slice_of(by),), _columns(names), steps)
+            if slice_of(by) == "all":
+                statistics = self.written.by_step(visible, _columns(names), steps)
+            else:
+                statistics = self.written.of(visible, (slice_of(by),), _columns(names), steps)
             if tuple(by) == ("step",) and names is None and statistics.estimated_size() <= MOST_BYTES:
                 self.merged.offer(visible, steps, statistics)
             return metric_frame(statistics, by, names)

@@ -14,17 +14,19 @@ from ratioscope.layout import SEGMENT_STEPS
 from ratioscope.metrics.distribution import LEVELS, histogram_columns
 from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.metrics.engines.statistics_table import schema
-from ratioscope.metrics.merging import KEYS, merge
+from ratioscope.metrics.engines.tail_shapes import in_place
+from ratioscope.metrics.merging import KEYS, LONE, merge
 from ratioscope.record import GAPS
 
 from ..commits.attempts import Cutoff
+from ..commits.entries import Segment
 from ..commits.visible_files import VisibleFiles
 from .growing_table import ByStep, Ingredients, grown
 from .kept_tables import name_of
 from .row_plan import RowJob
 from .row_statistics import FilesByStep, FromRows, RowStatistics
 from .segment_tables import SegmentTables, holding
-from .statistics_files import SliceColumns
+from .statistics_files import SliceColumns, wanted
 from .statistics_plan import StatisticsPlan, statistics_plan
 
 HISTOGRAMS = tuple(name for level in LEVELS for name in histogram_columns(level))
@@ -36,9 +38,6 @@ MOST_ROWS = 4096
 
 FEW_WRITERS = 8
 """Writers of a step up to which all slices are merged at once: the slices of a segment have fifty times the rows of `all`."""
-
-PREFETCH: tuple[SliceColumns, ...] = ((("all",), SCALARS),)
-"""Columns that grades need, and so the first that every reader of a whole run asks for."""
 
 
 @dataclass
@@ -57,6 +56,15 @@ class RunStatistics:
         return grown(
             before, self.ingredients(visible), lambda steps: self.of(visible, (slice_name,), columns, steps), KEYS
         )
+
+    def by_step(self, visible: VisibleFiles, columns: Sequence[str], steps: set[int]) -> pl.DataFrame:
+        """Rows of slice `all` of these steps, with shapes in the place of tails unless rows of several writers are merged."""
+        segments = holding(visible.segments, steps)
+        if has_shapes(visible, segments) and all(map(steps.isdisjoint, self.from_rows(visible))):
+            frame = self.of(visible, ("all",), in_place(columns), steps)
+            if {*LONE} & {*in_place(columns)} <= {*frame.columns}:
+                return frame
+        return self.of(visible, ("all",), columns, steps)
 
     def of(self, visible: VisibleFiles, slices: Sequence[str], columns: Sequence[str], steps: set[int]) -> pl.DataFrame:
         """The rows of these steps in such tables of some slices. Segments without these steps are not read.
@@ -77,7 +85,7 @@ class RunStatistics:
         blocks = _blocks(steps, writers)
         parts = [self._of(visible, slices, columns, block, computed) for block in blocks]
         self.segments.let_go()
-        return parts[0] if len(parts) == 1 else pl.concat(parts).sort(KEYS, nulls_last=True)
+        return parts[0] if len(parts) == 1 else pl.concat(_with_equal_columns(parts)).sort(KEYS, nulls_last=True)
 
     def _of(
         self,
@@ -118,7 +126,7 @@ class RunStatistics:
         plan = self._plan(visible).rows
         jobs = (*plan.per_writer.values(), *plan.joint.values())
         gaps = {gap for job in jobs for gap in job.gaps}
-        measured = self.segments.measured_steps(visible.segments, PREFETCH)
+        measured = self.segments.measured_steps(visible.segments, self._first_asked(visible))
         for version, segment in self._plan(visible).segments.items():
             shown = visible.shown(segment)
             gaps |= {gap for _, gap, steps in measured[version] if not shown.isdisjoint(steps)}
@@ -145,11 +153,16 @@ class RunStatistics:
     def _plan(self, visible: VisibleFiles) -> StatisticsPlan:
         """The plan for these files; sets `notes`."""
         if self._planned is None or self._planned.visible is not visible:
-            measured = self.segments.measured_steps(visible.segments, PREFETCH)
+            measured = self.segments.measured_steps(visible.segments, self._first_asked(visible))
             self._planned = statistics_plan(visible, measured, self.segments.version, self._planned)
             jobs = (self._planned.rows.per_writer, _LOST), (self._planned.rows.joint, _SPLIT)
             self.notes = tuple(note for own, because in jobs for note in (_note(own, because) if own else ()))
         return self._planned
+
+    def _first_asked(self, visible: VisibleFiles) -> tuple[SliceColumns, ...]:
+        """Columns that grades need, and so the first that every reader of a whole run asks for."""
+        fresh = self.segments.unmeasured(visible.segments)
+        return ((("all",), in_place(SCALARS) if has_shapes(visible, fresh) else SCALARS),)
 
     def _computed(self, jobs: Mapping[int, RowJob], slices: Sequence[str], columns: Sequence[str]) -> pl.DataFrame:
         pairs = [(step, gap) for step, job in jobs.items() for gap in sorted(job.gaps)]
@@ -165,6 +178,19 @@ _SPLIT = (
     "different processes recorded their two sides, parts or facts of the sequences, or the statistics on record cover only a"
     " part of the rows, or were lost after a merge"
 )
+
+
+def has_shapes(visible: VisibleFiles, segments: Sequence[Segment]) -> bool:
+    """True if files with the shapes of tails repeat most of the segments, and no two segments have rows of one step."""
+    shown = [visible.shown(segment) for segment in segments]
+    repeated = sum(segment.overall is not None for segment in segments)
+    return 2 * repeated > len(segments) and sum(map(len, shown)) == len(frozenset[int]().union(*shown))
+
+
+def _with_equal_columns(parts: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
+    """The parts without the shapes that one of them lacks, because rows of it were merged."""
+    lacking = {name for name in LONE if any(name not in part.columns for part in parts)}
+    return [part.drop(lacking, strict=False) for part in parts]
 
 
 def _files(jobs: Mapping[int, RowJob]) -> FilesByStep:
@@ -203,8 +229,8 @@ def _pairs(pairs: Sequence[tuple[int, str]]) -> pl.DataFrame:
 
 
 def _in_order(columns: Sequence[str]) -> list[str]:
-    return [name for name in schema().names if name in {*KEYS, *columns}]
+    return wanted(tuple(columns)).names
 
 
 def _empty(columns: Sequence[str]) -> pa.Table:
-    return schema().empty_table().select(_in_order(columns))
+    return wanted(tuple(columns)).empty_table()

@@ -121,6 +121,10 @@ class SegmentTables:
         self._measured = {version: own for version, own in self._measured.items() if version in versions}
         return dict(self._measured)
 
+    def unmeasured(self, segments: Sequence[Segment]) -> list[Segment]:
+        """The segments that `measured_steps` does not know yet."""
+        return [segment for segment in segments if self.version(segment) not in self._measured]
+
     def let_go(self) -> None:
         """Forgets rows that were read beside others and that nobody has asked for."""
         if self.overall is not None:

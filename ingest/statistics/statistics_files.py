@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope.metrics.engines.arrow_columns import pc
+from ratioscope.metrics.engines.tail_shapes import SHAPE_FIELDS, sources, with_shapes
 from ratioscope.metrics.merging import KEYS
 
 from ..commits.announcements import is_vouched_for
@@ -65,7 +66,7 @@ def _rows(parquet: Opened, segment: Segment, asked: Sequence[SliceColumns]) -> l
     groups = sorted(
         {group for names, _ in asked for name in names for group in groups_of_slice(parquet.metadata, name)}
     )
-    table = read(parquet, every.names, groups, present=SCHEMA.names)
+    table = read(parquet, sources(every.names, SCHEMA.names), groups, present=SCHEMA.names)
     return [committed_rows(table, slice_columns, segment) for slice_columns in asked]
 
 
@@ -78,15 +79,16 @@ def committed_rows(table: pa.Table, asked: SliceColumns, segment: Segment) -> pa
     schema = wanted(columns)
     committed = pc.is_in(pc.cast(table["step"], pa.int64()), pa.array(sorted(segment.steps), pa.int64()))
     chosen = pc.and_(reduce(pc.or_, (pc.equal(table["slice"], name) for name in slices)), committed)
-    rows = table.select(schema.names)
+    rows = table.select(sources(schema.names, table.column_names))
     # a file of overall statistics has no other rows, and a table without a part of its rows is a copy
-    return conformed(rows if pc.sum(chosen).as_py() == len(rows) else rows.filter(chosen), schema)
+    own = rows if pc.sum(chosen).as_py() == len(rows) else rows.filter(chosen)
+    return conformed(with_shapes(own, schema.names), schema)
 
 
 @lru_cache(maxsize=16)
 def wanted(columns: tuple[str, ...]) -> pa.Schema:
-    """The schema of KEYS and these statistics."""
-    return pa.schema([field for field in SCHEMA if field.name in {*KEYS, *columns}])
+    """The schema of KEYS and these statistics and shapes."""
+    return pa.schema([field for field in (*SCHEMA, *SHAPE_FIELDS) if field.name in {*KEYS, *columns}])
 
 
 demand_known_segment = KnownSchemas(lambda schema: demand_segment(schema.to_arrow_schema())).of

@@ -128,8 +128,10 @@ def _side_by_side(tails: Tails) -> Floats:
     return -np.sort(-result, axis=1)
 
 
-TOKEN_SHAPE = Quantity((TOKEN_TAIL, TOKENS), tail_shapes)
-SEQUENCE_SHAPE = Quantity((SEQUENCE_TAIL, SEQUENCES), tail_shapes)
+TOKEN_SHAPE = Quantity((TOKEN_TAIL, TOKENS), tail_shapes, "token_tail_shape")
+SEQUENCE_SHAPE = Quantity((SEQUENCE_TAIL, SEQUENCES), tail_shapes, "sequence_tail_shape")
+SHAPES = {TOKEN_TAIL: TOKEN_SHAPE, SEQUENCE_TAIL: SEQUENCE_SHAPE}
+"""Tail -> its shape, which says as much of a row as the tail does, in a number in the place of K. Shapes do not merge."""
 
 
 def trusted(shape: Floats, n: Floats, *, power: int = 1) -> Booleans:

@@ -23,15 +23,24 @@ from support.written_run import commit_lines
 from ratioscope import layout, open_run
 from ratioscope.app.cli.maintenance import compact, prune
 from ratioscope.collectors.process.counts import Tally
+from ratioscope.collectors.writing import overall
 from ratioscope.collectors.writing.parquet_file import commit_entry, parquet_bytes
 from ratioscope.collectors.writing.parquet_sink import ParquetSink
 from ratioscope.ingest.commits.catalog import Catalog
 from ratioscope.ingest.files.parquet_files import ParquetFiles
 from ratioscope.ingest.maintenance.verify import verify
 from ratioscope.ingest.run import Run
+from ratioscope.ingest.statistics import overall_rows
+from ratioscope.metrics.definitions.tail import TAILS
+from ratioscope.metrics.engines import tail_shapes
+from ratioscope.metrics.engines.tail_shapes import sources
+from ratioscope.metrics.frame import metric_frame
+from ratioscope.metrics.merging import LONE
 
 SEGMENT, TOGETHER = 2, 3
 """Steps of a segment, and segments of a file, in here."""
+PARTS = 7
+"""Parts of a step's rows: together they have 140 tokens, enough to fit a tail."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -59,7 +68,7 @@ class Recording:
     def rows(self, step: int) -> pa.Table:
         """Further rows of a step at each call."""
         self.written += 1
-        rows = at(step, self.rank)
+        rows = pa.concat_tables(at(step, PARTS * self.rank + part) for part in range(PARTS))
         names = [f"{self.rank}-{self.written}-{row}" for row in range(len(rows))]
         return replaced(rows, "sequence_id", pa.array(names, rows["sequence_id"].type))
 
@@ -100,6 +109,10 @@ def demand_same(one: list[pl.DataFrame], other: list[pl.DataFrame]) -> None:
         assert mine.equals(theirs)
 
 
+def failing(*_: object) -> Any:
+    raise AssertionError("a tail was fitted")
+
+
 @contextmanager
 def opened_files() -> Iterator[list[str]]:
     """The statistics files that are opened in here."""
@@ -137,6 +150,36 @@ def test_a_long_run_is_read_from_few_files(tmp_path: Path) -> None:
     assert len(set(paths)) == 10 and all(path.startswith(f"{layout.OVERALL}/") for path in paths)
 
 
+def test_metrics_by_step_need_no_tail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = recorded(tmp_path / "run", 12)
+    expected = open_run(without(root)).metrics()
+    assert expected["mismatch/pareto_k_token"].null_count() == 0
+    monkeypatch.setattr(tail_shapes, "tail_shapes", failing)
+    read = list[str]()
+    monkeypatch.setattr(overall_rows, "sources", lambda *asked: read.extend(own := sources(*asked)) or own)
+    assert open_run(root).metrics().equals(expected)
+    assert read and not {tail.name for tail in TAILS} & {*read}
+
+
+def test_files_of_before_there_were_shapes_read_the_same(tmp_path: Path) -> None:
+    with mock.patch.object(overall, "with_shapes", lambda rows: rows):
+        old = recorded(tmp_path / "old", 12)
+    assert not {*LONE} & {*pq.read_schema(next((old / layout.OVERALL).iterdir())).names}
+    demand_same(readings(open_run(old)), readings(open_run(recorded(tmp_path / "new", 12))))
+
+
+@pytest.mark.parametrize(("writers", "late"), [(2, ()), (1, (2, 3)), (1, (6,))])
+def test_tails_that_are_merged_give_the_shape_of_their_union(
+    tmp_path: Path, writers: int, late: tuple[int, ...]
+) -> None:
+    for rank in range(writers):
+        recording = Recording(tmp_path / "run", rank)
+        recording.write(*range(7), *late)
+        recording.close()
+    run = open_run(tmp_path / "run")
+    assert run.metrics().equals(metric_frame(run.statistics()))
+
+
 def test_a_short_run_and_one_that_was_killed_early_have_none(tmp_path: Path) -> None:
     assert not (recorded(tmp_path / "short", SEGMENT) / layout.OVERALL).exists()
     Recording(tmp_path / "killed").write(*range(2 * SEGMENT + 1))
@@ -156,12 +199,13 @@ def test_a_damaged_or_missing_file_costs_nothing(tmp_path: Path) -> None:
     assert [trouble.file for trouble in verify(root).troubles] == [f"{layout.OVERALL}/{first.name}"]
 
 
-def test_a_file_of_other_rows_is_found_by_a_deep_look(tmp_path: Path) -> None:
+@pytest.mark.parametrize("column", ["tokens", "token_tail_shape"])
+def test_a_file_of_other_rows_is_found_by_a_deep_look(tmp_path: Path, column: str) -> None:
     root = recorded(tmp_path / "run", 6)
     assert verify(root, deep=True).sound
     (line,), lines = commit_lines(root, layout.OVERALL), commit_lines(root)
     rows = pq.read_table(root / line["file"])
-    data = parquet_bytes(replaced(rows, "tokens", pa.array(rows["tokens"].to_numpy() + 1)), {})
+    data = parquet_bytes(replaced(rows, column, pa.array(rows[column].to_numpy() + 1)), {})
     (root / line["file"]).write_bytes(data)
     again = {**line, **commit_entry(Path(line["file"]), data), "kind": layout.OVERALL}
     with next((root / layout.COMMITS).iterdir()).open("ab") as log:
