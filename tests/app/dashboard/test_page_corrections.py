@@ -15,6 +15,7 @@ from streamlit.testing.v1 import AppTest
 from support.edge_runs import made
 from support.pages_open import Open, charts, html, words
 
+from ratioscope.app.dashboard.pages.corrections import outcomes
 from ratioscope.app.dashboard.pages.corrections.config import syntax
 from ratioscope.app.dashboard.pages.corrections.entries import comparison_of
 from ratioscope.ingest.analysis.correction_effects import correction_effects, effect_frame
@@ -52,6 +53,14 @@ def carried_out(app: AppTest) -> AppTest:
 def is_well(app: AppTest) -> None:
     assert not app.exception, [box.value for box in app.exception]
     assert not app.error and not app.warning, [box.value for box in (*app.error, *app.warning)]
+
+
+def test_the_weights_of_all_steps_are_added_up_once_a_level(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    made_of = list[int]()
+    real = outcomes.whole_histogram
+    monkeypatch.setattr(outcomes, "whole_histogram", lambda rows: made_of.append(len(rows)) or real(rows))
+    is_well(opened("corrections", "stale"))
+    assert len(made_of) == 2
 
 
 def cards(app: AppTest) -> dict[str, str]:

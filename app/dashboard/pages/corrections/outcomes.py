@@ -86,8 +86,9 @@ class OutcomeSource:
         return whole.filter(pl.col("step").is_between(self.chosen.start, self.chosen.stop - 1))
 
     def histogram(self, level: Level, steps: Sequence[int] | None = None) -> Histogram:
-        """The histogram over all the chosen steps, or over these."""
-        return self.view.figure(_histogram, self, level, None if steps is None else tuple(steps))
+        """The histogram over all the chosen steps, or over these. Steps that are all of them need no histogram of their own."""
+        is_whole = steps is None or self.view.figure(_steps, self, level) <= set(steps)
+        return self.view.figure(_histogram, self, level, None if is_whole else tuple(steps or ()))
 
     def effects(self, threshold: Threshold) -> pl.DataFrame:
         """The effect of a threshold on each of the chosen steps."""
@@ -99,6 +100,11 @@ def _histogram(source: OutcomeSource, level: Level, steps: tuple[int, ...] | Non
     return whole_histogram(rows if steps is None else rows.filter(pl.col("step").is_in(list(steps))))
 
 
+def _steps(source: OutcomeSource, level: Level) -> frozenset[int]:
+    """The chosen steps that have a distribution."""
+    return frozenset(source.distribution(level)["step"].unique())
+
+
 def _effects(source: OutcomeSource, threshold: Threshold) -> pl.DataFrame:
     return threshold_effects(source.distribution(threshold.level), threshold)
 
@@ -107,8 +113,10 @@ def effects_to_prefetch(source: OutcomeSource, entries: Iterable[Entry]) -> list
     """Requests for the values that the page reads from distributions for these entries, and for its first threshold."""
     made = [threshold for entry in entries if (threshold := _threshold_of(entry)) is not None]
     levels = dict.fromkeys(threshold.level for threshold in made)
-    histograms: list[CacheRequest] = [figure_request(_histogram, source, level, None) for level in levels]
-    return [*histograms, *(figure_request(_effects, source, threshold) for threshold in made)]
+    requests: list[CacheRequest] = []
+    for level in levels:
+        requests += [figure_request(_histogram, source, level, None), figure_request(_steps, source, level)]
+    return [*requests, *(figure_request(_effects, source, threshold) for threshold in made)]
 
 
 def _threshold_of(entry: Entry) -> Threshold | None:
@@ -188,7 +196,7 @@ def _filled(
         return each
     if each.source == "statistics":
         threshold = each.entry.made if isinstance(each.entry.made, Threshold) else NOTHING
-        part = source.histogram(threshold.level, None if len(common) == len(each.steps) else common)
+        part = source.histogram(threshold.level, common)
         whole = whole_effect(part, threshold)
         gone = whole["removed_share"] if each.over == "sequences" else Interval(nan, nan)
         left, removed = treated(part, threshold)
