@@ -1,17 +1,19 @@
 """Who may ask the dashboard, and what a browser may do with the answer: the guard before Streamlit, and where it is bound."""
 
 import asyncio
+import inspect
 import logging
 import socket
 from importlib import import_module
 from typing import Any
 
 import pytest
+from streamlit import env_util
 
 from ratioscope.app.browser.policy import inline_scripts
 from ratioscope.app.dashboard.server.guard import LOOPBACK, Guard, content_security_policy, refusal
 from ratioscope.app.dashboard.server.options import ServerOptions, is_loopback
-from ratioscope.app.dashboard.server.server import SENDER, free_port, is_worth_a_line, serve
+from ratioscope.app.dashboard.server.server import SENDER, application, free_port, is_worth_a_line, serve
 from ratioscope.errors import ConfigError
 
 OURS = [(b"host", b"127.0.0.1:8501")]
@@ -145,3 +147,11 @@ def _answer(scope: dict[str, Any]) -> list[Any]:
 
     asyncio.run(Guard(application)(scope, receive, send))
     return sent
+
+
+def test_the_first_element_looks_up_the_file_of_no_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streamlit asks once whether it runs in a REPL, and goes through the files of all modules for it."""
+    monkeypatch.setattr(env_util, "is_repl", env_util.is_repl)
+    monkeypatch.setattr(inspect, "stack", None)
+    application(lambda app: app)
+    assert not env_util.is_repl()
