@@ -130,6 +130,8 @@ def _side_by_side(tails: Tails) -> Floats:
 
 TOKEN_SHAPE = Quantity((TOKEN_TAIL, TOKENS), tail_shapes, "token_tail_shape")
 SEQUENCE_SHAPE = Quantity((SEQUENCE_TAIL, SEQUENCES), tail_shapes, "sequence_tail_shape")
+COUNTS = {TOKEN_TAIL: TOKENS, SEQUENCE_TAIL: SEQUENCES}
+"""Tail -> the number of weights that it is the tail of."""
 SHAPES = {TOKEN_TAIL: TOKEN_SHAPE, SEQUENCE_TAIL: SEQUENCE_SHAPE}
 """Tail -> its shape, which says as much of a row as the tail does, in a number in the place of K. Shapes do not merge."""
 

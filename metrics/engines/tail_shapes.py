@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from ..definitions.tail import SHAPES, tail_shapes
+from ..definitions.tail import COUNTS, SHAPES, tail_shapes
 from .arrow_columns import ArrowColumn, list_lengths, pc
 
 SHAPE_FIELDS = tuple(pa.field(shape.column, pa.float64()) for shape in SHAPES.values())
@@ -21,16 +21,16 @@ def in_place(columns: Sequence[str]) -> tuple[str, ...]:
 
 def sources(columns: Sequence[str], present: Collection[str]) -> list[str]:
     """The columns to read for these of a table that has those: the tail and its count for a shape that it lacks."""
-    lacking = [shape for shape in SHAPES.values() if shape.column in columns and shape.column not in present]
-    others = [name for name in columns if name not in {shape.column for shape in lacking}]
-    return list(dict.fromkeys([*others, *(need.name for shape in lacking for need in shape.needs)]))
+    lacking = {shape.column: tail for tail, shape in SHAPES.items() if {shape.column} & {*columns} - {*present}}
+    needed = (name for tail in lacking.values() for name in (tail.name, COUNTS[tail].name))
+    return list(dict.fromkeys([*(name for name in columns if name not in lacking), *needed]))
 
 
 def with_shapes(table: pa.Table, columns: Collection[str] | None = None) -> pa.Table:
     """The table with these shapes of its tails, if it lacks them. columns: None for all shapes."""
     for tail, shape in SHAPES.items():
         if shape.column not in table.column_names and (columns is None or shape.column in columns):
-            table = table.append_column(shape.column, _shapes(table[tail.name], table[shape.needs[1].name]))
+            table = table.append_column(shape.column, _shapes(table[tail.name], table[COUNTS[tail].name]))
     return table
 
 
