@@ -5,7 +5,7 @@ signal was graded watch or worse on `open_after` graded steps in a row. It close
 below the watch threshold, on `close_after` graded steps in a row. Steps without a grade are skipped.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -159,17 +159,27 @@ def _united(spells: Sequence[Spells]) -> Spells:
     """The spells of several gaps as one list: the worst grade at each step."""
     if len(set(spells)) == 1:
         return spells[0]
-    every = [spell for own in spells for spell in own]
-    cuts = sorted({cut for first, last, _ in every for cut in (first, last + 1)})
+    cuts = sorted({cut for own in spells for first, last, _ in own for cut in (first, last + 1)})
+    by_gap = [_grade_at_each(own, cuts) for own in spells]
     united: list[tuple[int, int, Severity]] = []
-    for first, after in pairwise(cuts):
-        grade = max((grade for begin, end, grade in every if begin <= first <= end), default=None)
+    for (first, after), grades in zip(pairwise(cuts), zip(*by_gap, strict=True), strict=False):
+        grade = max((grade for grade in grades if grade is not None), default=None)
         if grade is None:
             continue
         if united and united[-1][1] == first - 1 and united[-1][2] == grade:
             first = united.pop()[0]
         united.append((first, after - 1, grade))
     return tuple(united)
+
+
+def _grade_at_each(spells: Spells, steps: Iterable[int]) -> Iterator[Severity | None]:
+    """The grade of the spell that each of these ascending steps lies in. spells: of one gap, ascending."""
+    rest = iter(spells)
+    spell = next(rest, None)
+    for step in steps:
+        while spell is not None and spell[1] < step:
+            spell = next(rest, None)
+        yield spell[2] if spell is not None and spell[0] <= step else None
 
 
 def alert_frame(alerts: Sequence[Alert]) -> pl.DataFrame:
