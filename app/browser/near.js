@@ -7,6 +7,10 @@ const sight = new IntersectionObserver(
   { rootMargin: reach, scrollMargin: reach }, // the second for pages that scroll within a part of the window, as Streamlit's do
 )
 
+const unseen = new CSSStyleSheet()
+unseen.replaceSync(".rs-chart[data-far] { overflow: hidden }") // as wide as it was: a window that has become narrower would scroll
+document.adoptedStyleSheets.push(unseen)
+
 function seek(chart) {
   sought.set(chart.div, chart)
   sight.observe(chart.div)
