@@ -90,18 +90,19 @@ def put_on(hooks: Iterable[Hook], recorder: Any, recording: Recording) -> Callab
     def install_all(of_module: list[Hook]) -> None:
         recording.watch(lambda: _install_present(of_module, recorder, recording, patches))
 
-    def loaded(of_module: list[Hook], module: ModuleType) -> None:
+    def loaded(module: ModuleType, name: str) -> None:
         with patches.reaching_importers():
-            install_all(of_module)
+            install_all(by_module.get(name, []))
 
     with patches.reaching_importers():
-        for name, of_module in by_module.items():
+        for name, of_module in list(by_module.items()):
             if sys.modules.get(name) is not None:
                 install_all(of_module)
             else:
-                when_imported(name, functools.partial(loaded, of_module))
+                when_imported(name, functools.partial(loaded, name=name))
 
     def undo() -> None:
+        by_module.clear()  # a module that is imported later is not watched
         patches.restore()
         getattr(recorder, "undo", _nothing)()  # a recorder may have put on something of its own since
 

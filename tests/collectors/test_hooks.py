@@ -363,6 +363,8 @@ def test_hooks_taken_off_before_the_import_never_go_on(tmp_path: Path, monkeypat
     with toy_package(tmp_path, monkeypatch):
         with watching(hook("loss", after="after")) as (looks, _):
             pass
+        take_off = put_on([hook("loss", after="after")], looks, Recording(tmp_path, {}, "toy"))
+        take_off()
         loop: Any = importlib.import_module("toy_loop.loop")
         assert loop.loss(3) == 3 and looks.calls == [] and not is_watched(hook("loss"))
 
