@@ -24,8 +24,8 @@ def edge_code(edges: int) -> str:
     is_finite = put(f"call {_TRUTHS} @llvm.is.fpclass.v{LANES}f32({_NUMBERS} {numbers}, i32 {FINITE})")
     found = put(f"select {_TRUTHS} {is_finite}, {_COUNTS} {counts}, {_COUNTS} {_NONE}")
     short = put(f"trunc {_COUNTS} {found} to <{LANES} x i8>")
-    place = put("getelementptr i8, ptr %counts, i64 %at")
-    lanes.lines.append(f"store <{LANES} x i8> {short}, ptr {place}, align 1")
+    to = put("getelementptr i8, ptr %counts, i64 %at")
+    lanes.lines.append(f"store <{LANES} x i8> {short}, ptr {to}, align 1")
     return "\n".join(
         (
             f"declare {_TRUTHS} @llvm.is.fpclass.v{LANES}f32({_NUMBERS}, i32)",
