@@ -53,7 +53,7 @@ class GapRows:
 def gap_rows(records: pa.Table, gap: str, others: Sequence[GapRows] = ()) -> GapRows:
     """The rows that have both policies of the gap. `measured_rows` says which rows of a sequence count.
 
-    others: of other gaps of these records. What they have of the same tokens is not read again.
+    others: of other gaps of these records. Their arrays of the same tokens are used again.
     """
     rows = measured_rows(records, gap)
     if not len(rows):
