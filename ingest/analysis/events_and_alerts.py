@@ -22,9 +22,12 @@ class EventsAndAlerts:
     """The `signal_grades` from which the alerts were computed."""
 
 
-def events_and_alerts(run: Run) -> EventsAndAlerts:
-    """The recorded events and the alerts of all gaps. Alerts that are told as one are joined, see alerts.told_once."""
-    graded = signal_grades(run)
+def events_and_alerts(run: Run, graded: pl.DataFrame | None = None) -> EventsAndAlerts:
+    """The recorded events and the alerts of all gaps. Alerts that are told as one are joined, see alerts.merged_gaps.
+
+    graded: `signal_grades` of the run.
+    """
+    graded = signal_grades(run) if graded is None else graded
     run_alerts = merged_gaps(alerts(graded, run.rules.rules))
     rows = [
         (

@@ -3,7 +3,6 @@
 from ratioscope.collectors.writing.remark import write_remark
 from ratioscope.errors import SourceError
 from ratioscope.ingest.analysis.acknowledgements import Acknowledgements, acknowledgements, changes_to, is_acknowledged
-from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
 from ratioscope.metrics.grading.alerts import Alert
 
 from .view import View
@@ -27,4 +26,4 @@ def change(view: View, alert: Alert, *, holds: bool) -> str:
 def open_alerts(view: View) -> int:
     """The number of open alerts that nobody has acknowledged."""
     known = acknowledged(view)
-    return sum(alert.is_open and not is_acknowledged(alert, known) for alert in view.of(events_and_alerts).alerts)
+    return sum(alert.is_open and not is_acknowledged(alert, known) for alert in view.happened().alerts)

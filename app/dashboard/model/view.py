@@ -15,7 +15,7 @@ from typing import TypeVar, cast
 import polars as pl
 import streamlit as st
 
-from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
+from ratioscope.ingest.analysis.events_and_alerts import EventsAndAlerts, events_and_alerts
 from ratioscope.ingest.analysis.grades import signal_grades, step_grades, verdict_of
 from ratioscope.ingest.run import Run, open_run
 from ratioscope.metrics.definitions.registry import of_column
@@ -147,7 +147,11 @@ class View:
 
     def events(self) -> pl.DataFrame:
         """The events of the run, alerts included: columns step, event, note, kind."""
-        return self.of(events_and_alerts).events
+        return self.happened().events
+
+    def happened(self) -> EventsAndAlerts:
+        """The events and the alerts of the run."""
+        return self.of(happened_of, self)
 
 
 def view(path: str) -> View:
@@ -232,6 +236,11 @@ def _steps(run: Run) -> list[int]:
 
 def _verdict_of(run: Run, shown: View) -> Finding:
     return verdict_of(run, shown.graded())
+
+
+def happened_of(run: Run, shown: View) -> EventsAndAlerts:
+    """The value of `View.happened`."""
+    return events_and_alerts(run, shown.graded())
 
 
 def _grades_of(run: Run, shown: View) -> pl.DataFrame:

@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 import polars as pl
 import streamlit as st
 
-from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts, until
+from ratioscope.ingest.analysis.events_and_alerts import until
 from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.grading.alerts import Alert, Rules
 from ratioscope.metrics.grading.finding import LABELS, Finding
@@ -75,7 +75,7 @@ def _answer_drawn(scope: Scope, frame: pl.DataFrame, deciding: Sequence[Metric],
             _chart(scope, frame, metric)
     with places[-1]:
         _ribbon(scope)
-        _newest(scope.view.of(events_and_alerts).alerts, verdict, scope.gap, scope.view.rules.rules)
+        _newest(scope.view.happened().alerts, verdict, scope.gap, scope.view.rules.rules)
 
 
 def _more(scope: Scope, frame: pl.DataFrame, metrics: Sequence[Metric]) -> None:

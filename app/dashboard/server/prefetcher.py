@@ -88,21 +88,21 @@ def _follow() -> None:
 
 def _next(shown: "View") -> Iterator["CacheRequest"]:
     """Requests of the pages after the first: the events, then the requests of each page's `prefetch`."""
-    from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
-
+    from ..model.view import happened_of
     from ..pages import PAGES
 
-    yield events_and_alerts, ()
+    yield happened_of, (shown,)
     for page in PAGES:
         yield from page.prefetch(shown)
 
 
 def _beside(shown: "View") -> Iterator["CacheRequest"]:
     """Requests of the page Compare for the default second run."""
-    from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
     from ratioscope.ingest.run import Run
 
-    yield events_and_alerts, ()
+    from ..model.view import happened_of
+
+    yield happened_of, (shown,)
     yield from ((Run.distribution, ("token", gap)) for gap in shown.run.gaps[:1])
 
 

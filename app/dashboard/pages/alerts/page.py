@@ -6,7 +6,6 @@ import numpy as np
 import polars as pl
 import streamlit as st
 
-from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
 from ratioscope.metrics.grading.alerts import RULES, Alert, Rules, alert_frame, alerts, merged_gaps
 from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.grading.run_rules import RULES_FILE
@@ -34,7 +33,7 @@ ALL, MINE = "all gaps", "this gap"
 
 
 def render(scope: Scope) -> None:
-    graded = scope.view.of(events_and_alerts).graded
+    graded = scope.view.happened().graded
     with control_row("alerts"):
         which = choice("alerts of", (ALL, MINE), "of", label_visibility="collapsed")
         in_force = scope.view.rules.rules
