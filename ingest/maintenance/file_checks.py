@@ -112,8 +112,8 @@ def demand_overall(files: ParquetFiles, file: OverallFile, segments: Sequence[Se
 
 def _shapes_agree(one: pl.DataFrame, other: pl.DataFrame) -> bool:
     """True if the shapes of tails differ by no more than rounding: their writer's machine may round otherwise."""
-    shapes = [frame.select(pl.col(LONE).fill_null(float("nan"))).to_numpy() for frame in (one, other)]
-    return np.allclose(*shapes, rtol=RELATIVE, atol=RELATIVE, equal_nan=True)
+    found, wanted = (frame.select(pl.col(LONE).fill_null(float("nan"))).to_numpy() for frame in (one, other))
+    return np.allclose(found, wanted, rtol=RELATIVE, atol=RELATIVE, equal_nan=True)
 
 
 def _demand_steps(parquet: Opened, segment: Segment, deep: bool, *, more: bool) -> None:
