@@ -45,7 +45,7 @@ def grown(
     unchanged = before.frame.filter(~pl.col("step").is_in(list(stale)))
     parts = [part for part in (unchanged, fresh(changed)) if len(part)] or [unchanged]
     frame = pl.concat(parts, how="diagonal_relaxed")
-    return ByStep(now, frame.select(_in_order(frame.columns)).sort(order, nulls_last=True))
+    return ByStep(now, frame.select(in_order_of_gaps(frame.columns)).sort(order, nulls_last=True))
 
 
 @dataclass
@@ -153,7 +153,7 @@ def _same(before: Hashable, now: Hashable) -> bool:
     return before is now or before == now
 
 
-def _in_order(columns: Sequence[str]) -> list[str]:
+def in_order_of_gaps(columns: Sequence[str]) -> list[str]:
     """Columns of one gap together, in the order of GAPS: a gap may turn up late in a run."""
     by_gap = [name for gap in GAPS for name in columns if name.startswith(f"{gap}/")]
     return [name for name in columns if name not in set(by_gap)] + by_gap

@@ -25,6 +25,7 @@ from .row_plan import gaps_on_record
 from .row_statistics import FromRows, RowStatistics
 from .row_work import RowWork
 from .run_statistics import HISTOGRAMS, SCALARS, RunStatistics
+from .slices_by_step import SLICES, SlicesByStep
 
 MOST_BYTES = 256 << 20
 """Bytes of statistics tables kept in memory. Metric frames do not need them: they read segments themselves."""
@@ -58,8 +59,13 @@ class RunMetrics:
     """(slice, columns) -> statistics by step, bounded by MOST_BYTES."""
     _histograms: dict[Level, StepTable] = field(default_factory=dict)
     """Histograms by step."""
+    _slices: SlicesByStep = field(init=False)
+    """Reads a few metrics of written slices by step."""
     _on_demand: dict[tuple[str, bool], tuple[int, FromRows]] = field(default_factory=dict)
     """(slice on demand, whether by step) -> (version of the catalog, its statistics)."""
+
+    def __post_init__(self) -> None:
+        self._slices = SlicesByStep(self.written)
 
     @property
     def visible(self) -> VisibleFiles:
@@ -143,6 +149,8 @@ class RunMetrics:
         visible, what = self.visible, _what(by, names)
 
         def fresh(steps: set[int]) -> pl.DataFrame:
+            if names is not None and tuple(by) == ("step", slice_of(by)) and slice_of(by) in SLICES:
+                return self._slices.frame(visible, slice_of(by), names, steps)
             if slice_of(by) == "all":
                 statistics = self.written.by_step(visible, _columns(names), steps)
             else:

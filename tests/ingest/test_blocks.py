@@ -10,7 +10,14 @@ from support import real_runs, run_folders
 
 from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.run import Run
-from ratioscope.ingest.statistics import merged_statistics, run_statistics, segment_tables, statistics_files
+from ratioscope.ingest.statistics import (
+    merged_statistics,
+    run_statistics,
+    segment_tables,
+    slices_by_step,
+    statistics_files,
+)
+from ratioscope.ingest.statistics.slices_by_step import SLICES
 from ratioscope.metrics.merging import merge
 
 STALE = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=6, rows=4)
@@ -86,6 +93,22 @@ def test_first_metrics_open_each_segment_once_if_their_rows_are_few(
     monkeypatch.setattr(segment_tables, "segment_rows", counting)
     Run(root, Cache(None)).metrics()
     assert sorted(opened) == sorted(path.relative_to(root).as_posix() for path in segments)
+
+
+@pytest.mark.parametrize("at_once", [3, 4096])
+def test_a_few_metrics_of_all_slices_are_read_together(
+    root: Path, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = {name: Run(root, Cache(None)).metrics(("step", name)) for name in SLICES}
+    run, names, read = Run(root, Cache(None)), ("kl_k3", "tokens"), list[Any]()
+    monkeypatch.setattr(slices_by_step, "STEPS_AT_ONCE", at_once)
+    for number, name in enumerate(SLICES):
+        frame = run.metrics(("step", name), names=names)
+        assert_frame_equal(frame, every[name].select(frame.columns), check_exact=True)
+        assert len(frame.columns) > 2 or not len(frame)
+        if not number:
+            monkeypatch.setattr(run_statistics.RunStatistics, "of", lambda *asked: read.append(asked))
+    assert read == []
 
 
 def test_what_metrics_by_step_read_is_merged_without_reading_it_again(
