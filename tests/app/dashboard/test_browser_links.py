@@ -219,6 +219,7 @@ def test_a_question_mark_lists_the_keys_and_is_typed_where_text_is_typed(
 def _said(opened: Opened) -> str:
     """The words of the page, without what tells the time, and the numbers of its charts; with the diagnosis, once it is there."""
     opened.computed()
+    opened.drawn_whole()
     words = opened.page.locator("[data-testid=stMain]").inner_text()
     charts = opened.page.evaluate(
         "[...document.querySelectorAll('.js-plotly-plot')].map(p => p.querySelector('svg').textContent)"
