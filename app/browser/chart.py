@@ -49,7 +49,7 @@ def chart(
 def _told(figure: go.Figure) -> tuple[dict[str, Any], str]:
     """What is told of the figure, made once: it takes as long as all else that a page does for a chart it has shown before."""
     if id(figure) not in _TOLD:
-        layout = figure.layout
+        layout: Any = figure.layout
         look = {"height": layout.height or USUAL_HEIGHT, "paper": layout.template.layout.paper_bgcolor or ""}
         _TOLD[id(figure)] = look, str(pio.to_json(figure, validate=False))
         weakref.finalize(figure, _TOLD.pop, id(figure), None)
