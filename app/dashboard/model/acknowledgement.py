@@ -26,4 +26,4 @@ def change(view: View, alert: Alert, *, holds: bool) -> str:
 def open_alerts(view: View) -> int:
     """The number of open alerts that nobody has acknowledged."""
     known = acknowledged(view)
-    return sum(alert.is_open and not is_acknowledged(alert, known) for alert in view.happened().alerts)
+    return sum(alert.is_open and not is_acknowledged(alert, known) for alert in view.events_and_alerts().alerts)

@@ -147,11 +147,11 @@ class View:
 
     def events(self) -> pl.DataFrame:
         """The events of the run, alerts included: columns step, event, note, kind."""
-        return self.happened().events
+        return self.events_and_alerts().events
 
-    def happened(self) -> EventsAndAlerts:
+    def events_and_alerts(self) -> EventsAndAlerts:
         """The events and the alerts of the run."""
-        return self.of(happened_of, self)
+        return self.of(events_and_alerts_of, self)
 
 
 def view(path: str) -> View:
@@ -238,8 +238,8 @@ def _verdict_of(run: Run, shown: View) -> Finding:
     return verdict_of(run, shown.graded())
 
 
-def happened_of(run: Run, shown: View) -> EventsAndAlerts:
-    """The value of `View.happened`."""
+def events_and_alerts_of(run: Run, shown: View) -> EventsAndAlerts:
+    """The value of `View.events_and_alerts`."""
     return events_and_alerts(run, shown.graded())
 
 

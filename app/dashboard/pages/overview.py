@@ -75,7 +75,7 @@ def _answer_drawn(scope: Scope, frame: pl.DataFrame, deciding: Sequence[Metric],
             _chart(scope, frame, metric)
     with places[-1]:
         _ribbon(scope)
-        _newest(scope.view.happened().alerts, verdict, scope.gap, scope.view.rules.rules)
+        _newest(scope.view.events_and_alerts().alerts, verdict, scope.gap, scope.view.rules.rules)
 
 
 def _more(scope: Scope, frame: pl.DataFrame, metrics: Sequence[Metric]) -> None:

@@ -88,10 +88,10 @@ def _follow() -> None:
 
 def _next(shown: "View") -> Iterator["CacheRequest"]:
     """Requests of the pages after the first: the events, then the requests of each page's `prefetch`."""
-    from ..model.view import happened_of
+    from ..model.view import events_and_alerts_of
     from ..pages import PAGES
 
-    yield happened_of, (shown,)
+    yield events_and_alerts_of, (shown,)
     for page in PAGES:
         yield from page.prefetch(shown)
 
@@ -100,9 +100,9 @@ def _beside(shown: "View") -> Iterator["CacheRequest"]:
     """Requests of the page Compare for the default second run."""
     from ratioscope.ingest.run import Run
 
-    from ..model.view import happened_of
+    from ..model.view import events_and_alerts_of
 
-    yield happened_of, (shown,)
+    yield events_and_alerts_of, (shown,)
     yield from ((Run.distribution, ("token", gap)) for gap in shown.run.gaps[:1])
 
 

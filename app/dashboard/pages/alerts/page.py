@@ -33,7 +33,7 @@ ALL, MINE = "all gaps", "this gap"
 
 
 def render(scope: Scope) -> None:
-    graded = scope.view.happened().graded
+    graded = scope.view.events_and_alerts().graded
     with control_row("alerts"):
         which = choice("alerts of", (ALL, MINE), "of", label_visibility="collapsed")
         in_force = scope.view.rules.rules
