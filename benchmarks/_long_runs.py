@@ -32,7 +32,7 @@ from ratioscope.metrics.engines.join import joined
 from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.record import arrow_schema
 
-FOLDER = Path(tempfile.gettempdir()) / "ratioscope-long-runs-4"
+FOLDER = Path(tempfile.gettempdir()) / "ratioscope-long-runs-5"
 PHASES = 4
 """Batches that the gap grows through over a run."""
 
