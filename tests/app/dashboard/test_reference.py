@@ -37,7 +37,7 @@ def test_the_reference_is_on_every_chart_every_card_and_under_the_verdict(opened
     assert len(courses) == 5 and all('"dash"' in chart for chart in courses)
     assert all('"reference healthy"' in chart for chart in charts(opened("metrics", project, run="stale"))[:-1])
     assert "reference healthy" in "".join(charts(opened("where", project, run="stale")))
-    beyond = next(chart for chart in charts(opened("distributions", project, run="stale")) if "share beyond" in chart)
+    beyond = next(chart for chart in charts(opened("distributions", project, run="stale")) if "Share beyond" in chart)
     assert '"reference healthy"' in beyond and "reference healthy:" in beyond and '"dash"' in beyond
     app.selectbox(key="baseline").set_value("no baseline").run()
     assert "your reference" not in plain(well(app)) + cards(app)
