@@ -132,6 +132,7 @@ def test_the_definition_of_a_metric_is_reached_by_pointer_and_keyboard_and_nothi
     chart.locator(".hoverlayer .hovertext").wait_for(state="detached")
     opened.go_to("Overview")
     assert page.locator(".st-key-chart_kl_k3 .annotation [role=note]").count() == 1
+    opened.drawn_whole()
     marks = page.locator(".rs-chart .annotation [role=note]")
     assert marks.count() == page.locator(".rs-chart").count() > 3, "each chart says how it was made"
     for mark in marks.all():
