@@ -47,7 +47,7 @@ def chart(
 
 
 def _told(figure: go.Figure) -> tuple[dict[str, Any], str]:
-    """The look of the place and the JSON of the figure, made once: this takes as long as all else that a page does for a chart it has shown before."""
+    """The look of the place and the JSON of the figure, made once: a page takes as long for all else of a chart shown before."""
     if id(figure) not in _TOLD:
         layout: Any = figure.layout
         look = {"height": layout.height or USUAL_HEIGHT, "paper": layout.template.layout.paper_bgcolor or ""}

@@ -85,7 +85,6 @@ def test_info_of_a_url_says_why_it_makes_no_diagnosis(
     monkeypatch.setattr(verb, "MOST_FETCHED", 0)
     assert ratioscope(["info", URL]) == 0
     assert (
-        f" of token rows would have to be fetched for it; ratioscope diagnose {URL} makes it"
-        in capsys.readouterr().out
+        f" of token rows would have to be fetched for it; ratioscope diagnose {URL} makes it" in capsys.readouterr().out
     )
     assert fetched(copy_of(URL)) == {"step=000000000"}  # whose stored digits are looked at
