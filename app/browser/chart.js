@@ -88,6 +88,10 @@ function comes(chart, isNear) {
   if (isNear) drawAll()
 }
 
+addEventListener("beforeprint", () => {
+  for (const chart of charts.values()) if (chart.isDue && window.Plotly) draw(chart).catch(error => giveUp(chart, error))
+})
+
 function drawWidened() {
   for (const chart of widened) wait(chart) // in one line, for the nearest to be drawn first
 }
@@ -111,8 +115,7 @@ function made(place) {
   place.append(div)
   // Plotly keeps a zoom where the revision is the same, and not nought
   const chart = { div, told: "", state: null, revision: 1, width: 0, listens: false, calls: 0 }
-  chart.comes = isNear => comes(chart, isNear)
-  chart.prints = () => chart.isDue && window.Plotly && draw(chart).catch(error => giveUp(chart, error))
+  chart.sight = new IntersectionObserver(seen => comes(chart, seen.at(-1).isIntersecting), nearby)
   chart.observer = new ResizeObserver(() => {
     if (div.clientWidth === chart.width || waiting.has(chart)) return
     div.dataset.waits = ""
@@ -131,7 +134,7 @@ function tell(chart, { state, library, height, paper }, told) {
   chart.div.style.background = paper
   wait(chart)
   chart.observer.observe(chart.div)
-  seek(chart)
+  chart.sight.observe(chart.div)
 }
 
 export default function ({ parentElement, data, setTriggerValue }) {
@@ -152,7 +155,7 @@ export default function ({ parentElement, data, setTriggerValue }) {
   return () => {
     if (call !== chart.calls) return // Streamlit clears up after a call that another has overtaken
     chart.observer.disconnect()
-    leave(chart)
+    chart.sight.disconnect()
     widened.delete(chart)
     waiting.delete(chart)
     charts.delete(parentElement)
