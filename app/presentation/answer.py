@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from ratioscope.metrics.diagnosis.cause import Cause
 from ratioscope.metrics.grading.finding import Finding, Severity
 
-from .sentence import capital
+from .sentence import sentence
 
 if TYPE_CHECKING:
     from ratioscope.ingest.analysis.diagnosis import RunDiagnosis
@@ -36,7 +36,7 @@ def answer_of(result: "RunDiagnosis", verdict: Finding, context: "KnownContext |
     diagnosis = result.diagnosis
     if diagnosis.likely:
         first = diagnosis.likely[0]
-        proof = first.proof or f"{capital(first.effect)}."
+        proof = first.proof or sentence(first.effect)
         return Answer(
             diagnosis.answer, True, first.confidence, proof, first.cause.meaning, _remedy(first.cause, context)
         )

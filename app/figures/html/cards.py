@@ -18,7 +18,7 @@ from ...presentation.digits import count
 from ...presentation.escape import html as escaped
 from ...presentation.limit import limit_words
 from ...presentation.noise_floor import NoiseFloor, times_words
-from ...presentation.sentence import capital
+from ...presentation.sentence import capital, sentence
 from ...presentation.theme import FONT, LIGHT, MARKS, Theme
 from ...presentation.value_text import value_with_error
 from ..drawing.bands import ERRORS
@@ -53,7 +53,7 @@ def verdict_line(
     parts = [
         "" if brief else f"<strong>Do:</strong> {escaped(remedy)}",
         escaped(answer.proof) if answer and not brief else "",
-        f"<b>{escaped(_sentence(finding.title))}</b> {escaped(finding.evidence)}"
+        f"<b>{escaped(sentence(finding.title))}</b> {escaped(finding.evidence)}"
         if leads
         else escaped(finding.evidence),
         "" if answer is None or leads else escaped(answer.sentence),
@@ -85,10 +85,6 @@ def _when(title: str, finding: Finding, *, leads: bool, links: bool) -> str:
 def _dates(title: str, finding: Finding) -> bool:
     """True if the line of the cause would have two dates: its own, or that of an episode which the links below tell."""
     return finding.until_step is not None or f"step {finding.since_step} " in f"{title} "
-
-
-def _sentence(title: str) -> str:
-    return f"{capital(title)}."
 
 
 def _advice(finding: Finding, answer: Answer | None) -> tuple[str, str]:
