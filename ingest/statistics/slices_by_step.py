@@ -30,7 +30,7 @@ class SlicesByStep:
     def frame(self, visible: VisibleFiles, slice_name: str, names: Sequence[str], steps: set[int]) -> pl.DataFrame:
         """The metrics by step and this slice at these steps."""
         made_of = visible, tuple(names), frozenset(steps)
-        if slice_name not in self._waiting or self._made_of is None or not _is_same(self._made_of, made_of):
+        if slice_name not in self._waiting or self._made_of != made_of:
             self._waiting, self._made_of = self._read(visible, names, steps), made_of
         return self._waiting.pop(slice_name)
 
@@ -51,10 +51,3 @@ def _joined(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
         return parts[0]
     frame = pl.concat([part for part in parts if len(part)] or parts[:1], how="diagonal_relaxed")
     return frame.select(in_order_of_gaps(frame.columns))
-
-
-def _is_same(
-    one: tuple[VisibleFiles, tuple[str, ...], frozenset[int]],
-    other: tuple[VisibleFiles, tuple[str, ...], frozenset[int]],
-) -> bool:
-    return one[0] is other[0] and one[1:] == other[1:]

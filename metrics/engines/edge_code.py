@@ -17,9 +17,7 @@ def edge_code(edges: int) -> str:
     counts = "zeroinitializer"
     for place in range(edges):
         edge = put(f"load float, ptr {put(f'getelementptr float, ptr %edges, i64 {place}')}")
-        one = put(f"insertelement {_NUMBERS} poison, float {edge}, i32 0")
-        each = put(f"shufflevector {_NUMBERS} {one}, {_NUMBERS} poison, {_COUNTS} zeroinitializer")
-        is_reached = put(f"fcmp oge {_NUMBERS} {numbers}, {each}")
+        is_reached = put(f"fcmp oge {_NUMBERS} {numbers}, {lanes.filled('float', edge, LANES)}")
         counts = put(f"add {_COUNTS} {counts}, {put(f'zext {_TRUTHS} {is_reached} to {_COUNTS}')}")
     is_finite = put(f"call {_TRUTHS} @llvm.is.fpclass.v{LANES}f32({_NUMBERS} {numbers}, i32 {FINITE})")
     found = put(f"select {_TRUTHS} {is_finite}, {_COUNTS} {counts}, {_COUNTS} {_NONE}")

@@ -12,7 +12,7 @@ _CHUNK = 1 << 15
 
 
 def edge_counts(numbers: Singles, edges: Singles) -> EdgeCounts:
-    """How many of the edges each number reaches, at most 127; -1 for infinities and NaN."""
+    """The number of edges that each number reaches, at most 127; -1 for infinities and NaN."""
     counts = np.empty(len(numbers), np.int8)
     with np.errstate(invalid="ignore"):
         for start in range(0, len(counts), _CHUNK):

@@ -189,6 +189,12 @@ class Lanes:
             vector = self.put(f"insertelement <{LANES} x {kind}> {vector}, {kind} {single}, i32 {lane}")
         return self._wide(vector, kind)
 
+    def filled(self, kind: str, number: str, times: int) -> str:
+        """So many times a number that is known once the code runs."""
+        vector = f"<{times} x {kind}>"
+        one = self.put(f"insertelement {vector} poison, {kind} {number}, i32 0")
+        return self.put(f"shufflevector {vector} {one}, {vector} poison, <{times} x i32> zeroinitializer")
+
     def _wide(self, vector: str, kind: str) -> str:
         return self.put(f"fpext <{LANES} x float> {vector} to {NUMBERS}") if kind == "float" else vector
 
