@@ -101,12 +101,14 @@ def test_the_mark_lies_on_the_curve() -> None:
     curve = frontier(part, "token")
     at = curve.filter((pl.col("rule") == "mask") & (pl.col("cap") == 2.0)).row(0, named=True)
     figure = threshold_frontier(curve, ("mask", 2.0, at["bias"], at["ess_after"]))
-    ring = data(figure)[-1]
+    layout: Any = figure.layout
+    (ring,), place = layout.shapes, layout.annotations[-1]
     (mask,) = (trace for trace in data(figure) if trace.name == "mask")
     assert any(
-        x == pytest.approx(ring.x[0]) and y == pytest.approx(ring.y[0]) for x, y in zip(mask.x, mask.y, strict=True)
+        (x, y) == pytest.approx((ring.xanchor, ring.yanchor)) == (place.x, place.y)
+        for x, y in zip(mask.x, mask.y, strict=True)
     )
-    assert len(ring.x) == 1 and "chosen: mask at 2" in ring.customdata[0]
+    assert "chosen: mask at 2" in place.hovertext
     assert [label for label, fact in zip(mask.text, mask.customdata, strict=True) if "mask at 2:" in fact] == ["2"]
     assert {label for label in mask.text if label} <= {f"{cap:g}" for cap in LABELLED}
     nothing = threshold_frontier(frontier(histogram([0.0, 0.0]), "token", rules=("mask",), low=1.5), None)
