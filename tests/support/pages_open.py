@@ -1,8 +1,10 @@
 """Opens one page of the dashboard without a browser, as Streamlit runs it: for the tests of pages. `opened` is its fixture."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from functools import cache
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,12 @@ def charts(app: AppTest) -> list[str]:
 
 def html(app: AppTest) -> str:
     return "\n".join(element.proto.body for element in app.html)
+
+
+def fact_cards(app: AppTest) -> dict[str, str]:
+    """Name and value of each card of facts, see app/figures/html/fact_cards.py."""
+    found = re.findall(r"<dt>(.*?)(?:<i .*?</i>)?</dt><dd>(.*?)</dd>", html(app))
+    return {unescape(name): unescape(value) for name, value in found}
 
 
 def words(app: AppTest) -> str:

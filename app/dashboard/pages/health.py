@@ -20,6 +20,7 @@ from ...presentation.weights_table import NO_DIGESTS, weights_table
 from ..model.scope import Scope
 from ..panels.charts import appearance, table
 from ..panels.collector_line import collector_line
+from ..panels.fact_cards import fact_cards
 
 NAMED, FIRST = 8, 3
 """The most metrics of a gap that are all named, and those that are named of more."""
@@ -84,9 +85,7 @@ def _cards(run: Run) -> None:
             "damaged or foreign files, and files that no commit names",
         ),
     )
-    with st.grid(9, min_column_width=108):
-        for name, value, about in facts:
-            st.metric(name, value, border=True, help=about)
+    fact_cards(facts, narrowest=108)
 
 
 def _ways(run: Run) -> tuple[tuple[str, pl.DataFrame, str], ...]:

@@ -39,6 +39,7 @@ from ..model.scope import Scope
 from ..model.slice_absences import absences
 from ..model.view import asked_gap
 from ..panels.charts import appearance, draw, number_column, table
+from ..panels.fact_cards import fact_cards
 from ..panels.layout import columns
 
 RECORD = """collector.log(
@@ -172,9 +173,7 @@ def _cards(scope: Scope, lag_share: Staleness) -> None:
     own = error if tokens == lag_share.tokens else None
     if answer := lag_answer(lag_share):
         st.markdown(f"#### {answer}")
-    with st.grid(4, min_column_width=170):
-        for name, value, about in lag_facts(lag_share, own):
-            st.metric(name, value, help=about, border=True)
+    fact_cards(lag_facts(lag_share, own), narrowest=170)
     st.caption(lag_note(lag_share))
     if lag_share.reason:
         st.caption(f"Share explained by lag: not available, because {lag_share.reason}.")

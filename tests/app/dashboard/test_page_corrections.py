@@ -13,7 +13,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 from support.edge_runs import made
-from support.pages_open import Open, charts, html, words
+from support.pages_open import Open, charts, fact_cards, html, words
 
 from ratioscope.app.dashboard.pages.corrections import outcomes
 from ratioscope.app.dashboard.pages.corrections.config import syntax
@@ -68,10 +68,6 @@ def test_the_weights_of_all_steps_are_added_up_once_a_level(opened: Open, monkey
     assert len(made_of) == 2
 
 
-def cards(app: AppTest) -> dict[str, str]:
-    return {card.label: card.value for card in app.metric}
-
-
 def number(shown: str) -> float:
     return float(shown.removesuffix("%").replace(",", "").replace("−", "-"))
 
@@ -91,7 +87,7 @@ def test_a_threshold_does_what_the_weights_say(opened: Open, runs: Path, rule: s
     low, high = (0.0 if floor == "none" else float(floor)), float(cap)
     inside = (w >= low) & (w < high)
     v = np.clip(w, low, high) if rule == "truncate" else np.where(inside, w if rule == "mask" else 1.0, 0.0)
-    shown = cards(app)
+    shown = fact_cards(app)
     assert number(shown["mean weight"]) == pytest.approx(v.mean(), rel=0.006)
     assert number(shown["bias"]) == pytest.approx(np.abs(v - w).mean(), rel=0.006)
     before, after = shown["ESS before → after"].split(" → ")
@@ -107,7 +103,7 @@ def test_a_threshold_does_what_the_weights_say(opened: Open, runs: Path, rule: s
 def test_a_typed_threshold_is_an_interval_and_nonsense_is_said(opened: Open) -> None:
     app = opened("corrections", "stale", **TRIED, cap_typed="1.234")
     is_well(app)
-    assert "–" in cards(app)["clipped"] and "an interval" in words(app)
+    assert "–" in fact_cards(app)["clipped"] and "an interval" in words(app)
     assert app.select_slider(key="cap_at").disabled
     odd = opened("corrections", "stale", **TRIED, cap_typed="![x](http://y)")
     is_well(odd)
@@ -121,9 +117,9 @@ def test_a_typed_threshold_is_an_interval_and_nonsense_is_said(opened: Open) -> 
 def test_a_moved_slider_moves_the_cards_and_the_mark(opened: Open) -> None:
     assert len(charts(opened("corrections", "stale"))) == 3, "a drawer that is closed draws no chart"
     app = opened("corrections", "stale", **TRIED)
-    before, frontier = cards(app), charts(app)[-1]
+    before, frontier = fact_cards(app), charts(app)[-1]
     app.select_slider(key="cap_at").set_value("1.2").run()
-    assert cards(app)["clipped"] != before["clipped"] and charts(app)[-1] != frontier
+    assert fact_cards(app)["clipped"] != before["clipped"] and charts(app)[-1] != frontier
     assert "truncate at 1.2" in charts(app)[-1]
 
 
@@ -239,7 +235,7 @@ def test_without_token_rows_single_thresholds_work_and_joint_rules_say_why_not(o
     is_well(app)
     assert "none of the chosen 896 steps has token rows" in words(app).replace("\\", "")
     assert "only a single threshold can be computed from statistics" in html(app)
-    assert number(cards(app)["mean weight"]) > 0.9 and "carry_out" not in [button.key for button in app.button]
+    assert number(fact_cards(app)["mean weight"]) > 0.9 and "carry_out" not in [button.key for button in app.button]
 
 
 def test_what_a_preset_cannot_read_is_said_in_its_row(opened: Open) -> None:
@@ -282,4 +278,4 @@ def test_ten_thousand_steps_are_thinned(opened: Open) -> None:
     app.select_slider(key="cap_at").set_value("1.1").run()
     is_well(app)
     assert all(len(spec) < 400_000 for spec in charts(app))
-    assert "showing 300 means of 10,000 steps" in charts(app)[0] and not math.isnan(number(cards(app)["bias"]))
+    assert "showing 300 means of 10,000 steps" in charts(app)[0] and not math.isnan(number(fact_cards(app)["bias"]))

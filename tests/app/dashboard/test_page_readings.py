@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.pages_open import Open, charts, plain, well
+from support.pages_open import Open, charts, fact_cards, plain, well
 from support.read_run import READ, SEQUENCES, read_run
 
 from ratioscope import Collector
@@ -51,13 +51,13 @@ def test_staleness_shows_a_reading_by_lag(opened: Open, lagged: Path) -> None:
         5 - version: np.mean(np.expm1(part[GAP].to_numpy()) - part[GAP].to_numpy())
         for (version,), part in tokens.group_by("rollout_version_min")
     }
-    shown = {card.label: card.value for card in app.metric}
+    shown = fact_cards(app)
     assert float(shown["at lag 0"].split()[0]) == pytest.approx(k3[0], rel=0.01)
     assert float(shown["explained by lag"].split()[0]) == pytest.approx(
         100 * (1 - 2 * k3[0] / (k3[0] + k3[2])), rel=0.01
     )
     other = opened("staleness", lagged, gap="old:referee")
-    assert "does not begin at the engine" in plain(other) and not other.metric
+    assert "does not begin at the engine" in plain(other) and not fact_cards(other)
 
 
 def test_compare_takes_a_reading_and_names_runs_without_one(opened: Open, folder: Path, lagged: Path) -> None:
@@ -77,7 +77,7 @@ def test_compare_takes_a_reading_and_names_runs_without_one(opened: Open, folder
 def test_corrections_weigh_by_a_reading(opened: Open, lagged: Path) -> None:
     app = opened("corrections", lagged, gap=GAP, lab="none,truncate:token:2", cap_at="1.2", **{"try": "true"})
     weights = np.exp(open_run(lagged).tokens([0], [GAP]).collect()[GAP].to_numpy())
-    shown = {card.label: card.value for card in app.metric}
+    shown = fact_cards(app)
     assert float(shown["clipped"].removesuffix("%")) == pytest.approx(100 * (weights > 1.2).mean(), rel=0.02)
     assert app.selectbox(key="gap").value == GAP and "settings are of the same correction on mismatch" in plain(app)
     other = opened("corrections", lagged, gap="old:referee")

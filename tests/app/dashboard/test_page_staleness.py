@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from support.edge_runs import made
 from support.frames import notes, traces
-from support.pages_open import Open, charts, plain
+from support.pages_open import Open, charts, fact_cards, plain
 
 from ratioscope.app.figures.gap_parts import gap_parts
 from ratioscope.app.figures.html.both_sides import both_sides
@@ -37,7 +37,7 @@ def test_the_cards_are_what_is_left_at_lag_0_and_what_lies_above_it(opened: Open
     )
     whole, fresh = k3["k3"].mean(), k3.filter(lag=0)["k3"].mean()
     assert isinstance(whole, float) and isinstance(fresh, float)
-    shown = {card.label: card.value for card in app.metric}
+    shown = fact_cards(app)
     found = {name: float(value.split(" ")[0]) for name, value in shown.items()}
     assert found["K3 of all tokens"] == pytest.approx(whole, rel=0.01) and found["at lag 0"] == pytest.approx(
         fresh, rel=0.01
@@ -67,14 +67,14 @@ def test_a_run_without_versions_says_what_to_record(opened: Open) -> None:
 
 def test_without_lag_0_its_share_is_not_told(opened: Open) -> None:
     app = opened("staleness", "long_response")
-    assert [card.value for card in app.metric][1:] == ["–", "–", "–"]
+    assert list(fact_cards(app).values())[1:] == ["–", "–", "–"]
     assert "no token was sampled at lag 0" in plain(app)
 
 
 @pytest.mark.parametrize("gap", ["total", "drift"])
 def test_every_gap_has_its_lags_and_drift_no_share_of_lag_0(opened: Open, gap: str) -> None:
     app = opened("staleness", "stale", theme="dark", gap=gap)
-    assert len(charts(app)) == 4 and len(app.metric) == (0 if gap == "drift" else 4)
+    assert len(charts(app)) == 4 and len(fact_cards(app)) == (0 if gap == "drift" else 4)
 
 
 def test_a_range_of_steps_is_all_that_is_counted(opened: Open, runs: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 from support.edge_runs import RUNS, made
-from support.pages_open import SECONDS, Open, charts, html, plain, unopened, well, words
+from support.pages_open import SECONDS, Open, charts, fact_cards, html, plain, unopened, well, words
 
 from ratioscope.app.dashboard.model import live, runs_variable
 from ratioscope.app.dashboard.model.served_runs import distinct_names
@@ -118,9 +118,13 @@ def test_the_run_in_the_url_is_shown_and_no_other_path_can_be(opened: Open, runs
 
 def test_health_begins_with_what_is_complete_and_names_metrics_in_words(opened: Open) -> None:
     app = opened("health", ["two_policies"])
-    said = [f"{part.type} {getattr(part, 'value', '')}" for part in app.main if part.type in ("caption", "metric")]
+    said = [
+        part.value if part.type == "caption" else part.proto.body
+        for part in app.main
+        if part.type in ("caption", "html")
+    ]
     well, first = (
-        next(at for at, text in enumerate(said) if begin in text) for begin in ("Nothing was dropped.", "metric")
+        next(at for at, text in enumerate(said) if begin in text) for begin in ("Nothing was dropped.", "<dt>steps")
     )
     assert well < first, "before the cards"
     named = html(app)
@@ -233,7 +237,7 @@ def test_a_long_response_is_shown_in_windows_and_its_strip_whole(opened: Open) -
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_effect_of_a_cap_is_what_the_weights_say(opened: Open, runs: Path, level: str) -> None:
     app = opened("distributions", ["stale"], level=level, cap="1.2", floor="0.5", how="masked")
-    shown = {card.label: card.value for card in app.metric}
+    shown = fact_cards(app)
     run = open_run(made(runs, "stale"))
     x = pl.concat([run.sequences(step) for step in run.steps])
     if level == "token":
@@ -250,7 +254,7 @@ def test_the_effect_of_a_cap_is_what_the_weights_say(opened: Open, runs: Path, l
 def test_weights_that_are_all_zero_have_no_mass_to_remove(opened: Open) -> None:
     app = opened("distributions", ["holes"], level="sequence")
     well(app)
-    assert [card.value for card in app.metric] == ["0%", "–", "–", "–"]  # a weight of 0 lies within [0, 2)
+    assert list(fact_cards(app).values()) == ["0%", "–", "–", "–"]  # a weight of 0 lies within [0, 2)
 
 
 def test_every_offered_bound_is_exact() -> None:
@@ -276,10 +280,10 @@ def test_a_growing_run_is_read_again_on_the_next_interaction(
         opened("health", ["stale"])
         monkeypatch.setenv(runs_variable.RUNS, json.dumps([str(tmp_path / "run")]))
         app = unopened().run()
-        assert app.metric[0].value == "1"
+        assert fact_cards(app)["steps"] == "1"
         collector.log(step=1, rollout_logprobs=[[-1.0, -2.0]], old_logprobs=[[-1.1, -2.0]])
         collector.flush(timeout=60)
-        assert app.run().metric[0].value == "2"
+        assert fact_cards(app.run())["steps"] == "2"
 
 
 def test_runs_that_have_ended_are_looked_at_less_often(

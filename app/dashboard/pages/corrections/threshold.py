@@ -26,6 +26,7 @@ from ....presentation.weight_bounds import CAP_BY_NAME, FLOOR_BY_NAME, NONE, int
 from ...model.scope import Scope
 from ...panels.charts import appearance, draw
 from ...panels.choices import choice
+from ...panels.fact_cards import fact_cards
 from ...panels.layout import cells, control_row
 from .controls import add_button
 from .entries import threshold_text
@@ -134,12 +135,9 @@ def _cards(whole: dict[str, Interval], bound: str, threshold: Threshold, size: s
         ("mean weight", "mean_weight", digits),
         ("bias", "bias", digits),
     )
-    with st.grid(6, min_column_width=150):
-        for title, name, say in facts:
-            shown = interval_text(whole[name], say)
-            if name == "ess_after":
-                shown = f"{bound}{percent(whole['ess_before'].low).removesuffix('%')} → {shown}"
-            st.metric(title, shown, help=ABOUT[name], border=True)
+    shown = {name: interval_text(whole[name], say) for _, name, say in facts}
+    shown["ess_after"] = f"{bound}{percent(whole['ess_before'].low).removesuffix('%')} → {shown['ess_after']}"
+    fact_cards((title, shown[name], ABOUT[name]) for title, name, _ in facts)
     exact = (
         "exact, because the bounds are histogram edges"
         if threshold.exact

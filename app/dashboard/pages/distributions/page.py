@@ -25,6 +25,7 @@ from ...model.view import CacheRequest, View, figure_request
 from ...panels.charts import appearance, clicked, draw, last_appearance
 from ...panels.choices import choice
 from ...panels.controls import asked, step_picker
+from ...panels.fact_cards import fact_cards
 from ...panels.layout import columns, control_row
 from ...panels.links import go_to
 from ...panels.step_buttons import step_buttons
@@ -192,10 +193,8 @@ def _threshold(level: Level) -> Threshold:
 def _effect(part: DisplayedWeights, threshold: Threshold) -> None:
     """Cards with the effect of the threshold on these weights. It is exact, because its bounds are edges of the histogram."""
     effect = whole_effect(part.histogram, threshold)
-    with st.grid(4, min_column_width=150):
-        for title, name, about in EFFECTS:
-            bound = part.bound_of_ess if name == "ess_before" else ""
-            st.metric(title, bound + interval_text(effect[name]), help=about, border=True)
+    bounds = {"ess_before": part.bound_of_ess}
+    fact_cards((title, bounds.get(name, "") + interval_text(effect[name]), about) for title, name, about in EFFECTS)
 
 
 EFFECTS = (
