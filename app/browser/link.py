@@ -15,4 +15,4 @@ def link() -> None:
 
 @st.cache_resource(show_spinner=False)
 def _component() -> Any:
-    return v2.component("ratioscope_link", js=script("link.js"), isolate_styles=False)
+    return v2.component("ratioscope_link", js=script("copied.js", "link.js"), isolate_styles=False)

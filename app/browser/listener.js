@@ -55,13 +55,8 @@ frame.replaceSync(`[data-testid=stMain][data-clicked]::before { content: none !i
   .st-key-newest button, .st-key-statements button { min-height: 1.75rem; padding-block: 0 }
   .st-key-statements { row-gap: 0 }
   [data-testid=stCaptionContainer] { color: inherit; opacity: .74 }
-  kbd[aria-label^=Shortcut] { color: inherit; opacity: 1 }
-  [data-testid=stCode] .token:is(.string, .boolean) { color: light-dark(#0a6b28, #21c354) }
-  [data-testid=stCode] .token.number { color: light-dark(#0b6e60, #29b09d) }
-  [data-testid=stCode] .token.operator { color: light-dark(#9a4a00, #ed6f13) }
-  [data-testid=stCode] .token:is(.keyword, .function, .builtin, .class-name) { color: light-dark(#1f66b0, #60b4ff) }
-  [data-testid=stCode] .token:is(.punctuation, .comment) { color: light-dark(#5b6675, #98a3b3) }`)
-// Streamlit's own greys, and its colours of code on light pages, have a contrast below 4.5. Rows of choices are as tall as fields, so
+  kbd[aria-label^=Shortcut] { color: inherit; opacity: 1 }`)
+// Streamlit's own greys have a contrast below 4.5. Rows of choices are as tall as fields, so
 // that the labels of both stand at one height. Lines of links stand as close as lines of text.
 document.adoptedStyleSheets.push(frame)
 

@@ -13,6 +13,7 @@ from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 from ratioscope.app.browser.chart import NAME
+from ratioscope.app.browser.code import NAME as CODE
 from ratioscope.app.dashboard.model.runs_variable import RUNS
 from support.edge_runs import made
 
@@ -67,6 +68,12 @@ def charts(app: AppTest) -> list[str]:
     """The figures on the page, as JSON: the second line of what the browser is told, see app/browser/chart.py."""
     told = [element.proto for element in app.get("bidi_component") if element.proto.component_name == NAME]
     return [json.dumps(json.loads(chart.bytes.decode().split("\n")[1])["figure"], ensure_ascii=False) for chart in told]
+
+
+def codes(app: AppTest) -> list[str]:
+    """The blocks of code on the page, see app/browser/code.py."""
+    shown = [element.proto for element in app.get("bidi_component") if element.proto.component_name == CODE]
+    return ["".join(part for _, part in json.loads(block.json)["parts"]) for block in shown]
 
 
 def html(app: AppTest) -> str:

@@ -14,6 +14,7 @@ from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.metric import SAMPLED
 from ratioscope.record import GAPS, kin
 
+from ...browser.code import code
 from ...browser.listener import is_narrow
 from ...figures.drawing.head import metric_head
 from ...figures.gap_parts import gap_parts
@@ -67,7 +68,7 @@ def render(scope: Scope) -> None:
     absent = absences(scope.view).get("lag")
     if absent:
         st.markdown(f":material/info: By version lag: not available, {label(absent)}.")
-        st.code(RECORD, language="python", wrap_lines=True)
+        code(RECORD, "record", language="python")
     else:
         _lags(scope)
     _parts(scope)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from ...browser.code import code
 from ...presentation.escape import streamlit_label as label
 from ...presentation.sentence import capital
 from ..model.view import View
@@ -58,9 +59,9 @@ def how_to_attach(path: str = "", trainer: object = None) -> None:
     chosen = st.selectbox(
         "your trainer", titles, index=titles.index(known), key="attach_to", bind="query-params", width=280
     )
-    for what_for, lines in chosen_lines(chosen or known, _shown(path)):
+    for place, (what_for, lines) in enumerate(chosen_lines(chosen or known, _shown(path))):
         st.caption(what_for)
-        st.code(lines, language="python" if lines.startswith("import") else "bash", wrap_lines=True)
+        code(lines, f"attach_{place}", language="python" if lines.startswith("import") else "bash")
 
 
 def _shown(path: str) -> str:

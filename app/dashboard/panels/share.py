@@ -4,6 +4,7 @@ from functools import partial
 
 import streamlit as st
 
+from ...browser.code import code
 from ...browser.link import link
 from ..model.export import PageContents, html_of, json_of, zip_of
 from .charts import IMAGES, appearance
@@ -21,7 +22,7 @@ def share(shown: PageContents, *, has_steps: bool) -> None:
         _downloads(shown)
         if has_steps:
             st.caption("This command writes all pages of the run as one file to send, which works without a server:")
-            st.code("ratioscope bundle RUN -o pages.html", language=None, wrap_lines=True)
+            code("ratioscope bundle RUN -o pages.html", "bundle_command")
 
 
 def _downloads(shown: PageContents) -> None:

@@ -52,9 +52,9 @@ def test_a_job_is_started_and_its_weights_and_settings_are_shown_and_copied(
     page.get_by_text("computed from the tokens of all 12 steps").wait_for()
     page.locator(".rs-compare-light", has_text="not computed yet").wait_for(state="detached")
     opened.settled()
-    code = page.locator("[data-testid=stCode]").last
+    code = page.locator(".st-key-config_code").last
     code.hover()
-    code.get_by_role("button", name="Copy to clipboard").click()
+    code.get_by_role("button", name="copy").click()
     page.wait_for_function(
         "async (wanted) => { const copied = await navigator.clipboard.readText();"
         " return wanted.every((part) => copied.includes(part)) }",
@@ -62,7 +62,7 @@ def test_a_job_is_started_and_its_weights_and_settings_are_shown_and_copied(
     )
     page.locator(".st-key-trainer").get_by_role("radio", name="verl").click()
     page.wait_for_url("**trainer=verl**")
-    page.locator("[data-testid=stCode]", has_text="rollout_is_threshold: 1.5").wait_for()
+    page.locator(".rs-copied", has_text="rollout_is_threshold: 1.5").wait_for()
     opened.settled()
     is_well(opened)
 

@@ -17,7 +17,7 @@ import pytest
 import streamlit as st
 from support.edge_runs import RUNS, made
 from support.frames import hostile_texts, notes, traces
-from support.pages_open import Open, charts, html, plain
+from support.pages_open import Open, charts, codes, html, plain
 
 from ratioscope.app.dashboard.model import acknowledgement
 from ratioscope.app.dashboard.model.acknowledgement import open_alerts
@@ -100,8 +100,8 @@ def test_rules_out_of_reason_in_a_link_are_the_rules_in_force(opened: Open) -> N
 
 def test_the_rules_are_a_table_and_toml_that_reads_back(opened: Open) -> None:
     app = opened("alerts", "stale", rules="true")
-    code = next(part for part in app.code if "[signals." in part.value)
-    read = tomllib.loads(code.value)
+    code = next(part for part in codes(app) if "[signals." in part)
+    read = tomllib.loads(code)
     assert run_rules(read, (), "file").changes == ()
     assert {name: one["watch"] for name, one in read["signals"].items()} == {s.name: s.watch for s in SIGNALS}
     assert {name: one.get("act") for name, one in read["signals"].items()} == {s.name: s.act for s in SIGNALS}

@@ -13,7 +13,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 from support.edge_runs import made
-from support.pages_open import Open, charts, fact_cards, html, words
+from support.pages_open import Open, charts, codes, fact_cards, html, words
 
 from ratioscope.app.dashboard.pages.corrections import outcomes
 from ratioscope.app.dashboard.pages.corrections.config import syntax
@@ -258,9 +258,9 @@ def test_every_correction_is_written_for_every_trainer_or_refused_with_the_reaso
 
 def test_the_configuration_is_shown_for_the_chosen_trainer(opened: Open) -> None:
     app = opened("corrections", "stale", lab="truncate:token:1.5,reject:token:0.5:2", trainer="verl")
-    assert "rollout_is_threshold: 1.5" in app.code[-1].value and app.code[-1].language == "yaml"
+    assert "rollout_is_threshold: 1.5" in codes(app)[-1]
     app.segmented_control(key="trainer").set_value("trl").run()
-    assert "vllm_importance_sampling_clip_max=1.5" in app.code[-1].value
+    assert "vllm_importance_sampling_clip_max=1.5" in codes(app)[-1]
     app.selectbox(key="shown").set_value("reject:token:0.5:2").run()
     is_well(app)
     assert "trl cannot express reject token" in words(app).replace("\\", "")

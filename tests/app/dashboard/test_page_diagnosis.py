@@ -8,7 +8,7 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 from support.edge_runs import RUNS, made
 from support.frames import hostile_texts
-from support.pages_open import Open, charts, html, plain, well
+from support.pages_open import Open, charts, codes, html, plain, well
 
 from ratioscope.app.dashboard.model.diagnoses import diagnoses
 from ratioscope.app.dashboard.pages.diagnosis.words import record_lines
@@ -70,7 +70,7 @@ def test_every_cause_of_every_run_is_likely_open_or_ruled_out_on_the_page(opened
     for cause in [*(item.cause for item in found.excluded), *(item.cause for item in found.cannot_tell)]:
         assert cause.title[1:] in shown, cause.code
     arguments = {ARGUMENTS[fact] for item in found.cannot_tell for fact in item.missing}
-    code = "\n".join(block.value for block in app.code)
+    code = "\n".join(codes(app))
     assert all(f"{part}=" in code for names in arguments for part in names.split(" and "))
     assert len(charts(app)) == sum(item.share is not None for item in found.likely)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
-from support.pages_open import Open, plain
+from support.pages_open import Open, codes, plain
 from support.paths import ROOT
 from support.run_folders import FakeWriter, write_run_file
 
@@ -23,7 +23,7 @@ README, TRAINERS = ((ROOT / name).read_text() for name in ("README.md", "docs/tr
 
 
 def code(app: AppTest) -> list[str]:
-    return [block.value for block in app.code if "ratioscope" in block.value.lower()]
+    return [block for block in codes(app) if "ratioscope" in block.lower()]
 
 
 def begun(folder: Path, trainer: str | None) -> Path:

@@ -8,7 +8,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 from support.edge_runs import made
-from support.pages_open import Open
+from support.pages_open import Open, codes
 from support.run_folders import FakeWriter
 from support.statistics_runs import write_statistics_run
 
@@ -137,9 +137,7 @@ def test_the_state_is_that_of_the_newest_attempt_and_grows_old(tmp_path: Path) -
 def test_nothing_recorded_anywhere_shows_how_to_attach(opened: Open, tmp_path: Path) -> None:
     made(tmp_path, "empty")
     app = opened("runs", tmp_path)
-    assert (
-        len(app.info) == 1 and any("ratioscope.attach" in code.value for code in app.code) and len(app.dataframe) == 1
-    )
+    assert len(app.info) == 1 and any("ratioscope.attach" in code for code in codes(app)) and len(app.dataframe) == 1
 
 
 def test_a_click_opens_the_run_and_ticked_ones_are_laid_over(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from support.edge_runs import made
 from support.frames import notes, traces
-from support.pages_open import Open, charts, fact_cards, plain
+from support.pages_open import Open, charts, codes, fact_cards, plain
 
 from ratioscope.app.figures.gap_parts import gap_parts
 from ratioscope.app.figures.html.both_sides import both_sides
@@ -60,7 +60,7 @@ def test_the_answer_tells_a_share_only_beyond_its_error() -> None:
 def test_a_run_without_versions_says_what_to_record(opened: Open) -> None:
     app = opened("staleness", "one_step")
     assert "not available, because the rows have no trainer_version" in plain(app)
-    code = "\n".join(block.value for block in app.code)
+    code = "\n".join(codes(app))
     assert "trainer_version=" in code and "rollout_versions=" in code
     assert "not available, because no step has all three gaps" in plain(app)
 

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from streamlit.testing.v1 import AppTest
 from support.frames import tokens
-from support.pages_open import Open, html, well, words
+from support.pages_open import Open, codes, html, well, words
 
 from ratioscope.app.dashboard.pages.tokens.navigation import worst_order
 from ratioscope.app.figures.html.tinted_text import WeightBand, borders, tint, token_text
@@ -188,4 +188,4 @@ def _marked(app: AppTest) -> list[int]:
 
 
 def _document(app: AppTest) -> Any:
-    return json.loads(next(code.value for code in app.code if code.value.startswith("{")))
+    return json.loads(next(code for code in codes(app) if code.startswith("{")))

@@ -11,7 +11,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 from support.edge_runs import RUNS, made
-from support.pages_open import SECONDS, Open, charts, fact_cards, html, plain, unopened, well, words
+from support.pages_open import SECONDS, Open, charts, codes, fact_cards, html, plain, unopened, well, words
 
 from ratioscope.app.dashboard.model import live, runs_variable
 from ratioscope.app.dashboard.model.served_runs import distinct_names
@@ -118,11 +118,8 @@ def test_the_run_in_the_url_is_shown_and_no_other_path_can_be(opened: Open, runs
 
 def test_health_begins_with_what_is_complete_and_names_metrics_in_words(opened: Open) -> None:
     app = opened("health", ["two_policies"])
-    said = [
-        part.value if part.type == "caption" else part.proto.body
-        for part in app.main
-        if part.type in ("caption", "html")
-    ]
+    shown: list[Any] = [part for part in app.main if part.type in ("caption", "html")]
+    said = [part.value if part.type == "caption" else part.proto.body for part in shown]
     well, first = (
         next(at for at, text in enumerate(said) if begin in text) for begin in ("Nothing was dropped.", "<dt>steps")
     )
@@ -318,7 +315,7 @@ def test_a_folder_without_a_run_waits_for_one(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv(runs_variable.RUNS, json.dumps([str(tmp_path)]))
     app = unopened().run()
     well(app)
-    assert "as soon as there is something to show" in app.info[0].value and "ratioscope.attach" in app.code[0].value
+    assert "as soon as there is something to show" in app.info[0].value and "ratioscope.attach" in "\n".join(codes(app))
     monkeypatch.delenv(runs_variable.RUNS)
     assert "ratioscope dashboard RUN" in unopened().run().info[0].value
 

@@ -10,6 +10,7 @@ from ratioscope.metrics.grading.alerts import RULES, Alert, Rules, alert_frame, 
 from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.grading.run_rules import RULES_FILE
 
+from ....browser.code import code
 from ....figures.alert_lanes import alert_lanes
 from ....figures.html.reasons import reasons
 from ....presentation.alert_words import counted, in_order, none_words, not_graded, passed_checks, passed_words
@@ -187,5 +188,5 @@ def _in_force(rules: Rules, in_force: Rules) -> None:
                     name: st.column_config.NumberColumn(format="%.3g") for name in ("watch from", "act from")
                 },
             )
-            st.code(rules_toml(rules), language="toml", wrap_lines=True)
+            code(rules_toml(rules), "rules_file", language="toml")
             st.caption(f"Thresholds of signals stay in force if they lie in the file {RULES_FILE} of the run folder.")

@@ -11,6 +11,7 @@ from ratioscope.metrics.dialects import NAMES, dialect
 from ratioscope.metrics.dialects.translation import correction_in, own_written, same_effect, written
 from ratioscope.record import GAPS
 
+from ....browser.code import code
 from ....presentation.escape import streamlit_label as label
 from .entries import Entry
 
@@ -55,7 +56,7 @@ def trainer_config(entry: Entry, gap: WeightedGap, trainer_of_run: str) -> None:
     if gap not in GAPS:
         st.caption(f":material/info: {OF_READING.format(gap=label(gap))}")
     st.caption(f"{label(entry.name, 120)}, for {name} {dialect(name).VERSIONS[0]}, {WHERE[name]}")
-    st.code(text, language=LANGUAGES[name], wrap_lines=True)
+    code(text, "config", language=LANGUAGES[name])
     for note in notes:
         st.caption(f":material/info: {label(note, 400)}")
 

@@ -12,6 +12,7 @@ from ratioscope.ingest.analysis.known_context import KnownContext
 from ratioscope.metrics.diagnosis.diagnosis import Diagnosis, Likely
 
 from ....browser.chart import points
+from ....browser.code import code
 from ....figures.html.cause import cause_card
 from ....figures.html.reasons import reasons
 from ....figures.undoing import undoing
@@ -99,7 +100,7 @@ def _cause(scope: Scope, item: Likely, place: int, context: KnownContext | None)
             _picture(scope, item, place, numbers)
     if settings:
         st.caption("Settings of the correction to use meanwhile:")
-        st.code(settings, wrap_lines=True)
+        code(settings, f"cause_{place}_settings", language="python")
 
 
 def _picture(scope: Scope, item: Likely, place: int, numbers: pl.DataFrame) -> None:
@@ -146,7 +147,7 @@ def _open(diagnosis: Diagnosis) -> None:
     _table("The record cannot tell", ("because", "causes that stay open"), open_rows(diagnosis))
     if arguments := missing_arguments(diagnosis):
         st.caption("These arguments record the missing columns:")
-        st.code(record_lines(arguments), language="python", wrap_lines=True)
+        code(record_lines(arguments), "record", language="python")
 
 
 def _excluded(diagnosis: Diagnosis) -> None:

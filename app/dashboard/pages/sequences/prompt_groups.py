@@ -8,6 +8,7 @@ import streamlit as st
 
 from ratioscope.metrics.definitions.registry import BY_NAME
 
+from ....browser.code import code
 from ....presentation.digits import count, digits
 from ....presentation.escape import streamlit_label as label
 from ....presentation.escape import visible
@@ -125,7 +126,7 @@ def say_group(samples: pl.DataFrame, of: int) -> None:
     )
     if len(prompts):
         with st.expander("prompt"):
-            st.code(prompts[0], language=None, wrap_lines=True)
+            code(prompts[0], "prompt")
 
 
 def _group_chosen() -> None:

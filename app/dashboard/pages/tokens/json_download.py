@@ -8,6 +8,7 @@ import streamlit as st
 
 from ratioscope.ingest.rows.sequence_json import SNIPPET, sequence_json
 
+from ....browser.code import code
 from ....presentation.digits import count
 
 AROUND = 20
@@ -41,8 +42,8 @@ def json_drawer(
             "download sequence.json", document, "sequence.json", "application/json", on_click="ignore", key="json_file"
         )
         if len(document) <= SHOWN:
-            st.code(document, language="json", height=260)
+            code(document, "json", language="json", tallest=260)
         else:
             st.caption(f"{count(len(document), 'character')}: too long to show; download it.")
         st.caption("Recompute the metrics from the file:")
-        st.code(SNIPPET, language="python", wrap_lines=True)
+        code(SNIPPET, "snippet", language="python")

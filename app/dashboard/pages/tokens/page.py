@@ -11,6 +11,7 @@ import streamlit as st
 from ratioscope.metrics.analysis.token_values import BY_NAME, VALUES
 from ratioscope.record import POLICIES, sides
 
+from ....browser.code import code
 from ....browser.listener import in_address, listen_to_tokens
 from ....figures.html.tinted_text import OPEN, WeightBand, token_text, token_values
 from ....figures.strip_chart import strip_at, token_strip
@@ -172,7 +173,7 @@ def _facts(row: dict[str, object], tokens: pl.DataFrame) -> None:
     prompt = row.get("prompt_text")
     if isinstance(prompt, str):
         with st.expander("prompt"):
-            st.code(prompt, language=None, wrap_lines=True)
+            code(prompt, "prompt")
 
 
 def _unknown(tokens: pl.DataFrame, name: str) -> bool:
