@@ -39,7 +39,7 @@ COLUMNS: dict[str, Any] = {
     # This column is not pinned, because the text of a pinned column is drawn faded.
     "run": st.column_config.TextColumn(width=186, help="the path below the served folder"),
     "verdict": st.column_config.MultiselectColumn(
-        width=110, help="the worst grade of any step", options=WORDS, color=COLOURS
+        width=88, help="the worst grade of any step", options=WORDS, color=COLOURS
     ),
     "worst signal": st.column_config.TextColumn(width=310),
     "since": st.column_config.NumberColumn("since step", format="localized"),
@@ -52,7 +52,7 @@ COLUMNS: dict[str, Any] = {
     "± se": st.column_config.NumberColumn(format="%.2g", width=74, help="its standard error, clustered by sequence"),
     "course": st.column_config.LineChartColumn(
         "over steps",
-        width=100,
+        width=92,
         y_min=LEAST,
         y_max=LARGEST,
         help=f"log10 of {DRAWN.title} over the steps, from 10^{LEAST} to 10^{LARGEST} in every row, so that runs compare",

@@ -154,7 +154,7 @@ def _show(view: View, ranked: pl.DataFrame, step: int, gap: str, order: str) -> 
             **worded(columns.columns),
             **_heads(columns),
             "": st.column_config.TextColumn("", width=28),
-            "text": st.column_config.TextColumn("begins with", width=250),
+            "text": st.column_config.TextColumn("begins with", width=230),
             "line": _line_column(reach),
         },
     )
@@ -183,7 +183,7 @@ def _line_column(reach: float) -> object:
         "log-ratio along it",
         y_min=-reach,
         y_max=reach,
-        width=170,
+        width=130,
         help=f"The log-ratio along the sequence, from −{digits(reach)} to {digits(reach)} nats in every row. Each of up to "
         f"{POINTS} points shows the token with the largest |log-ratio| of its part. Masked tokens are 0; infinite values lie at "
         "the edge.",
