@@ -7,6 +7,7 @@ group does not reach it. It writes what it was given even if the trainer has end
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -33,12 +34,18 @@ PROCESS = "writer's process"
 """The failure under which a writer's process is counted that ended without being told to."""
 START_SECONDS = 60.0
 _PIPE_BYTES = 1 << 20
-_PROGRAM = """import os, sys
+_PROGRAM = """import os, signal, sys
+for name in {ignored!r}:
+    signal.signal(name, signal.SIG_IGN)
 if os.fork():
     os._exit(0)
 sys.path[:] = {path!r}
 from ratioscope.collectors.writing.writer_program import main
 main()"""
+_IGNORED = tuple(
+    map(int, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGUSR1, signal.SIGUSR2))
+)
+"""Signals that the writer ignores from its birth: a second later, when its packages are imported, one may have ended it."""
 
 
 class WriterProcess:
@@ -217,7 +224,9 @@ def _started(task: WriterTask, process: TrainerProcess) -> tuple[PipeEnd, PipeEn
         ours.callback(to_it.close)
         theirs.callback(its_input.close)
         _widen(to_it.descriptor)
-        program = _PROGRAM.format(path=[str(Path(version.__file__).parent.parent), *filter(None, sys.path)])
+        program = _PROGRAM.format(
+            ignored=_IGNORED, path=[str(Path(version.__file__).parent.parent), *filter(None, sys.path)]
+        )
         if not (its_input.is_ours() and its_output.is_ours()):
             raise OSError("the pipes to the writer's process were closed by the program")
         with (

@@ -1,7 +1,7 @@
 """The program of a writer's process: reads frames, writes rows and reports their fate. writer_process.py starts it.
 
-It ends when it is told to close, or when the trainer's process has ended and everything that came from it is written. It ignores
-all signals that can be ignored. After the trainer's end it writes on for as long as it makes progress.
+It ends when it is told to close, or when the trainer's process has ended and everything that came from it is written. It was
+started deaf to signals. After the trainer's end it writes on for as long as it makes progress.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NICE = 5
 def main() -> None:
     """Reads from standard input, replies on standard output."""
     keep_pandas_out()
-    _deaf_to_signals()
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.nice(_NICE)
     replies = _Replies(os.dup(1))
     os.dup2(2, 1)  # so that a library that prints does not write among the replies
@@ -65,12 +65,6 @@ def _serve(replies: _Replies) -> None:
     replies.send(ready=os.getpid())
     threading.Thread(target=program.read, name="frames", daemon=True).start()
     program.run()
-
-
-def _deaf_to_signals() -> None:
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(name, signal.SIG_IGN)
 
 
 class _Replies:

@@ -124,6 +124,28 @@ def test_a_trainer_that_is_ended_loses_nothing_that_it_had_logged(tmp_path: Path
     assert not commit_lines(tmp_path / "run", "close")  # the trainer did not end in order, and readers see that
 
 
+def test_a_writer_that_was_just_born_is_not_ended_by_a_signal(tmp_path: Path) -> None:
+    """A scheduler sends it to every process of a job. The writer's packages take a second to import."""
+    lines = """
+    from contextlib import suppress
+    from pathlib import Path
+    from ratioscope import Collector
+    collector = Collector(RUN)
+    mine, found = f'"pid": {os.getpid()},'.encode(), []
+    while not found:
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if mine in (folder / "environ").read_bytes() and (folder / "stat").read_text().split()[3] != str(os.getpid()):
+                    found.append(int(folder.name))
+    for name in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        os.kill(found[0], name)
+    collector.log(step=0, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.1]])
+    assert collector.close(60)
+    print(collector.counts.sequences.written, dict(collector.counts.failures))
+    """
+    assert script(lines, tmp_path) == "1 {}"
+
+
 def test_a_collector_touches_no_file_on_the_trainers_thread(tmp_path: Path) -> None:
     """A run folder on a disk whose server is gone would hold the trainer up for ever."""
     lines = """
