@@ -216,7 +216,7 @@ def _left(rows: _Buckets, threshold: Threshold, side_of: BoundSides) -> _Left:
     else:
         sums, squares = np.where(side_of.inside, rows.weights, 0.0), np.where(side_of.inside, rows.squares, 0.0)
         flat, steep = np.maximum(rows.ends[0], low), np.minimum(rows.ends[1], high)
-        least, most = (np.zeros_like(sums), rows.weights) if threshold.rule == "mask" else _held(rows)
+        least, most = (np.zeros_like(sums), rows.weights) if threshold.rule == "mask" else _held(rows, side_of)
     if threshold.rule == "truncate":
         for side, bound in ((side_of.below, low), (side_of.above, high)):
             sums, squares = np.where(side, rows.number * bound, sums), np.where(side, rows.number * bound**2, squares)
@@ -233,12 +233,14 @@ def _left(rows: _Buckets, threshold: Threshold, side_of: BoundSides) -> _Left:
     )
 
 
-def _held(rows: _Buckets) -> Intervals:
-    """(least, greatest) sum of the weights of each bucket after truncation.
+def _held(rows: _Buckets, side_of: BoundSides) -> Intervals:
+    """(least, greatest) sum of the weights of each bucket after truncation; 0 without a bucket that a bound cuts.
 
     If one bound cuts the bucket, v is concave or convex in w: its mean lies between the value of the chord at the mean of w
     and the value of v there.
     """
+    if not side_of.cut.any():  # a published threshold: half of the time
+        return np.zeros_like(rows.weights), np.zeros_like(rows.weights)
     (low, high), (floor, cap) = rows.ends, rows.bounds
     smallest, largest = np.clip(low, floor, cap), np.clip(high, floor, cap)
     mean = np.clip(rows.weights / rows.number, low, high)
@@ -260,7 +262,7 @@ def _bias(rows: _Buckets, threshold: Threshold, side_of: BoundSides) -> Interval
     floor, cap = rows.bounds
     moved = np.where(side_of.below, rows.number * floor - rows.weights, 0.0)
     moved = np.where(side_of.above, rows.weights - rows.number * cap, moved)
-    first, second = (np.abs(held - rows.weights) for held in _held(rows))
+    first, second = (np.abs(held - rows.weights) for held in _held(rows, side_of))
     both = (rows.ends[0] < floor) & (rows.ends[1] > cap)
     widest = rows.number * np.maximum(floor - rows.ends[0], rows.ends[1] - cap)
     least = np.where(both, 0.0, np.minimum(first, second))
