@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,17 +23,20 @@ _LEAST_BYTES = 64
 """A column of fewer bytes is neither compressed nor given a dictionary: both cost more than the column, in time and in space."""
 
 
-def parquet_bytes(table: pa.Table, metadata: Mapping[str, str]) -> memoryview:
-    """The table as a Parquet file: zstd, byte-stream-split floats, page checksums; a row lies within one row group.
+def parquet_bytes(
+    table: pa.Table, metadata: Mapping[str, str], *, codec: Literal["zstd", "lz4"] = "zstd"
+) -> memoryview:
+    """The table as a Parquet file: compressed, byte-stream-split floats, page checksums; a row lies within one row group.
 
-    A table of many chunks takes several times as long.
+    A table of many chunks takes several times as long. codec: "zstd" makes the smallest file. "lz4" suits many short columns: it
+    takes some 20 us less for each to write and 5 us less to read, and makes a file of statistics an eighth larger.
     """
     leaves = [_leaf(field) for field in table.schema]
     # Any: the stubs know only the form that is one value for all columns
     floats: Any = [path for path, value in leaves if pa.types.is_floating(value)]
     filled = {path for (path, _), column in zip(leaves, table.columns, strict=True) if _is_filled(column)}
     others: Any = [path for path, value in leaves if not pa.types.is_floating(value) and path in filled]
-    codecs: Any = {path: "zstd" if path in filled else "none" for path, _ in leaves}
+    codecs: Any = {path: codec if path in filled else "none" for path, _ in leaves}
     target = pa.BufferOutputStream()  # Arrow would take Python's lock for each page that a stream of Python receives
     table = table.replace_schema_metadata(dict(metadata))
     with pq.ParquetWriter(

@@ -87,7 +87,7 @@ class RunFiles:
 
     def write_segment(self, number: int, rows: pa.Table, steps: list[int]) -> dict[str, Any]:
         """Writes the segment of this number, or replaces it, and returns its commit line. steps: those that `rows` are of."""
-        data = parquet_bytes(rows, {})
+        data = parquet_bytes(rows, {}, codec="lz4")
         file = layout.statistics_file(self._writer, number)
         self._make_folder(file.parent)
         commit = commit_entry(file, data)
@@ -106,7 +106,7 @@ class RunFiles:
 
     def write_overall(self, number: int, rows: pa.Table, segments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Writes a file of overall statistics and returns the line that commits it. segments: the commit lines of its sources."""
-        data = parquet_bytes(rows, {})
+        data = parquet_bytes(rows, {}, codec="lz4")
         file = layout.overall_file(self._writer, number)
         self._make_folder(file.parent)
         write_whole(self._root, file, data)
