@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from ratioscope.arrays import Booleans, Integers, Matrix
 
 from .pieces import PIECE, repeated
-from .statistic import NEUTRAL, Combine, Statistic
+from .statistic import NEUTRAL, Combine
 
 SMALL, LARGE = 1e-250, 1e250
 """A sum of exponentials between these has neither overflowed, nor lost a term that matters by underflow."""
@@ -24,10 +25,10 @@ class Cells:
     """matrix[i, j] is statistic i of the cell codes[j]."""
 
 
-def reduced(matrix: Matrix, codes: Integers, order: Sequence[Statistic | Combine]) -> Cells:
+def reduced(matrix: Matrix, codes: Integers, combines: Sequence[Combine]) -> Cells:
     """The columns of each code combined to one; each row is combined in its own way.
 
-    matrix: shape (rows, elements). codes: shape (elements,), in any order. order: how each row is combined.
+    matrix: shape (rows, elements). codes: shape (elements,), in any order. combines: how each row is combined.
     """
     if len(codes) and (codes[1:] < codes[:-1]).any():
         sorting = ascending(codes)
@@ -35,16 +36,25 @@ def reduced(matrix: Matrix, codes: Integers, order: Sequence[Statistic | Combine
     starts = first_of_each(codes)
     if len(starts) == len(codes):  # one element each
         return Cells(codes, matrix)
-    result = np.empty((len(order), len(starts)))
-    combines = [row.combine if isinstance(row, Statistic) else row for row in order]
-    for combine in NEUTRAL if len(starts) else ():
-        chosen = [i for i, own in enumerate(combines) if own == combine]
-        if chosen:
-            # A slice is a view, a list of rows copies all tokens: engines keep rows with the same combine next to each other.
-            adjacent = chosen[-1] - chosen[0] + 1 == len(chosen)
-            rows = slice(chosen[0], chosen[-1] + 1) if adjacent else chosen
-            result[rows] = _REDUCTIONS[combine](matrix[rows], starts)
+    result = np.empty((len(combines), len(starts)))
+    for combine, rows in _rows(tuple(combines)) if len(starts) else ():
+        result[rows] = _REDUCTIONS[combine](matrix[rows], starts)
     return Cells(codes[starts], result)
+
+
+@cache
+def _rows(combines: tuple[Combine, ...]) -> tuple[tuple[Combine, slice | list[int]], ...]:
+    """(a way to combine, the rows that are combined in this way).
+
+    A slice is a view, a list of rows copies all tokens: engines keep rows with the same combine next to each other.
+    """
+    found = list[tuple[Combine, slice | list[int]]]()
+    for combine in NEUTRAL:
+        chosen = [row for row, own in enumerate(combines) if own == combine]
+        if chosen:
+            is_adjacent = chosen[-1] - chosen[0] + 1 == len(chosen)
+            found.append((combine, slice(chosen[0], chosen[-1] + 1) if is_adjacent else chosen))
+    return tuple(found)
 
 
 def ascending(codes: Integers) -> Integers:

@@ -18,6 +18,7 @@ from .edge_counts import EdgeCounts
 from .lanes import LANES, Kind
 from .loops import NUMPY_LOOPS, Buckets, LogWeights, Loops, Runs
 from .machine_code import VERSION, address, functions
+from .matrix_columns import MatrixColumns
 from .numpy_program import Columns, Scattered, with_logarithms
 from .program import Program, token_program
 from .program_code import Layout, layout, program_code
@@ -47,9 +48,10 @@ def is_exact() -> bool:
 def _sums(
     program: Program, columns: Columns, starts: Integers, scattered: Sequence[Scattered]
 ) -> tuple[Matrix, list[Cells]]:
-    wide = columns[program.columns[0]].dtype == np.float64
-    given = [np.ascontiguousarray(columns[name], np.float64 if wide else np.float32) for name in program.columns]
-    own, bounds = layout(program), np.append(starts, len(given[0]))
+    first = columns[program.columns[0]]
+    wide = first.dtype == np.float64
+    given = _given(columns, program.columns, np.dtype(np.float64 if wide else np.float32))
+    own, bounds = layout(program), np.append(starts, len(first))
     found = np.empty((len(starts), own.width))
     tables = [_table(own, each.cells) for each in scattered]
     kinds = [8 * each.codes.itemsize for each in scattered]
@@ -69,6 +71,14 @@ def _sums(
         named("statistics")(len(occupied), occupied, table, matrix)
         results.append(with_logarithms(program, columns, each, np.diff(bounds), Cells(occupied, matrix)))
     return results[0].matrix, results[1:]
+
+
+def _given(columns: Columns, names: tuple[str, ...], kind: npt.DTypeLike) -> list[Any]:
+    """The columns of these names, or their addresses."""
+    if isinstance(columns, MatrixColumns) and columns.names == names and columns.matrix.flags.c_contiguous:
+        first, distance = address(columns.matrix), columns.matrix.strides[0]
+        return [first + distance * row for row in range(len(names))]
+    return [np.ascontiguousarray(columns[name], kind) for name in names]
 
 
 def _table(own: Layout, cells: int) -> Floats:

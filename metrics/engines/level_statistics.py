@@ -1,10 +1,28 @@
 """The statistics of a gap, by the level of their formula."""
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 from ..definitions.registry import statistics_of
-from ..statistic import Statistic
+from ..statistic import Combine, Statistic
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """Statistics in the order of the rows of a matrix. There is one of a kind, so that what is known of it is found once."""
+
+    statistics: tuple[Statistic, ...]
+    """The statistic of each row."""
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The name of each row."""
+        return tuple(statistic.name for statistic in self.statistics)
+
+    @cached_property
+    def combines(self) -> tuple[Combine, ...]:
+        """How each row is combined."""
+        return tuple(statistic.combine for statistic in self.statistics)
 
 
 @dataclass(frozen=True)
@@ -20,6 +38,21 @@ class LevelStatistics:
     cluster: tuple[Statistic, ...]
     """The statistics of a sequence's token sums in one cell; standard errors need them."""
     sequence: tuple[Statistic, ...]
+
+    @cached_property
+    def of_parts(self) -> Order:
+        """The order of the cells of slices by token, before they have the statistics of clusters."""
+        return Order(self.sliced)
+
+    @cached_property
+    def of_tokens(self) -> Order:
+        """The order of the cells of slices by token."""
+        return Order(self.sliced + self.cluster)
+
+    @cached_property
+    def of_sequences(self) -> Order:
+        """The order of sequences, and of the cells of slices by sequence."""
+        return Order(self.token + self.cluster + self.sequence)
 
 
 @cache

@@ -13,7 +13,7 @@ from ratioscope.arrays import Codes, Floats, Integers, Matrix
 
 from ..columns import SequenceColumns, sequence_columns
 from ..reduction import Cells, reduced
-from ..statistic import NEUTRAL, Statistic
+from ..statistic import NEUTRAL
 from .arrow_columns import GapRows
 from .block_tokens import Block, Tokens, blocks, changes
 from .level_statistics import LevelStatistics
@@ -96,29 +96,28 @@ def portion_sums(
 ) -> PortionSums:
     """The sums of the blocks side by side, and the formulas of their sequences."""
     first, last = portion[0].first, portion[-1].last
-    segments = _together([each.segments for each in of_blocks])
-    sums = np.empty((len(levels.token), last - first))
-    sums[:] = np.array([[NEUTRAL[s.combine]] for s in levels.token])
-    present = reduced(segments.matrix, segments.codes, levels.sliced)
+    segments = together([each.segments for each in of_blocks])
+    order, present = levels.of_sequences, reduced(segments.matrix, segments.codes, levels.of_parts.combines)
+    sums = np.empty((len(order.names), last - first))
+    if len(present.codes) < last - first:
+        sums[: len(levels.token)] = np.array([[NEUTRAL[combine]] for combine in order.combines[: len(levels.token)]])
     sums[: len(levels.sliced), present.codes] = present.matrix
-    sums[len(levels.sliced) :, present.codes] = np.concatenate([each.whole for each in of_blocks], axis=1)
-    named = named_rows(sums, levels.token)
+    sums[len(levels.sliced) : len(levels.token), present.codes] = np.concatenate(
+        [each.whole for each in of_blocks], axis=1
+    )
+    named = dict(zip(order.names, sums, strict=True))
     whole = sequence_columns(named, np)
-    own = [s.formula(named, np) for s in levels.cluster] + [s.formula(whole, np) for s in levels.sequence]
+    for row, statistic in zip(sums[len(levels.token) :], (*levels.cluster, *levels.sequence), strict=True):
+        row[:] = statistic.formula(whole if statistic.level == "sequence" else named, np)
     return PortionSums(
         np.repeat(np.arange(len(portion)), [block.last - block.first for block in portion]),
         segments,
         {name: np.concatenate([each.codes[name] for each in of_blocks]) for name in of_blocks[0].codes},
-        {name: _together([each.scattered[name] for each in of_blocks]) for name in of_blocks[0].scattered},
-        np.concatenate((sums, np.stack(own))),
+        {name: together([each.scattered[name] for each in of_blocks]) for name in of_blocks[0].scattered},
+        sums,
         whole,
         None if rows.stands_for is None else rows.stands_for[first:last],
     )
-
-
-def named_rows(matrix: Matrix, order: Sequence[Statistic]) -> dict[str, Matrix]:
-    """Name of a statistic -> its row."""
-    return {statistic.name: row for statistic, row in zip(order, matrix, strict=True)}
 
 
 def _cells(tokens: Tokens, starts: Integers, piece: SliceCodes) -> tuple[Scattered, Integers]:
@@ -143,7 +142,8 @@ def _named(names: Integers, first: int, matrix: Matrix) -> Cells:
     return Cells(names[chosen] + first, matrix if len(chosen) == len(names) else matrix[:, chosen])
 
 
-def _together(parts: Sequence[Cells]) -> Cells:
+def together(parts: Sequence[Cells]) -> Cells:
+    """The cells of all parts, one part behind the other."""
     if len(parts) == 1:  # as in most portions of an engine that takes several blocks at once
         return parts[0]
     return Cells(

@@ -7,11 +7,11 @@ import numpy as np
 from ratioscope.arrays import Codes, Floats, Integers, Matrix
 
 from ..reduction import Cells, numbered, reduced
-from ..statistic import Statistic
-from .level_statistics import LevelStatistics
+from .level_statistics import LevelStatistics, Order
 from .loops import Loops
-from .numpy_program import Scattered
-from .portion import PortionSums, named_rows
+from .matrix_columns import MatrixColumns
+from .numpy_program import Columns, Scattered
+from .portion import PortionSums, together
 from .program import TIMES, cluster_program
 from .slices import SliceCodes
 
@@ -32,20 +32,24 @@ def portion_cells(
         if piece.by_token:
             yield _token_cells(sums, piece, group, levels, loops, gap)
         else:
-            order, chosen = statistics_of_cells(levels, piece), np.flatnonzero(codes >= 0)
+            order, blocks = statistics_of_cells(levels, piece), sums.blocks
             matrix = _weighted(sums.sequences, order, sums.stands_for)
-            cell = group[chosen] * len(piece.keys) + codes[chosen]
-            yield _by_block(matrix[:, chosen], cell, sums.blocks[chosen], order)
+            cell = group * len(piece.keys) + codes
+            if (codes < 0).any():
+                chosen = np.flatnonzero(codes >= 0)
+                matrix, cell, blocks = matrix[:, chosen], cell[chosen], blocks[chosen]
+            yield _by_block(matrix, cell, blocks, order)
 
 
-def statistics_of_cells(levels: LevelStatistics, piece: SliceCodes) -> tuple[Statistic, ...]:
+def statistics_of_cells(levels: LevelStatistics, piece: SliceCodes) -> Order:
     """The statistics that the cells of a slice have."""
-    return levels.sliced + levels.cluster if piece.by_token else levels.token + levels.cluster + levels.sequence
+    return levels.of_tokens if piece.by_token else levels.of_sequences
 
 
-def merged(cells: Sequence[Cells], order: Sequence[Statistic]) -> Cells:
+def merged(cells: Sequence[Cells], order: Order) -> Cells:
     """Each cell once."""
-    return reduced(np.concatenate([c.matrix for c in cells], axis=1), np.concatenate([c.codes for c in cells]), order)
+    every = together(cells)
+    return reduced(every.matrix, every.codes, order.combines)
 
 
 def _token_cells(
@@ -56,10 +60,10 @@ def _token_cells(
     pairs = sums.scattered[piece.name] if piece.name in sums.scattered else _contiguous(sums, piece, levels)
     sequence = pairs.codes // width
     keys = group[sequence] * width + pairs.codes % width
-    columns = named_rows(pairs.matrix, levels.sliced)
+    columns: Columns = MatrixColumns(levels.of_parts.names, pairs.matrix)
     if sums.stands_for is not None:
         times = sums.stands_for[sequence]
-        columns |= dict(zip(TIMES, (times, np.log(times)), strict=True))
+        columns = {**columns, **dict(zip(TIMES, (times, np.log(times)), strict=True))}
     program = cluster_program(gap, weighted=sums.stands_for is not None)
     names, cells = numbered(keys * blocks + sums.blocks[sequence])
     start = np.zeros(min(len(cells), 1), np.int64)
@@ -73,17 +77,17 @@ def _contiguous(sums: PortionSums, piece: SliceCodes, levels: LevelStatistics) -
     if (code < 0).any():
         chosen = np.flatnonzero(code >= 0)
         values, sequence, code = np.take(values, chosen, axis=1), sequence[chosen], code[chosen]
-    return reduced(values, sequence * len(piece.keys) + code, levels.sliced)
+    return reduced(values, sequence * len(piece.keys) + code, levels.of_parts.combines)
 
 
-def _by_block(matrix: Matrix, codes: Integers, blocks: Integers, order: Sequence[Statistic]) -> Cells:
+def _by_block(matrix: Matrix, codes: Integers, blocks: Integers, order: Order) -> Cells:
     """The cells of each block: sums are added up within blocks first, so that they do not depend on what a portion is."""
     count = int(blocks[-1]) + 1 if len(blocks) else 1
-    cells = reduced(matrix, codes * count + blocks, order)
+    cells = reduced(matrix, codes * count + blocks, order.combines)
     return Cells(cells.codes // count, cells.matrix)
 
 
-def _weighted(matrix: Matrix, order: Sequence[Statistic], stands_for: Floats | None) -> Matrix:
+def _weighted(matrix: Matrix, order: Order, stands_for: Floats | None) -> Matrix:
     """Statistics of sequences, each counted as often as the number of rows that it represents."""
     if stands_for is None:
         return matrix
@@ -93,5 +97,8 @@ def _weighted(matrix: Matrix, order: Sequence[Statistic], stands_for: Floats | N
         "logsumexp": lambda row: row + np.log(stands_for),
     }
     square = stands_for * stands_for
-    rows = [row * square if s.level == "cluster" else by[s.combine](row) for s, row in zip(order, matrix, strict=True)]
+    rows = [
+        row * square if s.level == "cluster" else by[s.combine](row)
+        for s, row in zip(order.statistics, matrix, strict=True)
+    ]
     return np.stack(rows)

@@ -11,8 +11,8 @@ from ratioscope.arrays import Integers
 
 from ..definitions.registry import STATISTICS
 from ..reduction import Cells
-from ..statistic import Statistic
 from .arrow_columns import ArrowColumn, Groups
+from .level_statistics import Order
 from .slices import SliceCodes
 from .spread import spread_fields
 
@@ -39,7 +39,7 @@ class SliceCells:
     slice: SliceCodes
     cells: Cells
     """Coded by group * number of keys + code."""
-    order: tuple[Statistic, ...]
+    order: Order
     """The statistic of each row of the cells' matrix; the others are null."""
     groups: Groups
     spread: Mapping[str, ArrowColumn]
@@ -80,20 +80,28 @@ def _key(part: SliceCells) -> ArrowColumn:
 def _scalars(parts: Sequence[SliceCells]) -> Iterator[tuple[str, ArrowColumn]]:
     """(name, values) of every statistic; null in the rows of slices that do not have it."""
     counts = [len(part) for part in parts]
-    rows, names = sum(counts), [[statistic.name for statistic in part.order] for part in parts]
-    place = {name: number for number, name in enumerate(dict.fromkeys(name for each in names for name in each))}
+    rows, (place, places) = sum(counts), _places(tuple(part.order for part in parts))
     values, is_null = np.zeros((len(place), rows)), np.ones((len(place), len(parts)), np.bool_)
-    for number, (part, own, end) in enumerate(zip(parts, names, np.cumsum(counts).tolist(), strict=True)):
-        places = [place[name] for name in own]
-        values[places, end - len(part) : end] = part.cells.matrix
-        is_null[places, number] = False
+    for number, (part, own, end) in enumerate(zip(parts, places, np.cumsum(counts).tolist(), strict=True)):
+        values[own, end - counts[number] : end] = part.cells.matrix
+        is_null[own, number] = False
     together = pa.array(values.reshape(-1), mask=np.repeat(is_null, counts, axis=1).reshape(-1))
+    nothing = pa.nulls(rows, pa.float64())
     for name in (statistic.name for statistic in STATISTICS):
-        yield name, together.slice(place[name] * rows, rows) if name in place else pa.nulls(rows, pa.float64())
+        yield name, together.slice(place[name] * rows, rows) if name in place else nothing
+
+
+@cache
+def _places(orders: tuple[Order, ...]) -> tuple[Mapping[str, int], list[Integers]]:
+    """(a place for each statistic that any of these have, the places of each order)."""
+    place = {name: number for number, name in enumerate(dict.fromkeys(name for each in orders for name in each.names))}
+    return place, [np.array([place[name] for name in each.names]) for each in orders]
 
 
 def _lists(parts: Sequence[SliceCells]) -> Iterator[tuple[str, ArrowColumn]]:
+    counts = [len(part) for part in parts]
+    most = max(counts)
     for name, kind in spread_fields():
+        absent: ArrowColumn = pa.array([None] * most, kind)
         own: list[ArrowColumn] = [part.spread.get(name) for part in parts]
-        absent: ArrowColumn = pa.array([None] * max(map(len, parts)), kind)
-        yield name, pa.concat_arrays([absent[: len(p)] if o is None else o for o, p in zip(own, parts, strict=True)])
+        yield name, pa.concat_arrays([absent[:n] if o is None else o for o, n in zip(own, counts, strict=True)])

@@ -33,4 +33,5 @@ def one_by_one(gap: str, given: dict[str, np.ndarray], starts: np.ndarray, *, wh
     mask = np.ones(TOKENS, np.bool_)
     read = token_columns(wide["earlier"], wide["later"], mask, np, entropy=wide.get("entropy"), pairs=pairs)
     values = np.stack([np.asarray(s.formula(read, np), np.float64) for s in order])
-    return reduced(values, np.repeat(np.arange(len(starts)), np.diff(np.append(starts, TOKENS))), order).matrix
+    cells = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, TOKENS)))
+    return reduced(values, cells, [s.combine for s in order]).matrix

@@ -1,0 +1,26 @@
+"""The rows of a matrix as columns of a program."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ratioscope.arrays import Floats, Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixColumns(Mapping[str, Floats]):
+    """Name -> row. Machine code finds all rows by the address of the matrix, which is a call for all and not one for each."""
+
+    names: tuple[str, ...]
+    """The name of each row."""
+    matrix: Matrix
+    """Shape (names, numbers)."""
+
+    def __getitem__(self, name: str) -> Floats:
+        row: Floats = self.matrix[self.names.index(name)]
+        return row
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
