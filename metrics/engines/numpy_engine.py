@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from ratioscope.arrays import Floats, Integers
-from ratioscope.record import GAPS, kin, sides
+from ratioscope.record import GAPS, kin
 
 from ..distribution import PLAIN, Level
 from ..metric import SAMPLED
@@ -26,7 +26,7 @@ from .level_statistics import statistics_by_level
 from .loops import NUMPY_LOOPS, LogWeights, Loops, Runs
 from .portion import PortionSums, block_sums, portion_sums, portions
 from .portion_cells import merged, portion_cells, statistics_of_cells
-from .slices import Labels, SliceCodes, slices_of
+from .slices import Labels, SliceCodes, slices_again, slices_of
 from .spread import Spread
 from .statistics_table import SliceCells, statistics_table
 
@@ -44,16 +44,15 @@ def statistics(
     gaps: those of GAPS, or between any two policies and readings whose columns are there, such as rollout:referee. Bad
     values never raise: they are set aside and counted. A gap has no rows in the result if no record has both its sides.
     """
-    parts, made, others = list[SliceCells](), dict[str, tuple[Integers, list[SliceCodes]]](), list[GapRows]()
+    parts, made, others = list[SliceCells](), list[tuple[GapRows, list[SliceCodes]]](), list[GapRows]()
     for gap in gaps:
-        rows, earlier = gap_rows(records, gap, others), sides(gap)[0]
+        rows = gap_rows(records, gap, others)
         if not len(rows.rows):
             continue
         others.append(rows)
-        sliced = made.get(earlier)
-        if sliced is None or not np.array_equal(sliced[0], rows.rows):  # slices read nothing of the later policy
-            sliced = made[earlier] = rows.rows, slices_of(records, rows, slices or {}, loops, written=written)
-        parts += gap_cells(records, rows, sliced[1], loops)
+        own = slices_again(rows, made, loops) or slices_of(records, rows, slices or {}, loops, written=written)
+        made.append((rows, own))
+        parts += gap_cells(records, rows, own, loops)
     return statistics_table(parts)
 
 

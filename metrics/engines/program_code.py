@@ -15,7 +15,7 @@ from .program import Program
 LEAF = 128
 """The most numbers that numpy adds up without halving them (PW_BLOCKSIZE)."""
 _TOGETHER = 4
-"""Vectors of eight tokens that are added to cells at once. With eight of them, a loop takes a tenth longer: they leave the registers."""
+"""Vectors of eight tokens that are added to cells at once. With eight, a loop takes a tenth longer: they leave the registers."""
 
 
 @dataclass(frozen=True)

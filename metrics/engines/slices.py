@@ -50,6 +50,8 @@ class SliceCodes:
     """A code per row of the GapRows, or per token; -1 is in no cell."""
     by_token: bool
     """True if there is a code per token, False for one per sequence."""
+    codes_of_earlier: bool = False
+    """True if the codes are of the log-probs of the gap's earlier policy."""
 
 
 def written_slices(records: pa.Table, gap: GapRows, loops: Loops = NUMPY_LOOPS) -> list[SliceCodes]:
@@ -109,7 +111,7 @@ def position_slice(gap: GapRows) -> SliceCodes:
 def probability_slice(gap: GapRows, loops: Loops = NUMPY_LOOPS) -> SliceCodes:
     """Probability of the token under the earlier policy. Buckets include their lower end."""
     codes = loops.edge_counts(gap.earlier, _LOG_PROBABILITY_EDGES)
-    return SliceCodes("probability", tuple(f"{edge:g}" for edge in PROBABILITY_EDGES), codes, True)
+    return SliceCodes("probability", tuple(f"{edge:g}" for edge in PROBABILITY_EDGES), codes, True, True)
 
 
 def slices_of(
@@ -118,6 +120,22 @@ def slices_of(
     """The written slices if `written`, and one slice for each of `extra`."""
     own = written_slices(records, gap, loops) if written else []
     return own + [labelled(name, labels, gap) for name, labels in extra.items()]
+
+
+def slices_again(
+    gap: GapRows, made: Sequence[tuple[GapRows, list[SliceCodes]]], loops: Loops
+) -> list[SliceCodes] | None:
+    """The slices of a gap of the same rows, as they are for this one; None if there is none in `made`.
+
+    No slice reads a policy but that of probability, which reads the earlier one.
+    """
+    for other, slices in made:
+        if np.array_equal(other.rows, gap.rows) and np.array_equal(other.lengths, gap.lengths):
+            is_same = other.earlier is gap.earlier
+            return [
+                probability_slice(gap, loops) if piece.codes_of_earlier and not is_same else piece for piece in slices
+            ]
+    return None
 
 
 def _integers(name: str, values: ArrowColumn, *, by_token: bool) -> SliceCodes:
