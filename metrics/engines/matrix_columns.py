@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from ratioscope.arrays import Floats, Matrix
 
@@ -16,11 +17,14 @@ class MatrixColumns(Mapping[str, Floats]):
     """Shape (names, numbers)."""
 
     def __getitem__(self, name: str) -> Floats:
-        row: Floats = self.matrix[self.names.index(name)]
-        return row
+        return self._rows[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @cached_property
+    def _rows(self) -> dict[str, Floats]:
+        return dict(zip(self.names, self.matrix, strict=True))
