@@ -76,6 +76,15 @@ def test_files_are_as_the_commits_say(tmp_path: Path) -> None:
     assert (close["offered"], close["written"], close["dropped"]) == (5, 5, 0)
 
 
+def test_statistics_are_compressed_by_what_begins_a_column_fast(tmp_path: Path) -> None:
+    with Collector(tmp_path / "run") as collector:
+        collector.log(step=1, **logprobs(1))
+    (file,) = (tmp_path / "run" / "statistics").glob("*")
+    metadata = pq.ParquetFile(file).metadata
+    kinds = {metadata.row_group(0).column(index).compression for index in range(metadata.num_columns)}
+    assert kinds == {"LZ4"}
+
+
 def test_token_files_keep_to_the_format(tmp_path: Path) -> None:
     with Collector(tmp_path / "run") as collector:
         collector.log(step=1, **logprobs(1), token_ids=np.zeros((4, 6), int), token_texts=[["a"] * 6] * 4)

@@ -11,6 +11,7 @@ from ratioscope.metrics.engines import portion
 from ratioscope.metrics.engines.arrow_columns import gap_rows
 from ratioscope.metrics.engines.loops import NUMPY_LOOPS
 from ratioscope.metrics.engines.numpy_engine import statistics
+from ratioscope.record import GAPS
 
 BLOCK = replace(NUMPY_LOOPS, block_tokens=64)
 """Blocks of some sequences."""
@@ -36,6 +37,12 @@ def test_statistics_are_the_same_bits_in_small_portions(
     together = statistics(rows, slices=labels, loops=BLOCK)
     monkeypatch.setattr(portion, "_SEQUENCES", sequences)
     assert statistics(rows, slices=labels, loops=BLOCK).equals(together)
+
+
+def test_gaps_that_share_slices_have_the_bits_of_gaps_alone() -> None:
+    rows = records(beyond=False)
+    alone = [statistics(rows, gaps=(gap,), loops=BLOCK) for gap in GAPS]
+    assert statistics(rows, loops=BLOCK).equals(pa.concat_tables(alone).combine_chunks())
 
 
 @pytest.mark.parametrize("kind", ["masked", "whole", "some masked", "not a number"])
