@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
 from ratioscope.errors import SourceError
@@ -72,7 +73,7 @@ class OverallRows:
 
 def _parted(table: pa.Table, number: int) -> list[pa.Table]:
     """The rows of each of so many segments. SourceError where they are not in order."""
-    places = table[SEGMENT].to_numpy()
+    places = pl.Series(table[SEGMENT]).to_numpy()
     ends = np.searchsorted(places, np.arange(number + 1))
     if np.any(places[1:] < places[:-1]) or ends[0] or ends[-1] != len(places):
         raise SourceError("its rows are not in the order of its segments")

@@ -233,4 +233,4 @@ def _in_order(columns: Sequence[str]) -> list[str]:
 
 
 def _empty(columns: Sequence[str]) -> pa.Table:
-    return wanted(tuple(columns)).empty_table()
+    return pa.Table.from_batches([], wanted(tuple(columns)))  # an `empty_table` imports pandas
