@@ -1,5 +1,7 @@
 """Severity per step: a bar per step, or per bucket of steps with its worst step. Height, colour and word agree."""
 
+from collections.abc import Callable
+
 import numpy as np
 import plotly.graph_objects as go
 import polars as pl
@@ -22,12 +24,16 @@ def severity_ribbon(
     theme: Theme = LIGHT,
     height: int = 164,
     bars: int = BARS,
+    in_words: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
 ) -> go.Figure:
     """One bar per step of `grades` (columns step, severity, reading), or per bucket of steps if there are more steps than bars.
 
-    The customdata of a bar is its words and its worst step. events: columns step, event, note, kind.
+    The customdata of a bar is its words and its worst step. events: columns step, event, note, kind. in_words: adds the column
+    `reading` to the rows that have a bar; None if all rows have it.
     """
     rows = worst_of_buckets(grades, bars)
+    if in_words is not None:
+        rows = in_words(rows)
     worst = f"showing {len(rows):,} bars of N = {len(grades):,} steps, the worst step of each"
     note = worst if len(rows) < len(grades) else f"N = {count(len(grades), 'step')}"
     graded = "a bar shows the worst signal of its step, after allowing for sampling error"

@@ -16,12 +16,13 @@ import polars as pl
 import streamlit as st
 
 from ratioscope.ingest.analysis.events_and_alerts import EventsAndAlerts, events_and_alerts
-from ratioscope.ingest.analysis.grades import signal_grades, step_grades, verdict_of
+from ratioscope.ingest.analysis.grades import signal_grades, verdict_of
 from ratioscope.ingest.run import Run, open_run
 from ratioscope.metrics.definitions.registry import of_column
 from ratioscope.metrics.distribution import Level
 from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.grading.run_rules import RunRules
+from ratioscope.metrics.grading.severity import decided
 from ratioscope.metrics.grading.signals import Signal
 from ratioscope.record import GAPS, sides
 
@@ -118,7 +119,7 @@ class View:
         return None if value is None else float(value)
 
     def grades(self) -> pl.DataFrame:
-        """One row per graded step: severity, signal, gap, value, floor, reading."""
+        """The row of `graded` that decides the severity of each step. Words are made for rows that are shown: `with_readings`."""
         return self.of(_grades_of, self)
 
     def graded(self) -> pl.DataFrame:
@@ -244,7 +245,7 @@ def events_and_alerts_of(run: Run, shown: View) -> EventsAndAlerts:
 
 
 def _grades_of(run: Run, shown: View) -> pl.DataFrame:
-    return step_grades(run, shown.graded())
+    return decided(shown.graded())
 
 
 def _whole_of(run: Run, metric: str, steps: range, gap: str | None = None) -> pl.DataFrame:

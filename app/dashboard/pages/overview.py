@@ -10,6 +10,7 @@ from ratioscope.ingest.analysis.events_and_alerts import until
 from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.grading.alerts import Alert, Rules
 from ratioscope.metrics.grading.finding import LABELS, Finding
+from ratioscope.metrics.grading.severity import with_readings
 from ratioscope.metrics.metric import Metric
 
 from ...browser.chart import points
@@ -131,7 +132,7 @@ def _ribbon(scope: Scope) -> None:
         "ribbon",
         f"Severity of each of {count(len(grades), 'step')}; the worst is {worst}",
         on_click=_bar_chosen,
-        numbers=lambda: grades,
+        numbers=lambda: with_readings(grades),
     )
 
 
@@ -142,7 +143,7 @@ def _grades(scope: Scope) -> pl.DataFrame:
 
 
 def _bars(scope: Scope, theme: ThemeName) -> go.Figure:
-    return severity_ribbon(_grades(scope), events=_within(scope), theme=THEMES[theme])
+    return severity_ribbon(_grades(scope), events=_within(scope), theme=THEMES[theme], in_words=with_readings)
 
 
 def _newest(run_alerts: Sequence[Alert], verdict: Finding, gap: str, rules: Rules) -> None:

@@ -7,6 +7,7 @@ import streamlit as st
 
 from ratioscope.errors import ConfigError
 from ratioscope.metrics.grading import episodes as course
+from ratioscope.metrics.grading.severity import with_readings
 from ratioscope.metrics.metric import SAMPLED
 from ratioscope.record import GAPS, kin, sides
 
@@ -180,7 +181,7 @@ def nearest(steps: Sequence[int], step: int) -> int:
 def severity_of(view: View, step: int) -> dict[str, object] | None:
     """The step's row of the grades; None if it could not be graded."""
     rows = view.grades().filter(pl.col("step") == step)
-    return rows.row(0, named=True) if len(rows) else None
+    return with_readings(rows).row(0, named=True) if len(rows) else None
 
 
 def _apart(steps: Sequence[int]) -> int:
