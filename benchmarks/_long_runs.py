@@ -32,7 +32,7 @@ from ratioscope.metrics.engines.join import joined
 from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.record import arrow_schema
 
-FOLDER = Path(tempfile.gettempdir()) / "ratioscope-long-runs-5"
+FOLDER = Path(tempfile.gettempdir()) / "ratioscope-long-runs-6"
 PHASES = 4
 """Batches that the gap grows through over a run."""
 
@@ -76,7 +76,7 @@ def write(root: Path, shape: Shape, seed: int, steps: int) -> None:
     for segment, first in enumerate(range(0, steps, layout.SEGMENT_STEPS)):
         block = range(first, min(first + layout.SEGMENT_STEPS, steps))
         rows = _renumbered(phases[first * PHASES // steps], block)
-        path, data = layout.statistics_file(fake.writer, segment), parquet_bytes(rows, {})
+        path, data = layout.statistics_file(fake.writer, segment), parquet_bytes(rows, {}, codec="lz4")
         fake.put(path, data)
         for last in range(1, len(block) + 1):  # a line per step, as a growing segment leaves them
             whole = last == len(block)

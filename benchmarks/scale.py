@@ -153,7 +153,7 @@ def write(run: Path, ranks: int, steps: int) -> None:
     template = recorded(run)
     size = -(-steps // SEGMENT) * SEGMENT
     tables = list(shifted(pq.read_table(run / template["segment"]), range(0, size, SEGMENT)))
-    segments, overall = [bytes(parquet_bytes(table, {})) for table in tables], list(overall_files(tables))
+    segments, overall = [bytes(parquet_bytes(table, {}, codec="lz4")) for table in tables], list(overall_files(tables))
     first = pq.read_table(run / template["files"][0]["file"])
     tokens = [bytes(parquet_bytes(table, {})) for table in shifted(first, range(size))]
     for entry in [*template["files"], {"file": template["segment"]}]:
