@@ -21,7 +21,7 @@ class Order:
 
     @cached_property
     def combines(self) -> tuple[Combine, ...]:
-        """How each row is combined."""
+        """The way in which each row is combined."""
         return tuple(statistic.combine for statistic in self.statistics)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from ...presentation.escape import html as escaped
 from ...presentation.theme import FONT, LIGHT, Theme
+from .hover_box import hover_box
 
 Fact = tuple[str, str, str]
 """Name, value and meaning, as plain text."""
@@ -38,7 +39,5 @@ def _style(root: str, theme: Theme) -> str:
         f"font:11px/15px {FONT};color:{theme.muted};cursor:help}}"
         f"{root} i::before{{content:'?'}}"
         f"{root} i:is(:hover,:focus)::after{{content:attr(data-about);position:absolute;left:-1px;right:-1px;"
-        f"top:calc(100% + 4px);z-index:9;padding:6px 9px;border:1px solid {theme.border};border-radius:4px;"
-        f"background:{theme.panel};font:12px/1.45 {FONT};color:{theme.text};text-align:left;pointer-events:none;"
-        "box-shadow:0 3px 12px rgba(0,0,0,.18)}"
+        f"top:calc(100% + 4px);text-align:left;{hover_box(theme)}}}"
     )

@@ -1,6 +1,7 @@
 """The style sheet of tinted tokens: the tints on their scale, the frame, the hover and the legend."""
 
 from ...presentation.theme import CODE_FONT, FONT, READABLE, Theme, channels, contrast, faded
+from .hover_box import hover_box
 
 OPACITIES = (0.07, 0.13, 0.2, 0.3, 0.42, 0.56, 0.72)
 """Opacity of the tint at each step of the scale."""
@@ -31,9 +32,8 @@ color:{theme.muted};white-space:normal}}
  .rs-text i.t{{outline:2px solid {theme.primary};outline-offset:0}}
  .rs-text i.s{{display:inline-block;scroll-initial-target:nearest}}
  .rs-text i:hover{{outline:1px solid {theme.text};outline-offset:-1px;position:relative;anchor-name:--rs}}
- .rs-text i:hover::after{{content:attr(data-h);position:absolute;left:0;top:1.7em;z-index:9;width:max-content;\
-max-width:22rem;white-space:pre-wrap;font:12px/1.45 {FONT};color:{theme.text};background:{theme.panel};\
-border:1px solid {theme.border};border-radius:4px;padding:6px 9px;pointer-events:none;box-shadow:0 3px 12px rgba(0,0,0,.18)}}
+ .rs-text i:hover::after{{content:attr(data-h);position:absolute;left:0;top:1.7em;width:max-content;\
+max-width:22rem;white-space:pre-wrap;{hover_box(theme)}}}
  .rs-legend{{display:flex;flex-wrap:wrap;align-items:center;gap:2px 10px;font:11.5px/1.6 {FONT};color:{theme.muted};\
 margin-bottom:10px}}
  .rs-legend b{{display:inline-flex;font-weight:400}}
