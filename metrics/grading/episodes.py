@@ -86,18 +86,12 @@ def spells(graded: pl.DataFrame, rules: Rules = RULES) -> tuple[Spell, ...]:
     return tuple(_spell(word, list(part), series) for word, part in groupby(rows, key=lambda row: str(row["severity"])))
 
 
-def worst_episode(graded: pl.DataFrame, rules: Rules = RULES) -> Episode | None:
-    """The worst episode of the run; None if no step is graded worse than healthy."""
-    return _episode(graded, decided(graded), rules)
+def worst_episode(graded: pl.DataFrame, steps: pl.DataFrame, rules: Rules = RULES) -> Episode | None:
+    """The worst episode of some steps; None if none of them is graded worse than healthy.
 
-
-def episode_now(graded: pl.DataFrame, rules: Rules = RULES) -> Episode | None:
-    """The worst episode of the newest steps, as many as close an alert; None if they are healthy."""
-    return _episode(graded, decided(graded).tail(rules.close_after), rules)
-
-
-def _episode(graded: pl.DataFrame, steps: pl.DataFrame, rules: Rules) -> Episode | None:
-    """The worst episode of these steps, rows of `decided`. graded: the whole run, for an episode may begin before them."""
+    graded: grade_signals of the whole run, for an episode may begin before these steps. steps: their rows of `decided`. rules:
+    those by which the run was graded.
+    """
     worst = steps.filter(pl.col("severity").to_physical() == steps["severity"].to_physical().max())
     if worst.is_empty() or worst["severity"][0] == Severity.HEALTHY.label:
         return None
@@ -116,7 +110,7 @@ def _episode(graded: pl.DataFrame, steps: pl.DataFrame, rules: Rules) -> Episode
 
 def worst_step(graded: pl.DataFrame, rules: Rules = RULES) -> int | None:
     """The step with the worst value; None if no step is graded worse than healthy."""
-    episode = worst_episode(graded, rules)
+    episode = worst_episode(graded, decided(graded), rules)
     return None if episode is None else episode.peak
 
 

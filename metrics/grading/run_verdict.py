@@ -13,7 +13,7 @@ from ratioscope.record import GAPS
 from ..definitions.registry import METRICS
 from ..digits import digits
 from ..metric import Metric
-from .episodes import episode_now, worst_episode
+from .episodes import worst_episode
 from .finding import Check, Confidence, Finding, Severity
 from .run_rules import NO_FILE, RunRules
 from .severity import decided, reading, signal_named
@@ -41,10 +41,11 @@ def verdict(graded: pl.DataFrame, missing: Mapping[str, str] | None = None, in_f
             "There is no evidence of anything.", "Record the log-probs of two policies.",
             checks=checks(graded, missing, in_force), rules=in_force.sentence,
         )  # fmt: skip
-    worst = worst_episode(graded, in_force.rules)
+    worst = worst_episode(graded, steps, in_force.rules)
     if worst is None:
         return _healthy(steps, checks(graded, missing, in_force), in_force)
-    now = episode_now(graded, in_force.rules)
+    newest = steps.tail(in_force.rules.close_after)
+    now = worst_episode(graded, newest, in_force.rules)
     severity = worst.severity
     at_worst = steps.filter(pl.col("severity") == severity.label)
     own = at_worst.filter(signal=worst.signal, gap=worst.gap)

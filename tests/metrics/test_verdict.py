@@ -79,7 +79,7 @@ def test_every_spell_and_the_verdict_tell_the_largest_gap_of_their_steps(level: 
         if spell.signal == "kl_k3":
             assert level[spell.peak] == max(within)
     bad = [spell for spell in told if spell.severity == found.severity.label]
-    episode = worst_episode(graded)
+    episode = worst_episode(graded, decided(graded))
     if episode is None:
         assert found.severity == Severity.HEALTHY and worst_step(graded) is None
     else:

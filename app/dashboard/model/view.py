@@ -65,7 +65,7 @@ class View:
     @property
     def is_growing(self) -> bool:
         """True if a writer has not closed: it may be at work, or may have died."""
-        return self.run.writers["closed"].null_count() > 0
+        return self.of(_is_growing)
 
     def of(self, make: Callable[..., Made], *arguments: Hashable) -> Made:
         """make(run, *arguments), made once per revision and shared by all sessions, so nobody may change it.
@@ -242,6 +242,10 @@ def _verdict_of(run: Run, shown: View) -> Finding:
 def events_and_alerts_of(run: Run, shown: View) -> EventsAndAlerts:
     """The value of `View.events_and_alerts`."""
     return events_and_alerts(run, shown.graded())
+
+
+def _is_growing(run: Run) -> bool:
+    return run.writers["closed"].null_count() > 0
 
 
 def _grades_of(run: Run, shown: View) -> pl.DataFrame:
