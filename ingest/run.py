@@ -153,8 +153,9 @@ class Run:
         with self._lock:
             rules = rules_of_folder(self.path) if self._given_rules is None else self._given_rules
             changed = self._catalog.refresh()
-            if changed:
-                self._run_file = run_file(self.path)
+            if changed or not self._run_file.info:
+                before, self._run_file = self._run_file, run_file(self.path)
+                changed |= before != self._run_file
             changed |= rules != self._rules
             self._rules = rules
             self.revision += changed

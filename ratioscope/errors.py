@@ -3,6 +3,7 @@
 RatioscopeError(ValueError)
 ├── SchemaError      a column: absent, of the wrong type, of the wrong length
 ├── SourceError      a path: not a run, half-written, of a newer schema, unreadable
+│   ├── Unread       the store failed while a file or folder was read
 │   └── UnsafeFile   another program's file that names code, or decodes to too much
 ├── FieldError       one field of another program's dump
 ├── ConfigError      the settings of a correction or a dialect
@@ -23,6 +24,10 @@ class SchemaError(RatioscopeError):
 
 class SourceError(RatioscopeError):
     """A path is not what it should be."""
+
+
+class Unread(SourceError):
+    """The store failed while a file or folder was read. That says nothing about its content: it is read again later."""
 
 
 def not_writable(path: object, error: OSError) -> SourceError:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 
-from .errors import SourceError
+from .errors import SourceError, Unread
 
 _KINDS = (
     (stat.S_ISLNK, "a symbolic link; links inside a run are not followed"),
@@ -37,6 +37,10 @@ _IN_THE_WAY = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK, errno.ENXIO, errno.ENOD
 class Astray(SourceError, OSError):
     """A path below a folder that leads out of it, or bears something else than was wanted. An OSError too, because to a writer it
     is one more reason why something cannot be written."""
+
+
+class Hollow(Astray, Unread):
+    """A file that is nearly all holes. ZFS and Lustre say so, too, of a file that was written some seconds ago."""
 
 
 @dataclass(frozen=True, order=True)
@@ -164,11 +168,11 @@ def _entered(outer: int, name: str) -> int:
 
 
 def _demand_whole(status: os.stat_result) -> None:
-    """Astray for what is no file, or nearly all holes: some KB on disk that read as terabytes of zeros."""
+    """Astray for what is no file; Hollow for what is nearly all holes: some KB on disk that read as terabytes of zeros."""
     _demand_file(status.st_mode)
     held = getattr(status, "st_blocks", 0) * 512  # 0 where the file system does not say
     if 0 < held * _LEAST_HELD < status.st_size - _SMALL:
-        raise Astray(
+        raise Hollow(
             f"it is said to have {status.st_size} bytes, and {held} are there: the rest are holes; copy it again"
         )
 

@@ -1,12 +1,13 @@
 """The files that a run consists of: all commit logs together with what lies on disk, kept current by `refresh`."""
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
-from ratioscope.errors import SourceError
-from ratioscope.layout import commit_file, is_offline, writer_of
+from ratioscope.errors import SourceError, Unread
+from ratioscope.layout import COMMITS, commit_file, is_offline, writer_of
 
 from ..files.listing import Listing, listing, logs
 from ..files.parquet_files import FileSignature, ParquetFiles
@@ -25,11 +26,13 @@ from .reading_files import ReadingFile
 from .recovery import recovered, uncounted
 from .restarts import cutoffs_of, shadows_of
 from .short_forms_of_run import begun_from_short_form, lacking_wanted_files
+from .store_failures import RESTS, StoreFailures
 from .writer_history import WriterHistory
 
-_MANY, _RESTS = 1000, 9
-"""A comparison of so many entries is followed by a rest of nine times its length: a reader that follows a long run with damaged
-logs on a far store spends a tenth of its time on comparisons, however long the run is."""
+T = TypeVar("T")
+
+_MANY = 1000
+"""A comparison of so many entries is followed by a rest: a run with damaged logs may be long, and its store far."""
 
 
 @dataclass
@@ -65,11 +68,18 @@ class Catalog:
     """True if the logs were doubtful at the last comparison."""
     _run_id: str | None = None
     """The id in run.json; None where it has none."""
+    failures: StoreFailures = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.failures = StoreFailures(self.files)
 
     def refresh(self) -> bool:
         """Reads what was appended to the commit logs since the last call; True if it changed anything."""
-        changed, paths = False, logs(self.root)
-        self.replaced |= bool(paths) and any(commit_file(writer).as_posix() not in paths for writer in self.histories)
+        paths, failure = logs(self.root)
+        is_news = failure is not None or COMMITS in self.failures.logs
+        changed = is_news and self._say(COMMITS, failure, by_store=True)
+        unlisted = {history.log.file for history in self.histories.values()} - paths
+        self.replaced |= bool(paths) and any(map(self.files.is_missing, unlisted))
         for file in sorted(paths, key=lambda file: (not is_offline(PurePosixPath(file).stem), file)):
             changed |= self._advance(file)
         is_more = self._retry()  # more has changed than that files were committed
@@ -127,6 +137,20 @@ class Catalog:
             return self._notes
         return (*self._notes, *notes_on_lost_parts(lost, self.token_files(), self.segments()))
 
+    def while_read(self, acts: Iterable[T]) -> Iterator[T]:
+        """The acts. Unread instead of the first that was proposed while the store failed to read a part of the run."""
+        for act in acts:
+            self.demand_read()
+            yield act
+        self.demand_read()
+
+    def demand_read(self) -> None:
+        """Unread if the store failed to read a part of the run: a verb that changes a run must not act on the rest alone."""
+        for path, reason in self._set_aside.items():
+            if path in self.failures:
+                advice = "try again once the store answers; if it never does, copy the file again, or move it away"
+                raise Unread(f"{self.root / path}: {reason}. Nothing more was changed: {advice}")
+
     def _is_pruned(self, path: str) -> bool:
         return any(path in history.pruned for history in self.histories.values())
 
@@ -144,6 +168,7 @@ class Catalog:
         self.version += self._set_aside.get(path) != reason
         self._set_aside[path] = reason
         self._states[path] = self._state(path)
+        self.failures.note(path)
         item = self._described(path)
         if item is not None and item.replaces:  # the files it replaced are needed again
             self._read_needed_logs_in_full()
@@ -161,12 +186,20 @@ class Catalog:
             return False
         own = [history for history in short if history.log.writer == writer]
         incomplete = lacking_wanted_files(self.histories.values(), self.gone()) if writer is None else own
-        for history in incomplete:
-            fresh = WriterHistory(CommitLog(self.root, history.log.writer))
+        read = [history for history in incomplete if self._is_read_in_full(history)]
+        self.version += bool(read)
+        return bool(read)
+
+    def _is_read_in_full(self, history: WriterHistory) -> bool:
+        """Reads the log instead of its short form. False, and the log is set aside, where it cannot be read."""
+        fresh = WriterHistory(CommitLog(self.root, history.log.writer))
+        try:
             advance(fresh)
-            history.__dict__.update(fresh.__dict__)
-        self.version += bool(incomplete)
-        return bool(incomplete)
+        except (OSError, SourceError) as error:
+            self.version += self._say(history.log.file, f"it cannot be read: {error}", by_store=_is_by_store(error))
+            return False
+        history.__dict__.update(fresh.__dict__)
+        return True
 
     def token_files(self) -> list[TokenFile]:
         """Every token file on record that was not set aside, of every attempt."""
@@ -280,10 +313,18 @@ class Catalog:
         try:
             changed = advance(history)
         except (OSError, SourceError) as error:
-            self.quarantine(file, f"it cannot be read: {error}")
-            return False
+            return self._say(file, f"it cannot be read: {error}", by_store=_is_by_store(error))
         self.histories[writer] = history
-        return changed
+        return self._say(file, None) or changed
+
+    def _say(self, path: str, failure: str | None, *, by_store: bool = False) -> bool:
+        """Notes why a log, or the folder of all, is not read, or that it is (None); True if that is new."""
+        before = self._set_aside.pop(path, None)
+        self.failures.logs.discard(path)
+        if failure is not None:
+            self._set_aside[path] = failure
+            self.failures.logs |= {path} if by_store else set()
+        return before != failure
 
     def _is_to_be_compared_again(self) -> bool:
         """True if files may have come that no commit names, or if the logs stopped to be doubtful since the last comparison."""
@@ -292,7 +333,8 @@ class Catalog:
 
     def _is_doubtful(self) -> bool:
         damaged = any(not history.is_whole for history in self.histories.values())
-        return damaged or bool(self.recovered_files) or bool(disagreements(self.histories, self._run_id))
+        unknown = self.recovered_files or self.failures.folders or disagreements(self.histories, self._run_id)
+        return damaged or bool(unknown)
 
     def _compare_with_folders(self) -> bool:
         """Compares the logs with the files on disk: sets aside foreign and missing files, recovers files without a commit."""
@@ -301,6 +343,9 @@ class Catalog:
         on_disk = listing(self.root, whole=self.lists_store or not is_whole)
         self._run_id = stated_id(self.root)
         before = (dict(self.recovered_files), dict(self._set_aside))
+        for path in self.failures.folders - on_disk.unlisted:
+            self._take_back(path)
+        self.failures.folders = on_disk.unlisted
         for path, reason in on_disk.foreign.items():
             self.quarantine(path, reason)
         self._set_missing_aside(on_disk)
@@ -308,15 +353,16 @@ class Catalog:
         self._notes = tuple(notes_on_logs(self.histories, self._run_id, self.recovered_files))
         self._was_doubtful = self._is_doubtful()
         ended = time.monotonic()
-        self._compare_again = ended + (_RESTS * (ended - began) if on_disk.entries > _MANY else 0.0)
+        self._compare_again = ended + (RESTS * (ended - began) if on_disk.entries > _MANY else 0.0)
         return before != (self.recovered_files, self._set_aside)
 
     def _set_missing_aside(self, on_disk: Listing) -> None:
         """Sets aside committed files that are not on disk."""
-        paths = on_disk.parquet_files
+        known = on_disk.parquet_files | self._set_aside.keys()
         if on_disk.is_partial:
             return
-        missing = [item for item in self.items() if item.path not in paths and item.path not in self._set_aside]
+        absent = [item for item in self.items() if item.path not in known]
+        missing = [item for item in absent if self.failures.is_missing(item.path)]
         for item in missing:
             self.quarantine(item.path, "a commit names it, but it is not there: deleted, or not yet copied")
         if any(item.replaces for item in missing):
@@ -347,13 +393,23 @@ class Catalog:
     def _retry(self) -> bool:
         """Takes files out of quarantine that have changed, or whose commits have, so that they are read again."""
         changed = [path for path, state in self._states.items() if self._state(path) != state]
+        changed += self.failures.readable_again()
         for path in changed:
-            del self._states[path]
-            self._set_aside.pop(path, None)
+            self._take_back(path)
         self._is_compared &= not changed
         return bool(changed)
+
+    def _take_back(self, path: str) -> None:
+        """Takes a file out of quarantine."""
+        self._states.pop(path, None)
+        self._set_aside.pop(path, None)
+        self.failures.forget(path)
 
     def _state(self, path: str) -> tuple[FileSignature | None, str | None]:
         """(signature of the file on disk, digest in its commit): a file set aside is read again when one of them changes."""
         item = self._described(path)
         return self.files.signature(path), None if item is None else item.sha256
+
+
+def _is_by_store(error: OSError | SourceError) -> bool:
+    return isinstance(error, Unread) or not isinstance(error, SourceError)

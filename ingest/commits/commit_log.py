@@ -41,6 +41,8 @@ class CommitLog:
     """Finds lines that were removed, moved or replaced."""
     _offset: int = 0
     """Bytes read so far."""
+    _entries: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    """Entries that were read and not returned yet, because the store failed behind them."""
     _identity: tuple[int, int] | None = field(default=None, repr=False)
     """Device and inode of the file that was read."""
 
@@ -90,13 +92,13 @@ class CommitLog:
                 raise SourceError(f"it has {file_status.st_size} bytes; at most {_MOST_BYTES} of a log are read")
             self._identity = identity
             file.seek(self._offset)
-            entries: list[dict[str, Any]] = []
             while chunk := file.read(_CHUNK):
                 self._offset += len(chunk)
-                entries += self._entries(chunk)
+                self._entries += self._parsed(chunk)
+        entries, self._entries = self._entries, []
         return entries
 
-    def _entries(self, chunk: bytes) -> list[dict[str, Any]]:
+    def _parsed(self, chunk: bytes) -> list[dict[str, Any]]:
         *lines, self.tail = (self.tail + chunk).split(b"\n")
         if len(self.tail) > _LONGEST_LINE:
             # no writer of ours writes such a line: forget its bytes, and go on at the next newline

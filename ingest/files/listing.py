@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from ratioscope.errors import SourceError
+from ratioscope.errors import SourceError, Unread
 from ratioscope.inside import FolderEntry, entries, entries_at, folder, kind
 from ratioscope.layout import COMMITS, OVERALL, READINGS, SCALARS, STATISTICS, TOKENS
 from ratioscope.record import reading_fault
@@ -47,6 +47,8 @@ class Listing:
     """Files of readings."""
     foreign: dict[str, str] = field(default_factory=dict)
     """path -> why it is no file of a run."""
+    unlisted: set[str] = field(default_factory=set)
+    """Folders that the store failed to list; they are foreign, too."""
     is_partial: bool = False
     """True if a store may have further files of the run, which were not listed."""
     entries: int = 0
@@ -89,11 +91,11 @@ def listing(root: Path, *, whole: bool = False) -> Listing:
     return result
 
 
-def logs(root: Path) -> set[str]:
-    """The commit logs alone: a reader that follows a run lists them at every refresh."""
+def logs(root: Path) -> tuple[set[str], str | None]:
+    """The commit logs alone, and why the store failed to list them: a reader that follows a run asks at every refresh."""
     result = Listing()
     _files(root, COMMITS, ".jsonl", result.logs, result)
-    return result.logs
+    return result.logs, result.foreign[COMMITS] if COMMITS in result.unlisted else None
 
 
 def _steps(root: Path, path: str, into: set[str], result: Listing) -> None:
@@ -145,7 +147,7 @@ def _take(path: str, ending: str, found: Sequence[FolderEntry], to: tuple[set[st
             into.add(own)
 
 
-_FolderEntries = list[FolderEntry] | str
+_FolderEntries = list[FolderEntry] | SourceError
 """The entries of a folder, or why it cannot be listed."""
 
 
@@ -160,15 +162,16 @@ def _listed(listed: Callable[[int], Iterator[FolderEntry]], result: Listing) -> 
     except FileNotFoundError:
         return []
     except SourceError as error:
-        return str(error)
+        return error
     except OSError as error:
-        return f"it cannot be listed: {error.strerror}"
+        return Unread(f"it cannot be listed: {error.strerror}")
 
 
 def _counted(path: str, found: _FolderEntries, result: Listing) -> list[FolderEntry]:
     """The entries, if all of them may still be looked at."""
-    if isinstance(found, str):
-        result.foreign[path] = found
+    if isinstance(found, SourceError):
+        result.foreign[path] = str(found)
+        result.unlisted |= {path} if isinstance(found, Unread) else set()
         return []
     left = _MOST_ENTRIES - result.entries
     result.entries += len(found)

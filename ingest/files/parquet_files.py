@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ratioscope.errors import SourceError
+from ratioscope.errors import SourceError, Unread
 from ratioscope.inside import open_regular, status
 from ratioscope.metrics.engines.arrow_columns import ArrowColumn, pc
 from ratioscope.record import PROMPT_FIELDS
@@ -41,6 +41,7 @@ BEYOND = 1 << 24
 repeat one value. Computing statistics from rows needs 40 times this memory for a while, for four steps at a time."""
 
 _WORTH_THREADS = 1 << 20
+_CHUNK = 1 << 20
 SMALL, LARGE = 1 << 18, 1 << 24
 """A file of at most SMALL bytes is read into memory whole; up to LARGE bytes where all of it must be read for its digest."""
 
@@ -138,6 +139,8 @@ class ParquetFiles:
         self._mirror = mirror_at(root)
         self._checked: dict[tuple[str, str], FileSignature] = {}
         self._allowance = Allowance()
+        self.unread = set[str]()
+        """Paths of the files that the store failed to read when they were last opened."""
 
     def place(self, path: str) -> Path:
         """Absolute path of the file."""
@@ -151,6 +154,26 @@ class ParquetFiles:
             return None
         return file_status.st_ino, file_status.st_size, file_status.st_mtime_ns
 
+    def is_missing(self, path: str) -> bool:
+        """True if the store says that the file is not there. False also where it does not answer."""
+        try:
+            status(self.root, path)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def can_be_read(self, path: str) -> bool:
+        """True if the store reads every byte of the file."""
+        try:
+            with open_regular(self.root, path) as file:
+                while file.read(_CHUNK):
+                    pass
+        except OSError:
+            return False
+        return True
+
     def checked(self, path: str, sha256: str) -> FileSignature | None:
         """The file's signature when its digest was checked and was this one; None if it never was."""
         return self._checked.get((path, sha256))
@@ -158,7 +181,7 @@ class ParquetFiles:
     @contextmanager
     def opened(self, path: str, size: int | None, sha256: str | None) -> Iterator[Opened]:
         """The opened file, if it has this size and digest (None: unknown). SourceError says what is wrong with it."""
-        with named_reasons(), self._checked_file(path, size, sha256) as (file, source):
+        with self._named(path), self._checked_file(path, size, sha256) as (file, source):
             metadata = pq.read_metadata(source)
             demand_reasonable(metadata)
             # Texts are read as dictionaries, so that they can be measured before they are decoded.
@@ -171,13 +194,13 @@ class ParquetFiles:
 
     def digest(self, path: str) -> str:
         """The sha256 of the file on disk."""
-        with named_reasons(), self._checked_file(path, None, None) as (file, _):
+        with self._named(path), self._checked_file(path, None, None) as (file, _):
             file.seek(0)
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def footer(self, path: str, size: int | None, sha256: str | None) -> pq.FileMetaData:
         """The footer of the file, if the file has this size and digest."""
-        with named_reasons(), self._checked_file(path, size, sha256) as (_, source):
+        with self._named(path), self._checked_file(path, size, sha256) as (_, source):
             metadata = pq.read_metadata(source)
             demand_reasonable(metadata)
             return metadata
@@ -208,6 +231,17 @@ class ParquetFiles:
         """Fetches those of the files, given with their sizes, that only the store of the run has; several at a time."""
         if self._mirror is not None:
             self._mirror.bring_all(files)
+
+    @contextmanager
+    def _named(self, path: str) -> Iterator[None]:
+        """Names what goes wrong with the file, and remembers whether it was the store."""
+        self.unread.discard(path)
+        try:
+            with named_reasons():
+                yield
+        except Unread:
+            self.unread.add(path)
+            raise
 
     @contextmanager
     def _checked_file(

@@ -1,5 +1,6 @@
 """Files that are set aside while reading, each with its reason. No damaged file is fatal, and none is skipped silently."""
 
+import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 import pyarrow as pa
 
-from ratioscope.errors import RatioscopeError, SourceError
+from ratioscope.errors import RatioscopeError, SourceError, Unread
 
 from ..remote.store import Unreachable
 
@@ -64,7 +65,7 @@ def faults_set_aside(path: str, set_aside: SetAside) -> Iterator[None]:
 
 @contextmanager
 def named_reasons() -> Iterator[None]:
-    """Turns every error of reading a file into a SourceError, so that the caller can set the file aside.
+    """Turns every error of reading a file into a SourceError, so that the file can be set aside; Unread if the store failed.
 
     The place of the damage decides the error: pyarrow raises OSError, ValueError, MemoryError or an error of its own; polars
     raises an error of its own, or panics.
@@ -76,6 +77,8 @@ def named_reasons() -> Iterator[None]:
     except FileNotFoundError as error:
         raise SourceError("a commit names it, but it is not there: deleted, or not yet copied") from error
     except DAMAGE as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # Arrow's own have no number
+            raise Unread(f"it cannot be read: {error.strerror}; it is read again once that works") from error
         raise SourceError(f"it cannot be read as Parquet: {_first_line(error)}") from error
 
 

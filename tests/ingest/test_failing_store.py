@@ -1,0 +1,93 @@
+"""A store that fails for a while: readers tell it, and read without a new start what comes back."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from support import real_runs, run_folders
+from support.failing_store import FailingStore
+
+from ratioscope import open_run
+from ratioscope.ingest.commits.commit_log import CommitLog
+from ratioscope.ingest.run import Run
+
+SMALL = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=3, rows=4)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return run_folders.write_run(tmp_path / "run", SMALL, segment_steps=1)
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> FailingStore:
+    return FailingStore(monkeypatch)
+
+
+def shown(run: Run) -> tuple[object, ...]:
+    """All that a run shows, and how it was read."""
+    rows = run.sequences().sort("step", "sequence_id").rows()
+    return run.metrics().rows(), rows, run.name, run.is_replaced, run.quarantined, run.notes
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "named"),
+    [
+        ("unopened", "tokens/", "it cannot be read: Stale file handle"),
+        ("unopened", "statistics/", "it cannot be read: Stale file handle"),
+        ("unopened", "commits/", "it cannot be read: [Errno 116] Stale file handle"),
+        ("unlisted", "tokens", "it cannot be listed: Input/output error"),
+        ("unlisted", "statistics", "it cannot be listed: Input/output error"),
+        ("unlisted", "commits", "it cannot be listed: Input/output error"),
+        ("unopened", "run.json", "run.json cannot be read: [Errno 116] Stale file handle"),
+    ],
+)
+def test_what_a_store_failed_to_read_is_named_and_read_once_the_store_is_well(
+    root: Path, store: FailingStore, kind: str, path: str, named: str
+) -> None:
+    clean = shown(open_run(root))
+    getattr(store, kind).add(path)
+    run = open_run(root)
+    shown(run)
+    reasons = [item.reason for item in run.quarantined] + list(run.notes)
+    assert any(named in reason for reason in reasons), reasons
+    assert not any("is not there" in reason for reason in reasons)
+    store.heal()
+    assert run.refresh()
+    assert shown(run) == clean
+    assert not run.refresh()
+    assert shown(open_run(root)) == clean
+
+
+def test_a_folder_that_is_listed_as_it_was_earlier_lacks_no_file(root: Path, store: FailingStore) -> None:
+    clean = shown(open_run(root))
+    store.hidden |= {"tokens/", "statistics/"}
+    assert shown(open_run(root)) == clean
+
+
+def test_a_log_that_a_listing_misses_does_not_make_it_another_run(root: Path, store: FailingStore) -> None:
+    shutil.copy(next((root / "commits").iterdir()), root / "commits/other.jsonl")
+    run = open_run(root)
+    store.hidden.add("commits/other")
+    run.refresh()
+    assert not run.is_replaced
+    (root / "commits/other.jsonl").unlink()
+    run.refresh()
+    assert run.is_replaced
+
+
+def test_lines_that_were_read_before_the_store_failed_are_not_lost(root: Path, store: FailingStore) -> None:
+    writer = next((root / "commits").iterdir()).stem
+    expected = CommitLog(root, writer).advance()
+    store.unread.add("commits/")
+    log = CommitLog(root, writer)
+    with pytest.raises(OSError, match="Input/output error"):
+        log.advance()
+    store.heal()
+    assert log.advance() == expected
+    assert log.advance() == []
