@@ -45,6 +45,7 @@ def idle_catalog(path: str | os.PathLike[str], *, writers_ended: bool = False) -
     run_file(root)
     catalog = Catalog(root, ParquetFiles(root))
     catalog.refresh()
+    catalog.demand_read()
     busy = [] if writers_ended else at_work(catalog.writers, here(), time.time())
     if busy:
         more = f" and {len(busy) - 1} more" if len(busy) > 1 else ""
@@ -74,7 +75,7 @@ def folder_written(path: str | os.PathLike[str]) -> Iterator[None]:
 def _compacted(catalog: Catalog) -> Compaction:
     writer = OfflineWriter(catalog.root, "compact")
     done = Compaction()
-    for merge in _merges(catalog):
+    for merge in catalog.while_read(_merges(catalog)):
         if isinstance(merge, Skipped):
             done.skipped.append(merge)
             continue
@@ -120,7 +121,7 @@ def prune(path: str | os.PathLike[str], old: Old | None = None, *, yes: bool, wr
 def _pruned(catalog: Catalog, old: Old | None, *, yes: bool) -> Pruning:
     writer = OfflineWriter(catalog.root, "prune")
     done = Pruning()
-    for deletion in _deletions(catalog, old):
+    for deletion in catalog.while_read(_deletions(catalog, old)):
         if isinstance(deletion, Skipped):
             done.skipped.append(deletion)
             continue

@@ -30,10 +30,11 @@ def repair(path: str | os.PathLike[str], *, dry_run: bool, writers_ended: bool =
     lines: list[str] = []
     with folder_written(path):
         for stage in (_moved, _committed, _restored, _noted, _removed):
+            acts = catalog.while_read(stage(catalog, writer))
             if dry_run:
-                lines += [line for line, _ in stage(catalog, writer)]
+                lines += [line for line, _ in acts]
             else:
-                lines += _carried_out(stage(catalog, writer))
+                lines += _carried_out(acts)
                 catalog.refresh()
     return lines
 

@@ -15,14 +15,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ratioscope import layout
-from ratioscope.errors import SourceError
+from ratioscope.errors import SourceError, Unread
 from ratioscope.flat_json import loaded
 from ratioscope.inside import is_file, open_regular, status
 from ratioscope.record import SCHEMA_VERSION
 
 from ..commits.announcements import PUSHED
 from ..files.folder import run_folder
-from ..files.listing import listing, logs
+from ..files.listing import Listing, listing, logs
 from ..files.run_file import stated_id
 from ..remote.address import address_of
 from ..remote.side_by_side import side_by_side
@@ -214,14 +214,29 @@ def _opening() -> dict[str, object]:
 def _snapshot(root: Path, kept: Path) -> Snapshot:
     """A state of the run. Segments are copied before the logs are measured: each log then names, or announces, its copy."""
     for _ in range(_TRIES):
-        newest = _newest_segments(listing(root).segments)
+        newest = _newest_segments(_listed(root).segments)
         growing = {path: _copy(root, path, kept / f"segment-{place}") for place, path in enumerate(newest)}
-        lengths = {path: _whole_lines(root, path) for path in sorted(logs(root))}
-        found = listing(root)
+        lengths = {path: _whole_lines(root, path) for path in sorted(_logs(root))}
+        found = _listed(root)
         if _newest_segments(found.segments) == newest:
             files = sorted((found.parquet_files | found.readings | found.overall) - set(newest))
             return Snapshot(tuple(files), growing, lengths)
     raise SourceError(f"{root} changes faster than it can be copied; push it again later")
+
+
+def _listed(root: Path) -> Listing:
+    """The files of the run; Unread if the store failed to list a folder of it."""
+    found = listing(root)
+    for path in sorted(found.unlisted):
+        raise Unread(f"{root / path}: {found.foreign[path]}; push the run again once that works")
+    return found
+
+
+def _logs(root: Path) -> set[str]:
+    paths, failure = logs(root)
+    if failure is not None:
+        raise Unread(f"{root / layout.COMMITS}: {failure}; push the run again once that works")
+    return paths
 
 
 def _newest_segments(segments: Iterable[str]) -> list[str]:
@@ -270,7 +285,7 @@ def _demand_same_run(root: Path, store: Store, there: Mapping[str, Stored]) -> N
             raise SourceError(
                 f"{store.address} holds another run (id {stated[:40]!r}); wanted an empty place, or this run"
             )
-    for path in sorted(logs(root)):
+    for path in sorted(_logs(root)):
         if path in there and there[path].size > status(root, path).st_size:
             raise SourceError(
                 f"{store.address} has more of {path} than {root}: the folder is an older copy; push from the newest one"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from ratioscope.errors import UPGRADE, RatioscopeError, SchemaError
+from ratioscope.errors import UPGRADE, RatioscopeError, SchemaError, Unread
 from ratioscope.inside import open_regular
 from ratioscope.layout import COMMITS, RUN_FILE, TOKENS, commit_file
 from ratioscope.record import NEWER
@@ -47,6 +47,9 @@ _FOREIGN = "move it out of the run"
 _REFUSED = "copy its commit log again from where the run was recorded; `ratioscope repair` leaves the file where it is"
 _OTHER_VERSION = "read it with the ratioscope that wrote it; `ratioscope repair` leaves it where it is"
 _NEWER = f"{UPGRADE}; `ratioscope repair` leaves it where it is"
+_STORE = (
+    "verify the run again once the store answers; if it never does, copy the file again from where the run was recorded"
+)
 _CONDENSE = "`ratioscope compact RUN` condenses it anew"
 _NO_COMMIT = "`ratioscope repair RUN` commits it, once its writer has ended"
 
@@ -226,6 +229,8 @@ def _act(error: RatioscopeError) -> str:
     """Advice for a file that differs from its commit."""
     if isinstance(error, SchemaError):
         return _OTHER_VERSION
+    if isinstance(error, Unread):
+        return _STORE
     return _AGAIN if "is not there" in str(error) else _REPAIR
 
 
@@ -271,6 +276,8 @@ def _elsewhere(catalog: Catalog, known: set[str]) -> Iterator[Trouble]:
             continue
         if "is not there" in reason:
             yield Trouble(path, reason, "the file", _AGAIN)
+        elif path in catalog.failures:
+            yield Trouble(path, reason, "a store that reads it", _STORE)
         elif path.startswith(f"{COMMITS}/"):
             yield Trouble(
                 path, reason, "commit lines that can be", "`ratioscope repair RUN` commits what can be read without it"
