@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from contextlib import suppress
 from pathlib import Path, PurePath
 from threading import get_ident
@@ -11,7 +11,8 @@ from ratioscope.inside import folder, holding
 
 FOLDER_MODE = 0o700  # prompts and responses are nobody else's business
 FILE_MODE = 0o600
-_NO_SYNC = (errno.EINVAL, errno.EROFS, errno.ENOSYS, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM)
+_UNABLE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+_NO_SYNC = (*_UNABLE, errno.EROFS, errno.EACCES, errno.EPERM)
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)  # some network and FUSE file systems
 FileBytes = bytes | memoryview
 """The content of a file."""
@@ -22,7 +23,7 @@ def write_whole(root: Path, file: str | PurePath, data: FileBytes) -> None:
     with holding(root, file) as (at, name):
         hidden = _write_hidden(at, name, data)
         os.replace(hidden, name, src_dir_fd=at, dst_dir_fd=at)
-        os.fsync(at)
+        _sync_names(at)
 
 
 def create_whole(root: Path, file: str | PurePath, data: FileBytes) -> bool:
@@ -41,7 +42,7 @@ def create_whole(root: Path, file: str | PurePath, data: FileBytes) -> bool:
             os.replace(hidden, name, src_dir_fd=at, dst_dir_fd=at)
         finally:
             _remove(at, hidden)
-        os.fsync(at)
+        _sync_names(at)
         return True
 
 
@@ -59,7 +60,7 @@ def make_folder(root: Path, path: str | PurePath, *, is_known: bool = False) -> 
         except FileExistsError:
             if is_known:
                 return
-        os.fsync(at)
+        _sync_names(at)
 
 
 def make_folders(root: Path, outer: str | PurePath, names: Iterable[str]) -> None:
@@ -68,13 +69,13 @@ def make_folders(root: Path, outer: str | PurePath, names: Iterable[str]) -> Non
         for name in names:
             with suppress(FileExistsError):
                 os.mkdir(name, FOLDER_MODE, dir_fd=at)
-        os.fsync(at)
+        _sync_names(at)
 
 
 def sync_folder(root: Path, path: str | PurePath) -> None:
     """Makes the names in the folder durable."""
     with folder(root, path) as at:
-        os.fsync(at)
+        _sync_names(at)
 
 
 def make_root(root: Path) -> None:
@@ -86,10 +87,7 @@ def make_root(root: Path) -> None:
         except OSError:  # it belongs to somebody else, and is older than the run
             return
         try:
-            os.fsync(descriptor)
-        except OSError as error:
-            if error.errno not in _NO_SYNC:
-                raise
+            _sync_names(descriptor, _NO_SYNC)
         finally:
             os.close(descriptor)
 
@@ -114,7 +112,7 @@ def append(root: Path, file: str | PurePath, data: bytes, end: int) -> int:
         finally:
             os.close(descriptor)
         if end == 0:
-            os.fsync(at)
+            _sync_names(at)
         return end + len(data)
 
 
@@ -148,8 +146,8 @@ def move(root: Path, file: str | PurePath, target: str | PurePath) -> None:
     """Gives the file another name, durably."""
     with holding(root, file) as (at, name), holding(root, target) as (there, new):
         os.replace(name, new, src_dir_fd=at, dst_dir_fd=there)
-        os.fsync(there)
-        os.fsync(at)
+        _sync_names(there)
+        _sync_names(at)
 
 
 def _hidden(name: str) -> str:
@@ -188,7 +186,19 @@ def _write_hidden(at: int, name: str, data: FileBytes) -> str:
     return hidden
 
 
+def _sync_names(descriptor: int, accepted: Container[int | None] = _UNABLE) -> None:
+    """Makes the names in a folder durable, unless the file system says that it cannot sync a folder, as some on a network do."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in accepted:
+            raise
+
+
 def _write_all(descriptor: int, data: FileBytes) -> None:
     left = memoryview(data)
     while left:
-        left = left[os.write(descriptor, left) :]
+        written = os.write(descriptor, left)
+        if not written:  # a FUSE file system may say so, and asking again might never end
+            raise OSError(errno.EIO, "the file system takes no byte more, and does not say why")
+        left = left[written:]

@@ -143,7 +143,7 @@ class RunFiles:
 def _demand_free(root: Path, nbytes: int, reserve: int) -> None:
     disk = os.statvfs(root)
     free = disk.f_bavail * disk.f_frsize
-    if free < nbytes + reserve:
+    if disk.f_blocks and free < nbytes + reserve:  # a FUSE file system that does not know its size has 0 blocks
         raise OSError(
             errno.ENOSPC, f"{free >> 20} MB are free on the disk, of which {reserve >> 20} MB are to stay free"
         )

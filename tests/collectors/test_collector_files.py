@@ -480,6 +480,36 @@ def test_a_segment_that_was_replaced_although_an_error_was_told_counts_once(
     assert open_run(run).metrics()["mismatch/sequences"].to_list() == [4]
 
 
+def test_a_file_system_that_syncs_no_folder_and_knows_no_size_takes_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync, statvfs = os.fsync, os.statvfs
+
+    def of_files_alone(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", of_files_alone)
+    monkeypatch.setattr(
+        os, "statvfs", lambda path: os.statvfs_result((*statvfs(path)[:2], 0, 0, 0, *statvfs(path)[5:]))
+    )
+    with Collector(tmp_path / "run", writer="thread") as collector:
+        collector.log(step=1, **logprobs(1))
+        assert collector.flush()
+    assert collector.counts.sequences.written == 4
+    assert open_run(tmp_path / "run").metrics()["step"].to_list() == [1]
+
+
+def test_a_write_that_takes_no_byte_is_an_error_and_is_not_asked_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "write", lambda descriptor, data: 0)
+    with pytest.raises(OSError, match="takes no byte more"):
+        durable_file.write_whole(tmp_path, "file", b"bytes")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_folder_that_cannot_be_made_costs_steps_until_it_can(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
