@@ -38,7 +38,7 @@ class StoreFailures:
 
     def note(self, path: str) -> None:
         """Notes the file that was set aside, if that was because of the store."""
-        if path in self.files.unread and path not in self._waiting:
+        if path in self.files.unread and path not in self._waiting and not self.files.is_missing(path):
             self._waiting.append(path)
 
     def forget(self, path: str) -> None:

@@ -75,7 +75,7 @@ def named_reasons() -> Iterator[None]:
     except RatioscopeError:
         raise
     except FileNotFoundError as error:
-        raise SourceError("a commit names it, but it is not there: deleted, or not yet copied") from error
+        raise Unread("a commit names it, but it is not there: deleted, or not yet copied") from error
     except DAMAGE as error:
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # Arrow's own have no number
             raise Unread(f"it cannot be read: {error.strerror}; it is read again once that works") from error

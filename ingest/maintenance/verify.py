@@ -229,9 +229,9 @@ def _act(error: RatioscopeError) -> str:
     """Advice for a file that differs from its commit."""
     if isinstance(error, SchemaError):
         return _OTHER_VERSION
-    if isinstance(error, Unread):
-        return _STORE
-    return _AGAIN if "is not there" in str(error) else _REPAIR
+    if "is not there" in str(error):
+        return _AGAIN
+    return _STORE if isinstance(error, Unread) else _REPAIR
 
 
 def _described(item: TokenFile | Segment) -> str:

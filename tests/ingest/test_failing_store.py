@@ -1,5 +1,6 @@
 """A store that fails for a while: readers tell it, and read without a new start what comes back."""
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -68,6 +69,17 @@ def test_a_folder_that_is_listed_as_it_was_earlier_lacks_no_file(root: Path, sto
     clean = shown(open_run(root))
     store.hidden |= {"tokens/", "statistics/"}
     assert shown(open_run(root)) == clean
+
+
+def test_a_file_that_the_store_denied_once_is_read_once_it_is_there(root: Path, store: FailingStore) -> None:
+    clean = shown(open_run(root))
+    store.unopened, store.number = {"tokens/"}, errno.ENOENT
+    run = open_run(root)
+    shown(run)
+    assert all("deleted, or not yet copied" in item.reason for item in run.quarantined)
+    store.heal()
+    assert run.refresh()
+    assert shown(run) == clean
 
 
 def test_a_log_that_a_listing_misses_does_not_make_it_another_run(root: Path, store: FailingStore) -> None:

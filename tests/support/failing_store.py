@@ -19,7 +19,12 @@ OPENERS = (
 
 
 class FailingStore:
-    """Fails for paths that begin with one of the texts, until it is well. hidden: entries that a folder is listed without."""
+    """Fails for paths that begin with one of the texts, until it is well.
+
+    hidden: entries that a folder is listed without. number: of the error with which a file cannot be opened.
+    """
+
+    number = errno.ESTALE
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.unopened, self.unread, self.unlisted, self.hidden = set[str](), set[str](), set[str](), set[str]()
@@ -27,7 +32,7 @@ class FailingStore:
 
         def open_regular(root: Path, file: str | PurePath) -> io.BufferedReader:
             if _begins(file, self.unopened):
-                raise _failure(errno.ESTALE)
+                raise _failure(self.number)
             found = opened(root, file)
             return _BreaksOff(found) if _begins(file, self.unread) else found
 
