@@ -1,5 +1,6 @@
 """The last words of `ratioscope import`: what became of every file and row, and how two sides match."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -36,6 +37,12 @@ def print_report(
         say(f"{count(rows, 'sequence')} only in the files of the {side} side")
     if matches is not None:
         _print_matches(matches)
+    untaken = Counter(pair for file in files for pair in file.untaken.items())
+    for (name, column), number in untaken.items():
+        say(
+            f"not imported: {name} of {count(number, 'file')}, which may be log-probs; say whose with --map {column}={name}",
+            "watch",
+        )
     if unnamed := sum(file.without_step for file in files):
         say(f"{count(unnamed, 'row')} named no step and got step 0; to give another: --step N, or --map step=FIELD")
     if done.rejected:
@@ -95,6 +102,7 @@ def _file_facts(file: File) -> dict[str, object]:
     return {
         "file": file.name, "format": file.read_as.format.name if file.read_as else None, "rows": file.rows,
         "rejected": file.rejected, "refused": file.refused, "without_step": file.without_step,
+        "not_taken": list(file.untaken),
     }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby, islice
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
@@ -13,18 +13,21 @@ from ratioscope.errors import FieldError, SourceError, UnsafeFile
 
 from .compression import plain_name
 from .containers import Content, content
-from .detection import Candidate, fitting, framed, names_of, promised
+from .detection import TABLE, Candidate, fitting, framed, names_of, promised
 from .joining import joined_rows
 from .restricted.budget import Allowance
 from .row import Unreadable, flat
-from .samples import RecordedRow, Rejected, samples
+from .samples import LOGPROBS, RecordedRow, Rejected, samples
 from .source_files import File, Options, SourceNumbers, log_named
+from .table import FileKind
 from .token_rows import plain_cell
 
 MOST_SMALL_ROWS = 1 << 18
 """Rows that any file may have. A larger number needs a byte of the file for each row: run lengths of some KB claim millions."""
 _Rows = TypeVar("_Rows")
 _NAMED_LOGPROB = re.compile("log_?p", re.IGNORECASE)
+_LOOKED_AT = 20
+"""Rows at the beginning of a table that are looked at for log-probs under names that no column takes."""
 
 
 class _PassedOver(Exception):
@@ -103,6 +106,10 @@ def _rows(
                 refused[str(error)] = None
                 continue
             if file.read_as is not None:
+                if file.read_as.format.name == TABLE and left.rows is not None:
+                    first = tuple(islice(left.rows, _LOOKED_AT))
+                    file.untaken = _untaken(file.read_as.part, first)
+                    left = replace(left, rows=chain(first, left.rows))
                 yield from _with_steps(file, left, options, done, progress)
                 return
             form = framed(candidates, left.whole)
@@ -137,6 +144,22 @@ def _first_row(left: Content) -> str:
     return (
         f" (it has {row} that may be log-probs: {listed}; say whose with --map rollout_logprobs={names[0][:40]}{more})"
     )
+
+
+def _untaken(part: FileKind, rows: Sequence[Any]) -> dict[str, str]:
+    """Fields of these rows that are called log-probs, may be some, and go to no column -> a column of log-probs that is free."""
+    held = [row for row in rows if isinstance(row, Mapping)]
+    names = dict.fromkeys(str(name) for row in held for name in row)
+    places = {line.into: line.places for line in part.columns}
+    taken = {place for own in places.values() for place in own}
+    free = next((column for column in LOGPROBS if not names.keys() & places.get(column, ())), LOGPROBS[0])
+    untaken = (name for name in names if name not in taken and _NAMED_LOGPROB.search(name))
+    return {name: free for name in untaken if _has_logprobs([row.get(name) for row in held])}
+
+
+def _has_logprobs(cells: Sequence[Any]) -> bool:
+    """True if a cell is a list of numbers that may be log-probs, or if all cells are such numbers."""
+    return any(map(_may_be_logprobs, cells)) or _may_be_logprobs(list(map(plain_cell, cells)))
 
 
 def _may_be_logprobs(value: Any) -> bool:

@@ -59,6 +59,8 @@ class File:
     """Rows that name no step."""
     refused: str | None = None
     """Why nothing of it is imported."""
+    untaken: dict[str, str] = field(default_factory=dict)
+    """Fields of a table that may be log-probs and go to no column -> a column of log-probs that is free."""
 
 
 @dataclass

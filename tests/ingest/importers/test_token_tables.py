@@ -156,3 +156,18 @@ def test_a_short_file_of_endless_rows_is_refused(tmp_path: Path, capsys: Capture
     pq.write_table(same, tmp_path / "rows.parquet", compression="zstd")
     assert imported(tmp_path / "rows.parquet", tmp_path / "run") == (3, [])
     assert "less than a byte for a row" in capsys.readouterr().err
+
+
+def test_a_table_whose_other_side_has_an_unknown_name_says_what_it_leaves_out(tmp_path: Path, capsys: Capture) -> None:
+    renamed = {"sample": "sample_id", "engine_logprob": "rollout_logprob"}
+    rows = [{renamed.get(name, name): value for name, value in row.items()} for row in tokens()]
+    table = written(rows, tmp_path / "tokens.jsonl")
+    assert imported(table, tmp_path / "one")[0] == 0
+    words = capsys.readouterr().out
+    assert (
+        "not imported: trainer_logprob of 1 file, which may be log-probs; say whose with --map old_logprobs=trainer_logprob"
+        in words
+    )
+    code, joined = imported(table, tmp_path / "both", "--map", "old_logprobs=trainer_logprob")
+    assert code == 0 and joined[0]["old_logprobs"] == [-0.25, -1.25, -2.25]
+    assert "not imported" not in capsys.readouterr().out
