@@ -20,16 +20,26 @@ PAGES: Next = ("dashboard RUN", "every chart, sequence and token")
 STEPS: Next = ("metrics RUN", "the numbers of each step")
 SEND: Next = ("report RUN", "one file to send to others")
 BY_LAG: Next = ("metrics RUN --by step,lag", "the same by lag; also by replica, position, turn")
+BY_POSITION: Next = ("metrics RUN --by step,position", "the same by position; also by probability")
 
 
-def after_info(*, is_healthy: bool) -> tuple[Next, ...]:
-    """A healthy run leads to its numbers, any other one to its diagnosis."""
-    return (STEPS, PAGES) if is_healthy else (WHY, PAGES)
+def after_info(run: "Run", *, is_healthy: bool) -> tuple[Next, ...]:
+    """A healthy run leads to its numbers, any other one to its diagnosis, if it has a gap that can be diagnosed."""
+    return (STEPS, PAGES) if is_healthy else (*_why(run), PAGES)
 
 
-def after_metrics(shown: Sequence[str], *, by_step: bool) -> tuple[Next, ...]:
-    """shown: the metrics of the table. by_step: True if the table has a row per step."""
-    return (*((f"explain {name}", "how to read it") for name in shown[:1]), BY_LAG if by_step else WHY)
+def after_metrics(run: "Run", shown: Sequence[str], keys: Sequence[str]) -> tuple[Next, ...]:
+    """shown: the metrics of the table. keys: the columns that name its rows; a table by step alone leads to a slice of it."""
+    card = tuple((f"explain {name}", "how to read it") for name in shown[:1])
+    if tuple(keys) != ("step",):
+        return (*card, *_why(run))
+    return (*card, BY_LAG if "trainer_version" in run.columns else BY_POSITION)
+
+
+def _why(run: "Run") -> tuple[Next, ...]:
+    from ratioscope.metrics.metric import SAMPLED
+
+    return (WHY,) if set(SAMPLED) & set(run.gaps) and not run.no_tokens else ()
 
 
 def after_corrections(run: "Run", dialect: str | None) -> tuple[Next, ...]:

@@ -60,7 +60,7 @@ def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None,
     for title, lines in _lists(opened_run, facts):
         for line in _listed(title, lines):
             say(line)
-    print_next(opened_run, after_info(is_healthy=verdict.severity == Severity.HEALTHY))
+    print_next(opened_run, after_info(opened_run, is_healthy=verdict.severity == Severity.HEALTHY))
     return 0
 
 

@@ -1,7 +1,7 @@
 """`ratioscope metrics RUN`: the metrics of a run, a row per step or per slice, as a table, JSON or CSV."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +11,7 @@ from ratioscope.errors import ConfigError
 from ratioscope.metrics.grading.finding import Severity
 
 from ...presentation.escape import csv as cell
+from ..absences import STEP_KEYS, absent_metrics, absent_rows, sliced_by
 from ..next_steps import after_metrics, print_next
 from ..terminal import counting, print_json, print_table, say, say_gap, stages
 from .arguments import (
@@ -30,10 +31,10 @@ from .dialect_metrics import dialect_rows, print_dialect
 if TYPE_CHECKING:
     import polars as pl
 
+    from ratioscope.ingest.analysis.resolution import TooCoarse
     from ratioscope.ingest.run import Run
 
 WHOLE_RUN = "run"
-STEP_KEYS = ("step", "attempt")
 
 
 def metrics(
@@ -107,7 +108,9 @@ def metrics(
     elif as_csv:
         _print_csv(chosen)
     else:
-        _print_tables(opened_run, chosen, keys, gaps=comma_separated(gap), metrics=comma_separated(metric))
+        _print_tables(
+            opened_run, chosen, keys, gaps=comma_separated(gap), metrics=comma_separated(metric), coarse=coarse
+        )
         for name in comma_separated(gap) or opened_run.gaps[:1]:
             if name in coarse:
                 say(coarse_words(name, coarse[name]))
@@ -228,21 +231,36 @@ def _print_csv(frame: "pl.DataFrame") -> None:
 
 
 def _print_tables(
-    run: "Run", frame: "pl.DataFrame", keys: Sequence[str], *, gaps: Sequence[str], metrics: Sequence[str]
+    run: "Run",
+    frame: "pl.DataFrame",
+    keys: Sequence[str],
+    *,
+    gaps: Sequence[str],
+    metrics: Sequence[str],
+    coarse: "Mapping[str, TooCoarse]",
 ) -> None:
     """Prints one table per gap of --gap; without --gap the first gap on record, and a line that names the others."""
     from ...presentation.metric_places import names_at
 
     shown = gaps or run.gaps[:1]
     for gap in shown:
-        _print_table(run, frame, keys, gap=gap, metrics=metrics)
+        say_gap(gap, run.name)
+        if frame.is_empty() and (by := sliced_by(keys)):
+            say(f"by {by}: not available, because {absent_rows(run, by)}")
+            continue
+        absent = _print_table(run, frame, keys, gap=gap, metrics=metrics)
+        for names, reason in absent_metrics(run, gap, absent, keys, coarse):
+            say(f"{', '.join(names)}: not available, {reason}", "dim")
     others = [gap for gap in (*run.gaps, *run.reading_gaps) if gap not in shown]
     if others and not gaps:
         say(f"also on record: {', '.join(others)} (--gap {others[0]}); every metric: --json or --csv", "dim")
-    print_next(run, after_metrics(metrics or names_at("core", shown[0])[:1] if shown else (), by_step="step" in keys))
+    print_next(run, after_metrics(run, metrics or names_at("core", shown[0])[:1] if shown else (), keys))
 
 
-def _print_table(run: "Run", frame: "pl.DataFrame", keys: Sequence[str], *, gap: str, metrics: Sequence[str]) -> None:
+def _print_table(
+    run: "Run", frame: "pl.DataFrame", keys: Sequence[str], *, gap: str, metrics: Sequence[str]
+) -> list[str]:
+    """Prints the table of a gap; returns the metrics that have no value in it."""
     from ratioscope.metrics.definitions.registry import METRICS
 
     from ...presentation.metric_places import names_at
@@ -255,7 +273,6 @@ def _print_table(run: "Run", frame: "pl.DataFrame", keys: Sequence[str], *, gap:
         for m in names
         if m in cards and f"{gap}/{m}" in frame.columns and frame[f"{gap}/{m}"].null_count() < len(frame)
     ]
-    say_gap(gap, run.name)
     labels = [column for column in ("severity",) if column in frame.columns]
     header = [
         *(keys or (WHOLE_RUN,)),
@@ -269,7 +286,4 @@ def _print_table(run: "Run", frame: "pl.DataFrame", keys: Sequence[str], *, gap:
         return [*facts, *(row[label] or "" for label in labels), *numbers]
 
     print_table(header, [cells(row) for row in frame.iter_rows(named=True)])
-    for m in names:
-        if m not in present and m in cards:
-            reason = run.unavailable_of(gap).get(f"{gap}/{m}", "it was not recorded")
-            say(f"{gap}/{m}: not available, {reason if reason.startswith('because') else f'because {reason}'}", "dim")
+    return [m for m in names if m not in present and m in cards]

@@ -511,3 +511,34 @@ def test_the_shipped_runs_are_one_healthy_and_one_stale(capsys: Captured) -> Non
     assert list(runs) == ["stale", "healthy"]
     assert run(capsys, "info", runs["healthy"])[1].startswith("trl-vllm-healthy: healthy: ")
     assert run(capsys, "info", runs["stale"])[1].startswith("trl-vllm-stale: act: ")
+
+
+def test_a_slice_that_was_not_recorded_says_what_records_it_and_no_hint_leads_to_it(
+    stale: Path, capsys: Captured
+) -> None:
+    for by in ("replica", "step,replica"):
+        out = run(capsys, "metrics", stale, "--by", by)[1]
+        assert (
+            "by replica: not available, because engine replicas were not recorded; pass replica= to Collector.log"
+            in out
+        )
+        assert "kl_k3: not" not in out
+    assert "--by step,lag" in run(capsys, "metrics", stale)[1]
+    assert "--by step,lag" not in run(capsys, "metrics", stale, "--by", "step,lag")[1]
+
+
+def test_a_metric_of_sequences_says_that_a_slice_of_tokens_has_none(stale: Path, capsys: Captured) -> None:
+    out = run(capsys, "metrics", stale, "--by", "position", "--metric", "kl_k3,ess_sequence,chi2_sequence")[1]
+    assert (
+        "/ess_sequence, mismatch/chi2_sequence: not available, because a slice by position has metrics of tokens only"
+        in out
+    )
+
+
+def test_a_run_of_the_update_alone_is_not_led_to_a_diagnosis(tmp_path: Path, capsys: Captured) -> None:
+    with Collector(tmp_path / "run", trainer="mine") as collector:
+        collector.log(step=1, old_logprobs=[[-1.0, -2.0]], current_logprobs=[[-1.0, 0.5]])
+    out = run(capsys, "info", tmp_path / "run")[1]
+    assert "next: ratioscope dashboard" in out and "ratioscope diagnose" not in out
+    out = run(capsys, "metrics", tmp_path / "run")[1]
+    assert "--by step,position" in out and "lag" not in out.partition("next:")[2]
