@@ -28,6 +28,7 @@ def diagnose(
     from ratioscope.ingest.analysis.diagnosis import diagnosis_of, plain_diagnosis
     from ratioscope.ingest.analysis.grades import verdict_of
     from ratioscope.ingest.analysis.known_context import known_context, plain_known
+    from ratioscope.metrics.grading.finding import Severity
 
     from ...referee.floor_of_run import against_floor
 
@@ -45,9 +46,11 @@ def diagnose(
         return
     say(f"{opened_run.name}: {result.diagnosis.answer}", verdict.word)
     own = f"; {known.correction.short}" if known.correction.short else ""
-    when = f", {verdict.when}" if verdict.when else ""
+    when = f", {verdict.when}: {verdict.title}" if verdict.when else ""
     read = f"the {len(result.steps)} steps that were read" if len(result.steps) > 1 else "the step that was read"
     say(f"severity: {verdict.word}{when}; K3 {result.diagnosis.gap:.3g} nats/token at {read}{own}")
+    if verdict.severity > Severity.HEALTHY and not result.diagnosis.likely:
+        print_pairs([("measured", verdict.evidence), ("do", verdict.remedy)])
     if beside:
         say(beside)
     for proof in proofs:

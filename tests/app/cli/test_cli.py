@@ -16,6 +16,7 @@ from itertools import takewhile
 from pathlib import Path
 from tempfile import gettempdir
 
+import numpy as np
 import pytest
 from support.in_terminal import ESCAPES, in_terminal, process_in_terminal
 from support.recorded import recorded
@@ -542,3 +543,16 @@ def test_a_run_of_the_update_alone_is_not_led_to_a_diagnosis(tmp_path: Path, cap
     assert "next: ratioscope dashboard" in out and "ratioscope diagnose" not in out
     out = run(capsys, "metrics", tmp_path / "run")[1]
     assert "--by step,position" in out and "lag" not in out.partition("next:")[2]
+
+
+def test_a_diagnosis_without_a_cause_says_why_the_run_is_graded_so_and_what_to_do(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    noise = np.random.default_rng(0).normal(size=(2, 16, 40))
+    old = -np.abs(noise[0]) - 0.2
+    old[:, 7] = 0.001  # 2.5% of the tokens, too near 0 for a cause of their own
+    with Collector(tmp_path / "run", trainer="mine") as collector:
+        collector.log(step=1, old_logprobs=old, rollout_logprobs=old + 0.02 * noise[1])
+    out = run(capsys, "diagnose", tmp_path / "run")[1].splitlines()
+    assert "rounding noise" in out[0] and out[1].startswith("severity: act, since step 1: log-probs are positive; K3 ")
+    assert "have a log-prob above 0" in out[2] and out[3].startswith("do        Check what the engine writes")
