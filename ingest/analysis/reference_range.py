@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from ..run import Run
 
 HOW: dict[str, str] = {
-    "model": 'config={"model": "Qwen/Qwen3-8B"}',
-    "engine": 'config={"engine": "vLLM 0.32 bfloat16"}',
-    "trainer": 'config={"model_dtype": "bfloat16"}',
-    "replay": 'config={"rollout_routing_replay": False}',
-    "moe": 'config={"num_experts": 0}',
+    "model": '"model": "Qwen/Qwen3-8B"',
+    "engine": '"engine": "vLLM 0.32 bfloat16"',
+    "trainer": '"model_dtype": "bfloat16"',
+    "replay": '"rollout_routing_replay": False',
+    "moe": '"num_experts": 0',
 }
-"""Fact -> the argument of Collector that puts it on record."""
+"""Fact -> the entry of the collector's `config` that puts it on record."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class ReferenceRange:
         *others, last = (FACTS[fact] for fact in self.missing)
         names = f"{', '.join(others)} and {last}" if others else last
         ways = [HOW[fact] for fact in self.missing if fact in HOW]
-        record = f"; record it with Collector({ways[0]})" if len(ways) == 1 else ""
-        record = f"; record them with Collector({', '.join(ways)})" if len(ways) > 1 else record
+        them = "it" if len(ways) == 1 else "them"
+        record = f"; record {them} with Collector(config={{{', '.join(ways)}}})" if ways else ""
         return f"{names} {'is' if len(self.missing) == 1 else 'are'} not on record{record}"
 
 

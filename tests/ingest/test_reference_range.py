@@ -1,5 +1,7 @@
 """The facts of a run from run.json, and the line of context that follows from them."""
 
+import ast
+import re
 from pathlib import Path
 from typing import Any
 
@@ -67,5 +69,8 @@ def test_a_record_without_the_facts_says_which_and_how_to_record_them(tmp_path: 
     before = verdict_of(run).severity
     words = reference_of(run, "mismatch").words
     assert "no published range: the model's name, the engine's precision and the trainer's precision are not" in words
-    assert 'Collector(config={"model": "Qwen/Qwen3-8B"}' in words
+    call = re.search(r"record them with (Collector\(.*\))", words)
+    assert call is not None
+    config = ast.literal_eval(ast.parse(call[1], mode="eval").body.keywords[0].value)  # type: ignore[attr-defined]
+    assert config == {"model": "Qwen/Qwen3-8B", "engine": "vLLM 0.32 bfloat16", "model_dtype": "bfloat16"}
     assert verdict_of(run).severity == before
