@@ -5,9 +5,10 @@ The documentation page, `ratioscope explain` and the tooltips of the dashboard a
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 
-from ratioscope.errors import RatioscopeError
+from ratioscope.errors import ConfigError
 from ratioscope.record import GAPS
 
 from .definitions.registry import METRICS
@@ -40,15 +41,19 @@ def card(name: str) -> Card:
 
 
 def cards(name: str) -> tuple[Card, ...]:
-    """The card of the metric with this name, or the cards of a family: every metric whose name begins with it (`ess`)."""
+    """The card of the metric with this name, or the cards of a family: every metric whose name begins with it (`ess`).
+
+    ConfigError for any other name, with the names that are close.
+    """
     short = name.rsplit("/", 1)[-1].removesuffix("_se")
     own = [metric for metric in METRICS if metric.name == short]
     family = own or [metric for metric in METRICS if metric.name.startswith(f"{short}_")]
     if family:
         return tuple(Card(one, tuple(place for known, place in _elsewhere() if known == one.name)) for one in family)
-    close = [metric.name for metric in METRICS if short[:4] in metric.name]
-    listed = ", ".join(close or [metric.name for metric in METRICS])
-    raise RatioscopeError(f"there is no metric '{name}'; {'close are' if close else 'there are'}: {listed}")
+    names = [metric.name for metric in METRICS]
+    close = get_close_matches(short, names, n=4) or [known for known in names if short[:4] in known]
+    near = f"close are {', '.join(close)}; " if close else ""
+    raise ConfigError(f"there is no metric '{name}'; {near}`ratioscope explain` lists all")
 
 
 def lines(card: Card) -> Iterator[tuple[str, str]]:

@@ -556,3 +556,9 @@ def test_a_diagnosis_without_a_cause_says_why_the_run_is_graded_so_and_what_to_d
     out = run(capsys, "diagnose", tmp_path / "run")[1].splitlines()
     assert "rounding noise" in out[0] and out[1].startswith("severity: act, since step 1: log-probs are positive; K3 ")
     assert "have a log-prob above 0" in out[2] and out[3].startswith("do        Check what the engine writes")
+
+
+def test_a_name_that_explain_does_not_know_is_a_usage_error_with_the_names_that_are_close(capsys: Captured) -> None:
+    for wrong, near in (("kl3", "kl_k3"), ("ess_tokens", "ess_token"), ("mismatch/kl_k4", "kl_k3"), ("weather", "")):
+        code, error = error_of(capsys, "explain", wrong)
+        assert code == cli.USAGE and near in error and len(error) < 200
