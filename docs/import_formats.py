@@ -113,10 +113,11 @@ The rows of a sequence have one step and one sequence id, and follow one another
 up by 1. A sequence that lacks a token, or whose rows differ in a value of the whole sequence, is listed with the reason.
 The importer does not read weight, packing and router columns of an export by token; `push` or a copy of the folder keeps all.
 
-Columns that have the names of [the Record](record.md) need no `--map`. A field with `logp` in its name that holds log-probs and goes to
-no column is named at the end, with the `--map` that imports it. A field is a name; `a.b` leads inside, `x or y` takes the
-first that is there, `^x` is a place in the whole file, `@step` a number in the file's name, `@row` the number of the row,
-and `@source` the file's path, where the source has several.
+Columns that have the names of [the Record](record.md) need no `--map`. The end of an import names each field with `logp` in its
+name that may hold log-probs and goes to no column, with the `--map` that imports it.
+
+A field is a name; `a.b` leads inside, `x or y` takes the first that is there, `^x` is a place in the whole file, `@step` a number
+in the file's name, `@row` the number of the row, and `@source` the file's path, where the source has several.
 Steps follow after `|`, from left to right:
 """
 
