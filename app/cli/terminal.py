@@ -5,9 +5,11 @@ Text from outside passes through `escape.terminal` and never through rich's mark
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +30,24 @@ STYLES = {"healthy": "green", "watch": "yellow", "act": "bold red", "not graded"
 
 def console(*, stderr: bool = False) -> "Console":
     """A rich console that takes every string literally: no markup, no emoji codes, no highlighting."""
-    from rich.console import Console
-
     is_terminal = (sys.stderr if stderr else sys.stdout).isatty()
     width = None if is_terminal else UNCUT
-    return Console(stderr=stderr, width=width, markup=False, emoji=False, highlight=False, soft_wrap=not is_terminal)
+    return _console()(stderr=stderr, width=width, markup=False, emoji=False, highlight=False, soft_wrap=not is_terminal)
+
+
+@cache
+def _console() -> "type[Console]":
+    from rich.console import Console
+
+    class Outlasting(Console):
+        """A console whose reader may leave, as `| head` does: the verb goes on, because its exit code is an answer too."""
+
+        def on_broken_pipe(self) -> None:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.file.fileno())
+            os.close(nowhere)
+
+    return Outlasting
 
 
 def error(message: str) -> None:

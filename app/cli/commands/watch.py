@@ -11,7 +11,7 @@ import typer
 from ratioscope.errors import RatioscopeError
 
 from ...presentation.escape import terminal
-from ..terminal import STYLES, console, say
+from ..terminal import STYLES, console
 from ..watching.command import arguments_of, failure_of_command
 from .arguments import RulesFile, RunFolder
 
@@ -137,11 +137,11 @@ def _lines() -> Show:
         headline = f"{look.name}: {_now(look)}; {look.state.brief}"
         headline += "; the store does not answer" if look.lacks else ""
         for line in words[printed:]:
-            say(f"{time.strftime('%H:%M:%S')} {line}")
+            print(terminal(f"{time.strftime('%H:%M:%S')} {line}"))
         if headline != said:
-            say(f"{time.strftime('%H:%M:%S')} {headline}", look.verdict.word)
+            print(terminal(f"{time.strftime('%H:%M:%S')} {headline}"))
         said, printed = headline, len(words)
-        sys.stdout.flush()
+        sys.stdout.flush()  # raises if the reader has left: then there is nobody to watch for
 
     return show
 

@@ -286,10 +286,15 @@ def test_a_terminal_without_unicode_is_served(healthy: Path) -> None:
     assert b"\\xb1" in done.stdout
 
 
-def test_a_reader_that_leaves_early_is_no_error(stale: Path) -> None:
-    command = f"{sys.executable} -m ratioscope metrics {stale} --by token_id --json | head -c 10"
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True)
-    assert (done.returncode, done.stderr) == (0, b"")
+@pytest.mark.parametrize(
+    ("verb", "code"),
+    [("metrics {} --by token_id --json", 0), ("info {}", 0), ("check {} --fail-on watch", 1)],
+    ids=["json", "info", "check"],
+)
+def test_a_reader_that_leaves_early_changes_no_exit_code(stale: Path, verb: str, code: int) -> None:
+    command = f"{sys.executable} -m ratioscope {verb.format(stale)} | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True)
+    assert (done.returncode, done.stderr) == (code, b"")
 
 
 WITHOUT = """
