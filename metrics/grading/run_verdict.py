@@ -120,11 +120,12 @@ def _healthy(steps: pl.DataFrame, all_checks: tuple[Check, ...], in_force: RunRu
     ran = [check for check in all_checks if check.steps]
     absent = len(all_checks) - len(ran)
     remedy = "Record what was not checked." if absent else "Nothing."
+    span = f"any of {len(steps)} steps" if len(steps) > 1 else "the only step"
     return Finding(
         Severity.HEALTHY, "no signal is out of its bounds", peak["signal"], peak["gap"], None,
         _least(_confidence(len(steps)), _of_checks(len(ran), len(all_checks)), _of_doubt(beyond, len(own))),
         f"{reading(signal, peak)} at step {peak['step']}, {among}{bound}.{unsure}",
-        f"No check that ran found a value beyond its bound on any of {len(steps)} steps.", remedy,
+        f"No check that ran found a value beyond its bound on {span}.", remedy,
         now=Severity.HEALTHY, checks=all_checks, rules=in_force.sentence,
     )  # fmt: skip
 

@@ -105,7 +105,7 @@ def permuted_rows(evidence: Evidence) -> Result:
     """The sampler's list of a sequence belongs to another sequence of its step."""
     starts = evidence.starts
     if len(starts) < 4:
-        return undecided(f"{len(starts)} sequences are too few to find swapped ones")
+        return undecided("fewer than 4 sequences are too few to find swapped ones")
     ends = np.append(starts[1:], len(evidence))
     best = _better_rows(evidence, starts, ends)
     swapped = np.flatnonzero(best != np.arange(len(best)))

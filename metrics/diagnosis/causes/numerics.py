@@ -186,7 +186,9 @@ def _larger_than_rounding(evidence: Evidence) -> Result:
     usual = min(1.0, USUAL / max(size, 1e-300))
     share = share_explained(evidence, evidence.distance * usual)
     two_sided = f"{shape.negative:.0%} of the log-ratios are negative"
-    effect = f"K3 is {size:.3g} nats/token, the mean weight {mean:.3f} ± {error:.3f}, {two_sided}"
+    near = f"{error:.3f}" if error >= 0.0005 else f"{error:.1g}"
+    mean_words = f"{mean:.3f}{f' ± {near}' if len(evidence.starts) > 1 else ''}"  # of one sequence no error is known
+    effect = f"K3 is {size:.3g} nats/token, the mean weight {mean_words}, {two_sided}"
     holds = (
         size > HEALTHY and everywhere and not faded_by_prompt and honest and same_tokens and 0.3 < shape.negative < 0.7
     )

@@ -567,3 +567,11 @@ def test_a_name_that_explain_does_not_know_is_a_usage_error_with_the_names_that_
     for wrong, near in (("kl3", "kl_k3"), ("ess_tokens", "ess_token"), ("mismatch/kl_k4", "kl_k3"), ("weather", "")):
         code, error = error_of(capsys, "explain", wrong)
         assert code == cli.USAGE and near in error and len(error) < 200
+
+
+def test_a_mean_weight_of_one_sequence_is_told_without_an_error(tmp_path: Path, capsys: Captured) -> None:
+    old = -np.random.default_rng(0).uniform(0.2, 3, size=(1, 40))
+    with Collector(tmp_path / "run", trainer="mine") as collector:
+        collector.log(step=1, old_logprobs=old, rollout_logprobs=old + 0.01)
+    out = run(capsys, "diagnose", tmp_path / "run")[1]
+    assert "the mean weight 0.990, 100% of the log-ratios" in out and "fewer than 4 sequences are too few" in out
