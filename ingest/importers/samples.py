@@ -191,6 +191,8 @@ def _typed(into: str, value: Any, row: Row) -> Any:
         raise FieldError(
             f"it is a {kind}; wanted one number per token, or rows of one token each and --map sequence_ids=FIELD"
         )
+    if into == "advantages" and np.shape(value) == (1,):
+        value = flat(value, "it")[0]  # in the Record, a list of one is the value of the whole sequence
     if into in PER_TOKEN or into == "prompt_ids" or (into in EITHER and np.ndim(value)):
         return _within(into, _numbers(into, flat(value, "it")))
     if into in WHOLE or into == "rollout_versions":

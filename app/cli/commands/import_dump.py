@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ratioscope.errors import ConfigError, SourceError
+from ratioscope.ingest.files.folder import is_run
 from ratioscope.ingest.importers.restricted.budget import FileLimits
 
 from ..terminal import transfer
@@ -95,6 +96,8 @@ def import_dump(
     from ..terminal import note
 
     if source is not None and rollout is None and train is None:
+        if format_name is None:
+            _demand_no_run(source)
         from ..scalar_import import LogOptions, import_scalars, scalar_log
 
         asked = LogOptions(source, output, format_name, columns or (), dialect, run_id, name, strict, as_json)
@@ -120,6 +123,14 @@ def import_dump(
     else:
         print_report(output, readings, matches, done, time.monotonic() - began)
     return int(done.rejected > 0)
+
+
+def _demand_no_run(source: Path) -> None:
+    if is_run(source):
+        raise SourceError(
+            f"{source} is a run already, as a collector or an import made it; to look at it: ratioscope info {source}; to make"
+            f" another run of its token rows: ratioscope import {source}/tokens -o RUN"
+        )
 
 
 def _sides(source: Path | None, rollout: Path | None, train: Path | None, on: str | None) -> list[Path]:

@@ -171,3 +171,16 @@ def test_a_table_whose_other_side_has_an_unknown_name_says_what_it_leaves_out(tm
     code, joined = imported(table, tmp_path / "both", "--map", "old_logprobs=trainer_logprob")
     assert code == 0 and joined[0]["old_logprobs"] == [-0.25, -1.25, -2.25]
     assert "not imported" not in capsys.readouterr().out
+
+
+def test_the_token_files_of_a_run_are_imported_whole(tmp_path: Path, capsys: Capture) -> None:
+    code, rows = imported(OURS / "tokens", tmp_path / "run")
+    recorded = {(row["step"], row["sequence_id"]): row for row in rows_of(OURS)}
+    assert code == 0 and len(rows) == len(recorded)
+    for row in rows:
+        own = recorded[row["step"], row["sequence_id"]]
+        assert all(np.array_equal(row[name], own[name]) for name in (*LISTS, "advantages"))
+    assert main(["import", str(OURS), "-o", str(tmp_path / "again")]) == 3
+    assert f"is a run already, as a collector or an import made it; to look at it: ratioscope info {OURS}" in (
+        capsys.readouterr().err
+    )
