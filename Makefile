@@ -58,7 +58,7 @@ check: .venv/.dev  ## lint, format, types, and who imports whom
 .pyright:
 	@$(BIN)/pyright --warnings
 
-bench: .venv/.dev .venv/peers/.done  ## measure speed, as ratios side by side, for docs/performance.md; some minutes (ONLY=log,size)
+bench: .venv/.dev .venv/.chromium .venv/peers/.done  ## measure speed, as ratios side by side, for docs/performance.md; some minutes (ONLY=log,size)
 	@$(BIN)/python -m benchmarks.performance $(if $(ONLY),--only $(ONLY))
 	@cd docs && ../$(BIN)/python performance.py
 

@@ -21,6 +21,15 @@ WHOLE = """() => document.querySelector('[data-testid=stApp]')?.dataset.testScri
   && [...document.querySelectorAll('[class*=_chart] .stBidiComponent')].every(e => e.querySelector('.main-svg, [data-far]'))
   && !document.querySelector('[data-waits]')"""
 """The script has run, and every chart near the screen is drawn."""
+CHART_OF_TENSORBOARD = """() => {
+  const found = [];
+  const look = root => root.querySelectorAll('*').forEach(e => {
+    if (e.shadowRoot) look(e.shadowRoot);
+    if (e.tagName === 'LINE-CHART' || e.tagName === 'CANVAS' || e.classList.contains('line-chart')) found.push(e);
+  });
+  look(document);
+  return found.some(e => e.getBoundingClientRect().height > 50);
+}"""
 PATIENCE = 120_000
 
 

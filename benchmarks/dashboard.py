@@ -26,7 +26,7 @@ from urllib.request import urlopen
 import numpy as np
 from _interactions import OF_A_LONG_SEQUENCE, OF_A_RUN, answers
 from _long_runs import FOLDER, Shape, long_runs, records
-from _painted import FIRST_CHART, VERDICT, WHOLE, machine, processor_seconds, seconds_until, told
+from _painted import CHART_OF_TENSORBOARD, FIRST_CHART, VERDICT, WHOLE, machine, processor_seconds, seconds_until, told
 from playwright.sync_api import Page
 
 # pyright does not see what sys.path holds at run time
@@ -42,15 +42,6 @@ TOKENS = 32_768
 PEERS = Path(__file__).parent.parent / ".venv" / "peers"
 SERIES = 6
 """Series of each run that the peer is given: as many charts as the first page paints."""
-CHART_OF_PEER = """() => {
-  const found = [];
-  const look = root => root.querySelectorAll('*').forEach(e => {
-    if (e.shadowRoot) look(e.shadowRoot);
-    if (e.tagName === 'LINE-CHART' || e.tagName === 'CANVAS' || e.classList.contains('line-chart')) found.push(e);
-  });
-  look(document);
-  return found.some(e => e.getBoundingClientRect().height > 50);
-}"""
 
 
 def main() -> None:
@@ -220,7 +211,7 @@ def _peer(browser: Chromium, runs: Sequence[Path], repeat: int) -> None:
         took = []
         for _ in range(repeat + 1):
             page = _tab(browser)
-            took.append(seconds_until(page, CHART_OF_PEER, lambda: page.goto(f"{url}/#timeseries")))  # noqa: B023
+            took.append(seconds_until(page, CHART_OF_TENSORBOARD, lambda: page.goto(f"{url}/#timeseries")))  # noqa: B023
             page.close()
         print(told("TensorBoard, first chart: first visit", took[:1], FIRST_PAINT))
         print(told("TensorBoard, first chart: later visits", took[1:], FIRST_PAINT))

@@ -1,4 +1,4 @@
-"""Readers beside other packages on equal data: what it takes to open 1 and 8 runs, to follow them, and to tell of them."""
+"""Readers beside other packages on equal data: what it takes to open and paint 1 and 8 runs, to follow and to explain them."""
 
 import tempfile
 import time
@@ -18,11 +18,13 @@ from ratioscope import Collector
 from ratioscope.ingest.run import open_run
 
 from .measured import Table, told_in_turns
+from .painted import painted
 from .workers import OURS, THEIRS, Answer, Worker, calls, told_missing
 
 OWN = "ratioscope"
 PACKAGES = {"TensorBoard": "tensorboard", "trackio": "trackio", "rlprobe": "rlprobe", "martingale": "martingale"}
 SEQUENCES, TOKENS = 8, 16
+CPU = "Processor time of one process, its imports left out."
 WAIT = 60.0
 """Seconds after which a step that is not committed ends the benchmark."""
 Arrays = dict[str, Any]
@@ -83,7 +85,7 @@ def parts(quick: bool) -> Iterator[Table]:
         missing = told_missing(runs.workers)
 
         def table(name: str, title: str, text: str, works: Mapping[str, Callable[[], float]]) -> Table:
-            return Table(name, title, f"{text} {about}", "s", OWN, told_in_turns(works, rounds), missing)
+            return Table(name, title, f"{text} {about} {CPU}", "s", OWN, told_in_turns(works, rounds), missing)
 
         for count in counts:
             words = f"{count} run{'s' * (count > 1)}"
@@ -91,11 +93,18 @@ def parts(quick: bool) -> Iterator[Table]:
             text = "One step more of each, then all numbers again."
             yield table(f"refresh_{count}", f"Follow {words}", text, runs.followed(count))
         yield table("report_1", "Report on 1 run", REPORTS, runs.read("report", 1))
+        yield table("diagnose_1", "Diagnose 1 run", DIAGNOSES, runs.read("diagnose", 1))
+        yield from painted(Path(folder), counts, rounds, about)
 
 
 REPORTS = (
     "The page that each makes of a run: HTML of ratioscope and rlprobe, Markdown of martingale. TensorBoard and trackio make "
     "no page."
+)
+
+DIAGNOSES = (
+    "The causes that each names: ratioscope by the evidence of token rows, martingale by its split of the gap, rlprobe by "
+    "signatures of numbers over steps. TensorBoard and trackio name none."
 )
 
 
@@ -119,7 +128,7 @@ def _recorded(folder: Path, stack: ExitStack, count: int, steps: tuple[int, int]
     about = (
         f"{first} steps of {SEQUENCES} sequences of {TOKENS} tokens. ratioscope and martingale have the tokens; TensorBoard, "
         f"trackio and rlprobe have the {len(pq.read_schema(numbers[0]).names)} numbers of each step that ratioscope makes of "
-        "them. Processor time of one process, its imports left out."
+        "them."
     )
     return Runs(workers, collectors, made, iter(range(first + 1, first + more + 1))), about
 

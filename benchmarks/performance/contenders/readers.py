@@ -1,4 +1,5 @@
-"""Packages that read a run: `open` reads all that it has, `append` writes one step more, `refresh` reads again, `report` tells.
+"""Packages that read a run: `open` reads all that it has, `append` writes one step more, `refresh` reads again, `report` tells,
+`diagnose` looks for causes.
 
 The integer is the number of runs. numbers: Parquet files, one per run, of a number per metric and step. tokens: the same runs'
 token rows. The last steps of both are for `append`.
@@ -51,7 +52,8 @@ def trackio(folder: str, numbers: Sequence[str], first: int, **_: object) -> Wor
     kept: Any = storage.SQLiteStorage
 
     def write(place: int, step: int, row: Numbers) -> None:
-        kept.bulk_log(project="runs", run=f"run-{place}", metrics_list=[dict(row)], steps=[step])
+        for project in ("runs", *(["run"] if place == 0 else [])):  # its page shows a project: all runs, or the first
+            kept.bulk_log(project=project, run=f"run-{place}", metrics_list=[dict(row)], steps=[step])
 
     def opened(runs: int) -> int:
         storage._LOGS_READ_CACHE.clear()  # a fresh process has none
@@ -65,7 +67,7 @@ def trackio(folder: str, numbers: Sequence[str], first: int, **_: object) -> Wor
 
 def rlprobe(folder: str, numbers: Sequence[str], first: int, **_: object) -> Works:
     probe, reading = import_module("rlprobe"), import_module("rlprobe.storage")
-    telling = import_module("rlprobe.doctor.report")
+    telling, doctor = import_module("rlprobe.doctor.report"), import_module("rlprobe.doctor.engine")
     options: dict[str, Any] = {"install_handlers": False, "capture_env": False, "steps_per_flush": 1}
     runs_ = [f"{folder}/{place}" for place in range(len(numbers))]
     recorders = [probe.Recorder(each, **options) for each in runs_]
@@ -80,8 +82,11 @@ def rlprobe(folder: str, numbers: Sequence[str], first: int, **_: object) -> Wor
         for each in runs_[:runs]:
             telling.render_report(each, out_path=f"{folder}/report.html")
 
+    def diagnosed(runs: int) -> int:
+        return sum(len(doctor.diagnose(each)) for each in runs_[:runs])
+
     append = _written(numbers, first, write, lambda: [each.flush() for each in recorders])
-    return {"open": opened, "append": append, "refresh": opened, "report": reported}
+    return {"open": opened, "append": append, "refresh": opened, "report": reported, "diagnose": diagnosed}
 
 
 def martingale(folder: str, tokens: Sequence[str], first: int, **_: object) -> Works:
@@ -109,14 +114,17 @@ def martingale(folder: str, tokens: Sequence[str], first: int, **_: object) -> W
         for found in read(runs):
             diagnostics.render_markdown({**found, "attribution": diagnostics.attribute(found)})
 
-    return {"open": read, "append": append, "refresh": read, "report": reported}
+    def diagnosed(runs: int) -> int:
+        return len([diagnostics.attribute(found) for found in read(runs)])
+
+    return {"open": read, "append": append, "refresh": read, "report": reported, "diagnose": diagnosed}
 
 
 def ratioscope(folder: str, runs: Sequence[str], **_: object) -> Works:
     """`append` is the business of the process that records these runs."""
     os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
     reading, data = import_module("ratioscope.ingest.run"), import_module("ratioscope.app.report.data")
-    html = import_module("ratioscope.app.report.html")
+    html, causes = import_module("ratioscope.app.report.html"), import_module("ratioscope.ingest.analysis.diagnosis")
     kept: list[Any] = []
 
     def opened(count: int) -> int:
@@ -132,7 +140,10 @@ def ratioscope(folder: str, runs: Sequence[str], **_: object) -> Works:
         for each in runs[:count]:
             html.html_report(data.report_data(reading.open_run(each)))
 
-    return {"open": opened, "refresh": refreshed, "report": reported}
+    def diagnosed(count: int) -> int:
+        return sum(len(causes.diagnosis_of(reading.open_run(each)).steps) for each in runs[:count])
+
+    return {"open": opened, "refresh": refreshed, "report": reported, "diagnose": diagnosed}
 
 
 def _written(
