@@ -186,7 +186,10 @@ def test_where_the_library_does_not_come_the_chart_says_so_and_the_next_asks_aga
     page.route(f"**{PLACE}", lambda route: route.abort())
     page.goto(f"{dashboard.url}/?run=stale")
     page.get_by_text("This chart cannot be drawn").first.wait_for()
-    assert "Is the dashboard still running?" in page.locator(".rs-chart").first.inner_text()
+    assert (
+        "Is the dashboard still running?"
+        in page.locator(".rs-chart", has_text="This chart cannot be drawn").first.inner_text()
+    )
     page.unroute(f"**{PLACE}")
     page.get_by_test_id("stButtonGroup").get_by_role("radio", name="total", exact=True).click()
     page.locator(".st-key-chart_kl_k3 .main-svg").first.wait_for(state="attached")
