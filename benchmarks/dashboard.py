@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ import numpy as np
 from _interactions import OF_A_LONG_SEQUENCE, OF_A_RUN, answers
 from _long_runs import FOLDER, Shape, long_runs, records
 from _painted import CHART_OF_TENSORBOARD, FIRST_CHART, VERDICT, WHOLE, machine, processor_seconds, seconds_until, told
+from _served import served
 from playwright.sync_api import Page
 
 # pyright does not see what sys.path holds at run time
@@ -262,19 +262,11 @@ writer.close()
 
 @contextmanager
 def _tensorboard(folder: Path) -> Iterator[tuple[str, float]]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    command = [PEERS / "bin" / "tensorboard", "--logdir", folder, "--port", str(port), "--load_fast", "false"]
     started = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
+    with served((PEERS / "bin" / "tensorboard", "--logdir", folder, "--load_fast", "false")) as url:
         while len(_answer(f"{url}/data/runs")) < 4:
             time.sleep(0.1)
         yield url, time.perf_counter() - started
-    finally:
-        process.terminate()
-        process.wait(20)
 
 
 def _answer(url: str) -> str:

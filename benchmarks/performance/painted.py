@@ -1,18 +1,13 @@
 """The first page of each package in a real browser, on equal data: from the call of its address until a chart is painted."""
 
-import os
-import socket
-import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
 from .._painted import CHART_OF_TENSORBOARD, FIRST_CHART, seconds_until
+from .._served import served
 from .measured import Table, told_in_turns
 from .workers import PEERS
 
@@ -20,9 +15,8 @@ from .workers import PEERS
 from support.browser import Chromium, Dashboard, chromium  # type: ignore[import-not-found]  # isort: skip
 
 OWN = "ratioscope"
-START = 60.0
-"""Seconds that a server may take to answer."""
-SHOW_TRACKIO = "import sys, trackio; trackio.show(open_browser=False, server_port=int(sys.argv[1]), block_thread=True)"
+SHOW_TRACKIO = "import sys, trackio; trackio.show(open_browser=False, server_port=int(sys.argv[-1]), block_thread=True)"
+QUIET = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
 
 
 @dataclass(frozen=True)
@@ -40,6 +34,7 @@ def painted(folder: Path, counts: Sequence[int], rounds: int, about: str) -> Ite
         return
     with ExitStack() as stack:
         browser, shown = stack.enter_context(Chromium()), _servers(stack, folder, max(counts))
+        absent = tuple(f"{name}: not measured, because it is not installed." for name in PACKAGES if name not in shown)
         for count in counts:
             works = {
                 name: partial(_seconds, browser, of(count)) for name, of in shown.items() if count == 1 or name in MANY
@@ -47,13 +42,16 @@ def painted(folder: Path, counts: Sequence[int], rounds: int, about: str) -> Ite
             words = f"{count} run{'s' * (count > 1)}"
             text = TEXT if count == 1 else f"{TEXT} martingale's page has one run."
             rows = told_in_turns(works, rounds)
-            yield Table(f"paint_{count}", f"First page of {words} in a browser", f"{text} {about}", "s", OWN, rows)
+            yield Table(
+                f"paint_{count}", f"First page of {words} in a browser", f"{text} {about}", "s", OWN, rows, absent
+            )
 
 
 TEXT = (
     "Seconds from the call of a page's address in a new tab until Chromium has painted its first chart; the servers are warm. "
     "rlprobe has no page. The page of ratioscope is Overview of one run, and Metrics of several."
 )
+PACKAGES = ("TensorBoard", "trackio", "martingale")
 MANY = (OWN, "TensorBoard", "trackio")
 """Packages whose page shows several runs beside each other."""
 
@@ -67,63 +65,33 @@ def _seconds(browser: Chromium, page: Shown) -> float:
 
 
 def _servers(stack: ExitStack, folder: Path, most: int) -> Mapping[str, Callable[[int], Shown]]:
-    """Package -> its page of so many runs. The servers end with the stack."""
+    """Package -> its page of so many runs, for each that is installed. The servers end with the stack."""
     runs = [folder / f"run-{place}" for place in range(most)]
     kept = f"import os; os.environ['XDG_CACHE_HOME'] = {str(folder / 'cache')!r}\n"
     own = stack.enter_context(Dashboard(runs, before=kept))
-    peers = {
-        "one": stack.enter_context(_served("tensorboard", "--logdir", folder / "tensorboard" / "0")),
-        "many": stack.enter_context(_served("tensorboard", "--logdir", folder / "tensorboard")),
-        "trackio": stack.enter_context(_served("python", "-c", SHOW_TRACKIO, TRACKIO_DIR=str(folder / "trackio"))),
-        "martingale": stack.enter_context(_served("martingale", "serve", "--dir", folder / "martingale" / "0")),
-    }
+
+    def started(program: str, *options: object, **environment: str) -> str:
+        return stack.enter_context(served((PEERS / "bin" / program, *options), **QUIET, **environment))
 
     def of_ours(count: int) -> Shown:
         beside = "".join(f"&with={run.name}" for run in runs[1:count])
         return Shown(f"{own.url}/{'metrics' if beside else ''}?run={runs[0].name}{beside}", FIRST_CHART)
 
-    def of_trackio(count: int) -> Shown:
+    shown: dict[str, Callable[[int], Shown]] = {OWN: of_ours}
+    if _is_installed("tensorboard"):
+        one = started("tensorboard", "--logdir", folder / "tensorboard" / "0")
+        many = started("tensorboard", "--logdir", folder / "tensorboard")
+        shown["TensorBoard"] = lambda count: Shown(f"{one if count == 1 else many}/#timeseries", CHART_OF_TENSORBOARD)
+    if _is_installed("trackio"):
+        trackio = started("python", "-c", SHOW_TRACKIO, TRACKIO_DIR=str(folder / "trackio"))
         canvas = "() => !!document.querySelector('.vega-embed canvas')"
-        return Shown(f"{peers['trackio']}/?project={'run' if count == 1 else 'runs'}", canvas)
-
-    return {
-        OWN: of_ours,
-        "TensorBoard": lambda count: Shown(
-            f"{peers['one' if count == 1 else 'many']}/#timeseries", CHART_OF_TENSORBOARD
-        ),
-        "trackio": of_trackio,
-        "martingale": lambda _: Shown(peers["martingale"], "() => !!document.querySelector('.spark svg')"),
-    }
+        shown["trackio"] = lambda count: Shown(f"{trackio}/?project={'run' if count == 1 else 'runs'}", canvas)
+    if _is_installed("martingale"):
+        martingale = started("martingale", "serve", "--dir", folder / "martingale" / "0")
+        shown["martingale"] = lambda _: Shown(martingale, "() => !!document.querySelector('.spark svg')")
+    return shown
 
 
-@contextmanager
-def _served(program: str, *options: object, **environment: str) -> Iterator[str]:
-    """The address of a contender's server, once it answers."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    place = [str(port)] if program == "python" else ["--port", str(port)]
-    process = subprocess.Popen(
-        [PEERS / "bin" / program, *map(str, options), *place],
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", **environment},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        _wait_for(f"http://127.0.0.1:{port}/", program)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(20)
-
-
-def _wait_for(url: str, program: str) -> None:
-    ends = time.monotonic() + START
-    while time.monotonic() < ends:
-        try:
-            with urlopen(url):
-                return
-        except HTTPError:
-            return
-        except OSError:
-            time.sleep(0.1)
-    raise SystemExit(f"{program} did not answer within {START:g} s")
+def _is_installed(program: str) -> bool:
+    """True if `make bench` could install the package of this program."""
+    return (PEERS / "bin" / program).exists()
