@@ -22,6 +22,7 @@ async function drawAll() {
   while (waiting.size) {
     const chart = [...waiting].reduce((first, other) => (farOff(other) < farOff(first) ? other : first))
     waiting.delete(chart)
+    chart.isDue = false // from here on a chart that is told anew is due again, whatever comes of this time
     try {
       await plotly(chart.library)
       await draw(chart)
@@ -38,8 +39,8 @@ function giveUp(chart, error) {
   console.error(error)
   window.Plotly?.purge(chart.div)
   chart.div.textContent = `This chart cannot be drawn: ${error.message}`
-  chart.listens = chart.isDue = false
-  chart.told = "" // the next time the page is drawn it is tried again
+  chart.listens = false
+  chart.hasFailed = true // the next time the page is drawn it is tried again
 }
 
 function read(chart) {
@@ -51,7 +52,7 @@ function read(chart) {
 
 async function draw(chart) {
   const { div } = chart
-  chart.isDue = false
+  chart.isDue = chart.hasFailed = false
   chart.width = div.clientWidth
   if (!chart.width) return // out of sight: once it has a width, it is told so
   if (!chart.isRead) read(chart)
@@ -149,7 +150,7 @@ export default function ({ parentElement, data, setTriggerValue }) {
   chart.div.toggleAttribute("data-leads", head.clickable)
   if (head.clickable) chart.div.tabIndex = 0
   if (head.clickable) chart.div.setAttribute("aria-keyshortcuts", "ArrowLeft ArrowRight Home End Enter")
-  if (told !== chart.told) tell(chart, head, told)
+  if (told !== chart.told || chart.hasFailed) tell(chart, head, told)
   chart.state = head.state
   const call = ++chart.calls
   return () => {

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from playwright.sync_api import Route
 from support.browser import Chromium, Dashboard, Opened, chromium, is_well
 
 from ratioscope.app.browser.chart import SCRIPTS
@@ -192,6 +193,23 @@ def test_where_the_library_does_not_come_the_chart_says_so_and_the_next_asks_aga
     )
     page.unroute(f"**{PLACE}")
     page.get_by_test_id("stButtonGroup").get_by_role("radio", name="total", exact=True).click()
+    page.locator(".st-key-chart_kl_k3 .main-svg").first.wait_for(state="attached")
+    page.wait_for_function("() => !document.querySelector('[data-waits]')")
+    assert page.get_by_text("This chart cannot be drawn").count() == 0
+
+
+def test_a_chart_that_is_told_anew_while_it_waits_for_a_library_that_fails_is_drawn(
+    dashboard: Dashboard, browser: Chromium
+) -> None:
+    page = browser.tab()
+    held: list[Route] = []
+    page.route(f"**{PLACE}", lambda route: held.append(route), times=1)
+    page.goto(f"{dashboard.url}/?run=stale", wait_until="commit")
+    page.locator(".st-key-chart_kl_k3 .rs-chart[data-waits]").wait_for(state="attached")
+    before = page.evaluate(f"{CHART}.ariaLabel")
+    page.get_by_test_id("stButtonGroup").get_by_role("radio", name="total", exact=True).click()
+    page.wait_for_function(f"before => {CHART}.ariaLabel !== before", arg=before)
+    held[0].abort()
     page.locator(".st-key-chart_kl_k3 .main-svg").first.wait_for(state="attached")
     page.wait_for_function("() => !document.querySelector('[data-waits]')")
     assert page.get_by_text("This chart cannot be drawn").count() == 0
