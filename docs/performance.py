@@ -1,22 +1,26 @@
 """Writes docs/performance.md and its pictures from docs/performance.json, which `make bench` measures."""
 
 import json
-import math
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from loglog import Curve, last_slope, plot, slope
-
 DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS.parent))
+
+from loglog import Curve, last_slope, plot, slope  # noqa: E402
+
+from benchmarks.performance.ratios import ratios  # noqa: E402
+
 INTRODUCTION = """# Performance
 
 {headline}
 
 Every figure below was measured by `make bench` ({minutes}), and `make docs` wrote this page from it. Contenders take turns
-within one run, so that other work on the machine meets all of them. A spread is the range between the quartiles of the rounds.
-Ratios travel between machines better than seconds do.
+within one run, so that other work on the machine meets all of them. Ratios travel between machines better than seconds do. Beside
+the ratio of two medians stands its range in single rounds, without the tenth that lies farthest out.
 
 {machine}
 """
@@ -85,17 +89,18 @@ def _machine(machines: list[Mapping[str, Any]]) -> str:
 
 
 def _table(part: Mapping[str, Any]) -> Iterator[str]:
-    unit, rows = part["unit"], sorted(part["rows"], key=lambda row: median(row["values"]))
-    against = median(next(row["values"] for row in rows if row["name"] == part["against"]))
+    unit, rows, against = part["unit"], sorted(part["rows"], key=lambda row: median(row["values"])), ratios(part)
     with_tail = all(len(row["values"]) >= FEW for row in rows)
-    yield f"|  | median [{unit}] |{' p99 |' if with_tail else ''} spread | against {part['against']} |"
+    yield f"|  | median [{unit}] |{' p99 |' if with_tail else ''} against {part['against']} | in single rounds |"
     yield "| --- | ---: |" + (" ---: |" if with_tail else "") + " ---: | ---: |"
     for row in rows:
-        values = row["values"]
+        values, ratio = row["values"], against[row["name"]]
         tail = f" {_digits(quantiles(values, n=100)[98])} |" if with_tail else ""
-        low, _, high = quantiles(values) if len(values) > 1 else (math.nan,) * 3
-        spread = f"{_digits(low)} to {_digits(high)}" if len(values) > 1 else "exact"
-        yield f"| {row['name']} | {_digits(median(values))} |{tail} {spread} | {_digits(median(values) / against)} |"
+        rounds = f" {_digits(ratio.low)} to {_digits(ratio.high)}" if len(values) > 1 else " exact"
+        yield (
+            f"| {row['name']} | {_digits(median(values))} |{tail} {_digits(ratio.value)} |"
+            f"{'' if row['name'] == part['against'] else rounds} |"
+        )
     if part.get("missing"):
         yield "\n" + " ".join(part["missing"])
 

@@ -3,6 +3,7 @@
     python -m benchmarks.performance [--quick] [--only log,size] [--out docs/performance.json]
 
 --quick: small sizes and few rounds, to see whether everything runs. Figures of parts that are not measured stay as they were.
+It ends with the ratios that differ from the figures that were kept before.
 """
 
 import argparse
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from . import beside, engines, logging_cost, packages, readers, size, verdict
 from .measured import as_json, machine
+from .ratios import differences
 from .workers import PEERS
 
 PARTS = {
@@ -32,14 +34,17 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(PARTS))
     parser.add_argument("--out", type=Path, default=OUT)
     chosen = parser.parse_args()
-    kept = json.loads(chosen.out.read_text()) if chosen.out.exists() else {}
+    before = json.loads(chosen.out.read_text()) if chosen.out.exists() else {}
+    kept = dict(before)
     for name in chosen.only.split(","):
         began = time.perf_counter()
         found = as_json(list(PARTS[name].parts(chosen.quick)))
         took = round(time.perf_counter() - began)
         kept[name] = {"machine": machine(PEERS), "seconds": took, "is_quick": chosen.quick, "parts": found}
         chosen.out.write_text(json.dumps(kept, indent=1) + "\n")
-        print(f"{name}: {kept[name]['seconds']} s")
+        print(f"{name}: {kept[name]['seconds']} s", flush=True)
+    for line in differences(before, {name: kept[name] for name in chosen.only.split(",")}):
+        print(line)
 
 
 if __name__ == "__main__":

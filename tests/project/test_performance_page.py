@@ -36,10 +36,38 @@ def test_the_slope_of_a_power_law_is_its_power(power: float, factor: float) -> N
         assert loglog.last_slope(loglog.Curve("line", sizes, values)) == pytest.approx(power, abs=1e-9)
 
 
-def test_a_table_states_medians_spreads_and_ratios(scripts: tuple[Any, Any]) -> None:
-    rows = [{"name": "ours", "values": [1.0, 2.0, 3.0]}, {"name": "theirs", "values": [20.0, 10.0, 30.0]}]
-    lines = list(scripts[0]._table({"unit": "ms", "against": "ours", "rows": rows}))
-    assert lines[2:] == ["| ours | 2 | 1 to 3 | 1 |", "| theirs | 20 | 10 to 30 | 10 |"]
+OURS = {"name": "ours", "values": [1.0, 2.0, 3.0]}
+
+
+def table(*theirs: float) -> dict[str, Any]:
+    rows = [OURS, {"name": "theirs", "values": list(theirs)}]
+    return {"kind": "Table", "name": "log", "title": "Log", "unit": "ms", "against": "ours", "rows": rows}
+
+
+def test_a_table_states_medians_and_ratios_with_the_range_of_their_rounds(scripts: tuple[Any, Any]) -> None:
+    lines = list(scripts[0]._table(table(10.0, 30.0, 60.0)))
+    assert lines[0] == "|  | median [ms] | against ours | in single rounds |"
+    assert lines[2:] == ["| ours | 2 | 1 | |", "| theirs | 30 | 15 | 10.5 to 19.5 |"]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "is_quick", "wanted"),
+    [
+        ((11.0, 30.0, 99.0), False, ["1 of 1 ratios agree"]),
+        ((18.0, 38.0, 57.0), False, ["1 of 1 ratios agree"]),
+        ((5.0, 8.0, 9.0), False, ["0 of 1 ratios agree", "Log: theirs 4 (3.1 to 4.9), before 15 (10.5 to 19.5)"]),
+        ((5.0, 8.0, 9.0), True, ["0 of 0 ratios agree"]),
+    ],
+)
+def test_a_measurement_names_the_ratios_that_differ_from_the_one_before(
+    theirs: tuple[float, ...], is_quick: bool, wanted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.performance.ratios import differences
+
+    before = {"log": {"is_quick": False, "parts": [table(10.0, 30.0, 60.0)]}}
+    lines = differences(before, {"log": {"is_quick": is_quick, "parts": [table(*theirs)]}})
+    assert len(lines) == len(wanted) and all(map(str.startswith, lines, wanted))
 
 
 def test_a_plot_holds_every_point_and_name(scripts: tuple[Any, Any]) -> None:
