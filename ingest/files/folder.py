@@ -5,6 +5,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 
 from ratioscope.errors import SourceError
 from ratioscope.inside import entries, is_file
@@ -13,6 +14,7 @@ from ratioscope.layout import COMMITS, RUN_FILE, STATISTICS, TOKENS
 HOLDS = f"a run folder holds {RUN_FILE}, {TOKENS}/, {STATISTICS}/ and {COMMITS}/"
 DEMO = "`ratioscope demo` opens one"
 _MOST_LOOKED_AT = 2000
+_MOST_ENTERED = 100
 _MOST_SHOWN = 5
 
 
@@ -55,12 +57,21 @@ def _no_run(folder: Path) -> str:
         return f"{folder} cannot be listed: {error.strerror}"
     if not names:
         return f"{folder} is an empty folder: nothing has been recorded in it yet; {HOLDS}, {DEMO}"
-    if runs := runs_in(folder):
+    if runs := runs_in(folder) or _runs_further_down(folder, names):
         shown = ", ".join(str(run) for run in runs[:_MOST_SHOWN])
         more = f" and {len(runs) - _MOST_SHOWN} more" if len(runs) > _MOST_SHOWN else ""
         return f"{folder} is no run, but holds {'runs' if len(runs) > 1 else 'one'}: open {shown}{more}"
     shown = ", ".join(names[:_MOST_SHOWN]) + (", ..." if len(names) > _MOST_SHOWN else "")
-    return f"{folder} is no run: it holds {shown}; {HOLDS}, {DEMO}"
+    dumps = f"; if a trainer wrote them: ratioscope import {quote(str(folder))} -o RUN" if _has_files(folder) else ""
+    return f"{folder} is no run: it holds {shown}{dumps}; {HOLDS}, {DEMO}"
+
+
+def _runs_further_down(folder: Path, names: list[str]) -> list[Path]:
+    return [run for name in names[:_MOST_ENTERED] for run in runs_in(folder / name)]
+
+
+def _has_files(folder: Path) -> bool:
+    return any(entry.is_file for entry in entries(folder, "", _MOST_LOOKED_AT))
 
 
 def _similar(path: Path) -> str:

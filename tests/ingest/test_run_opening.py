@@ -60,17 +60,21 @@ def test_a_folder_of_runs_names_them(tmp_path: Path) -> None:
     for name in ("b", "a"):
         run_folders.write_run(tmp_path / "runs" / name, SMALL)
     assert [run.name for run in runs_in(tmp_path / "runs")] == ["a", "b"]
-    with pytest.raises(SourceError, match=r"is no run, but holds runs: open .*runs/a, .*runs/b"):
-        open_run(tmp_path / "runs")
+    for folder in (tmp_path / "runs", tmp_path):
+        with pytest.raises(SourceError, match=r"is no run, but holds runs: open .*runs/a, .*runs/b"):
+            open_run(folder)
 
 
 def test_any_other_folder_is_described(tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "model.safetensors").write_bytes(b"x")
+    (tmp_path / "my other").mkdir()
+    (tmp_path / "my other" / "step_1.jsonl").write_bytes(b"x")
     with pytest.raises(
-        SourceError, match=r"is no run: it holds model.safetensors; a run folder holds .*ratioscope demo"
+        SourceError,
+        match=r"it holds step_1.jsonl; if a trainer wrote them: ratioscope import '.*my other' -o RUN; a run folder holds .*demo",
     ):
-        open_run(tmp_path / "other")
+        open_run(tmp_path / "my other")
+    with pytest.raises(SourceError, match=r"is no run: it holds my other; a run folder holds .*demo"):
+        open_run(tmp_path)
 
 
 @pytest.mark.parametrize("path", ["nul\0byte", "x" * 5000])
