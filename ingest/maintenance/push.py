@@ -143,10 +143,12 @@ def _upload(work: _Push, taken: Snapshot, kept: Path) -> None:
     _announce(work, {path: taken.growing[path] for path in segments if path in work.there}, kept)
     for path in segments:
         work.put(taken.growing[path], path)
+    small = [name for name in SMALL_FILES if is_file(work.root, name)]
     if segments or immutable or newer:
-        for name in SMALL_FILES:
-            if is_file(work.root, name):
-                work.put(_copy(work.root, name, kept / "small"), name)
+        for name in small:
+            work.put(_copy(work.root, name, kept / "small"), name)
+    else:
+        work.done.there += sum(name in work.there for name in small)
     for path in sorted(newer, key=lambda path: (layout.is_offline(Path(path).stem), path)):
         work.put(_copy(work.root, path, kept / "log", taken.logs[path]), path)
 
