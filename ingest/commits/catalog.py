@@ -10,7 +10,7 @@ from ratioscope.errors import SourceError, Unread
 from ratioscope.layout import COMMITS, commit_file, is_offline, writer_of
 
 from ..files.listing import Listing, listing, logs
-from ..files.parquet_files import FileSignature, ParquetFiles
+from ..files.parquet_files import ParquetFiles
 from ..files.run_file import stated_id
 from .attempts import Cutoffs, Shadow
 from .catalog_growth import CatalogGrowth, fresh_files
@@ -18,6 +18,7 @@ from .catalog_notes import notes_on_logs, notes_on_lost_parts
 from .commit_log import CommitLog
 from .entries import Segment, TokenFile
 from .file_parts import steps_of
+from .files_set_aside import FilesSetAside
 from .history_lines import advance
 from .log_cross_checks import disagreements
 from .merged_files import unreplaced
@@ -54,12 +55,8 @@ class Catalog:
     """True if a log that was read is gone while other logs exist: another run was recorded in this folder."""
     _growth: CatalogGrowth = field(default_factory=CatalogGrowth)
     _notes: tuple[str, ...] = ()
-    _set_aside: dict[str, str] = field(default_factory=dict)
-    """path -> why it is not read."""
     recovered_files: dict[str, TokenFile | Segment] = field(default_factory=dict)
     """path -> file that no commit names, as its footer describes it."""
-    _states: dict[str, tuple[FileSignature | None, str | None]] = field(default_factory=dict)
-    """path of a file set aside -> its state at that time, see `_state`."""
     _is_compared: bool = False
     """True if the logs were compared with the folders after the last change of a file that was set aside."""
     _compare_again: float = 0.0
@@ -68,22 +65,29 @@ class Catalog:
     """True if the logs were doubtful at the last comparison."""
     _run_id: str | None = None
     """The id in run.json; None where it has none."""
-    failures: StoreFailures = field(init=False)
+    _aside: FilesSetAside = field(init=False)
+    """What is not read, without what verbs moved and logs refuse."""
 
     def __post_init__(self) -> None:
-        self.failures = StoreFailures(self.files)
+        self._aside = FilesSetAside(self.files, self._digest)
+
+    @property
+    def failures(self) -> StoreFailures:
+        """The parts of the run that the store failed to read."""
+        return self._aside.failures
 
     def refresh(self) -> bool:
         """Reads what was appended to the commit logs since the last call; True if it changed anything."""
         paths, failure = logs(self.root)
         is_news = failure is not None or COMMITS in self.failures.logs
-        changed = is_news and self._say(COMMITS, failure, by_store=True)
+        changed = is_news and self._aside.say(COMMITS, failure, by_store=True)
         unlisted = {history.log.file for history in self.histories.values()} - paths
         self.replaced |= bool(paths) and any(map(self.files.is_missing, unlisted))
         for file in sorted(paths, key=lambda file: (not is_offline(PurePosixPath(file).stem), file)):
             changed |= self._advance(file)
-        is_more = self._retry()  # more has changed than that files were committed
+        is_more = self._aside.take_back_changed()  # more has changed than that files were committed
         changed |= is_more
+        self._is_compared &= not is_more
         if not self._is_compared or self._is_to_be_compared_again():
             is_more |= self._compare_with_folders()
             changed |= is_more
@@ -122,7 +126,7 @@ class Catalog:
         """path -> why it is not read."""
         refused = (history.refused for history in self.histories.values())
         return {
-            **{path: reason for path, reason in self._set_aside.items() if not self._is_pruned(path)},
+            **{path: reason for path, reason in self._aside.reasons.items() if not self._is_pruned(path)},
             **{path: reason for part in refused for path, reason in part.items()},
             **self.moved(),
         }
@@ -146,10 +150,7 @@ class Catalog:
 
     def demand_read(self) -> None:
         """Unread if the store failed to read a part of the run: a verb that changes a run must not act on the rest alone."""
-        for path, reason in self._set_aside.items():
-            if path in self.failures:
-                advice = "try again once the store answers; if it never does, copy the file again, or move it away"
-                raise Unread(f"{self.root / path}: {reason}. Nothing more was changed: {advice}")
+        self._aside.demand_read(self.root)
 
     def _is_pruned(self, path: str) -> bool:
         return any(path in history.pruned for history in self.histories.values())
@@ -165,10 +166,7 @@ class Catalog:
 
     def quarantine(self, path: str, reason: str) -> None:
         """Sets a file aside until the file or its commit changes."""
-        self.version += self._set_aside.get(path) != reason
-        self._set_aside[path] = reason
-        self._states[path] = self._state(path)
-        self.failures.note(path)
+        self.version += self._aside.add(path, reason)
         item = self._described(path)
         if item is not None and item.replaces:  # the files it replaced are needed again
             self._read_needed_logs_in_full()
@@ -196,7 +194,9 @@ class Catalog:
         try:
             advance(fresh)
         except (OSError, SourceError) as error:
-            self.version += self._say(history.log.file, f"it cannot be read: {error}", by_store=_is_by_store(error))
+            self.version += self._aside.say(
+                history.log.file, f"it cannot be read: {error}", by_store=_is_by_store(error)
+            )
             return False
         history.__dict__.update(fresh.__dict__)
         return True
@@ -313,18 +313,9 @@ class Catalog:
         try:
             changed = advance(history)
         except (OSError, SourceError) as error:
-            return self._say(file, f"it cannot be read: {error}", by_store=_is_by_store(error))
+            return self._aside.say(file, f"it cannot be read: {error}", by_store=_is_by_store(error))
         self.histories[writer] = history
-        return self._say(file, None) or changed
-
-    def _say(self, path: str, failure: str | None, *, by_store: bool = False) -> bool:
-        """Notes why a log, or the folder of all, is not read, or that it is (None); True if that is new."""
-        before = self._set_aside.pop(path, None)
-        self.failures.logs.discard(path)
-        if failure is not None:
-            self._set_aside[path] = failure
-            self.failures.logs |= {path} if by_store else set()
-        return before != failure
+        return self._aside.say(file, None) or changed
 
     def _is_to_be_compared_again(self) -> bool:
         """True if files may have come that no commit names, or if the logs stopped to be doubtful since the last comparison."""
@@ -342,10 +333,8 @@ class Catalog:
         began = time.monotonic()
         on_disk = listing(self.root, whole=self.lists_store or not is_whole)
         self._run_id = stated_id(self.root)
-        before = (dict(self.recovered_files), dict(self._set_aside))
-        for path in self.failures.folders - on_disk.unlisted:
-            self._take_back(path)
-        self.failures.folders = on_disk.unlisted
+        before = (dict(self.recovered_files), dict(self._aside.reasons))
+        self._aside.take_back_listed(on_disk.unlisted)
         for path, reason in on_disk.foreign.items():
             self.quarantine(path, reason)
         self._set_missing_aside(on_disk)
@@ -354,11 +343,11 @@ class Catalog:
         self._was_doubtful = self._is_doubtful()
         ended = time.monotonic()
         self._compare_again = ended + (RESTS * (ended - began) if on_disk.entries > _MANY else 0.0)
-        return before != (self.recovered_files, self._set_aside)
+        return before != (self.recovered_files, self._aside.reasons)
 
     def _set_missing_aside(self, on_disk: Listing) -> None:
         """Sets aside committed files that are not on disk."""
-        known = on_disk.parquet_files | self._set_aside.keys()
+        known = on_disk.parquet_files | self._aside.reasons.keys()
         if on_disk.is_partial:
             return
         absent = [item for item in self.items() if item.path not in known]
@@ -375,7 +364,7 @@ class Catalog:
         unnamed = on_disk.parquet_files - self.committed_paths() - self.pruned_paths()
         paths = {path for path in unnamed if writer_of(path) not in whole_logs}
         self.recovered_files = {path: item for path, item in self.recovered_files.items() if path in paths}
-        fresh = sorted(paths - set(self.recovered_files) - set(self._set_aside))
+        fresh = sorted(paths - set(self.recovered_files) - set(self._aside.reasons))
         items = [item for path in fresh if (item := recovered(self.files, path, self.quarantine)) is not None]
         self.recovered_files |= {item.path: item for item in items}
         token_files = [
@@ -390,25 +379,9 @@ class Catalog:
         """Paths of the recovered files whose rows the statistics of their step do not count, see recovery.uncounted."""
         return uncounted(self.files, recovered, self.token_files(), self.segments()) if recovered else set()
 
-    def _retry(self) -> bool:
-        """Takes files out of quarantine that have changed, or whose commits have, so that they are read again."""
-        changed = [path for path, state in self._states.items() if self._state(path) != state]
-        changed += self.failures.readable_again()
-        for path in changed:
-            self._take_back(path)
-        self._is_compared &= not changed
-        return bool(changed)
-
-    def _take_back(self, path: str) -> None:
-        """Takes a file out of quarantine."""
-        self._states.pop(path, None)
-        self._set_aside.pop(path, None)
-        self.failures.forget(path)
-
-    def _state(self, path: str) -> tuple[FileSignature | None, str | None]:
-        """(signature of the file on disk, digest in its commit): a file set aside is read again when one of them changes."""
+    def _digest(self, path: str) -> str | None:
         item = self._described(path)
-        return self.files.signature(path), None if item is None else item.sha256
+        return None if item is None else item.sha256
 
 
 def _is_by_store(error: OSError | SourceError) -> bool:
