@@ -3,11 +3,11 @@
     python benchmarks/scale.py [--ranks 64] [--steps 1000] [--verbs] [--overview] [--full-steps 10000]
 
 One rank records a segment of steps through the real Collector; the other steps and ranks are written from it, with logs of their
-own. The files of a rank are links to those of the first, so that the same rows count once per rank: statistics do not agree with
-rows, and `verify --deep` finds that. Every reading and verb is a fresh process without a cache; times are its CPU seconds, for
-this machine may have other work. The last step is added to all logs while a reader follows the run. --overview: the first page
-of the dashboard, in a browser. --verbs: verifies, compacts, prunes, and reads again. Beside it stands what a file costs, and
-what a run of --full-steps steps would at that: what starting Python takes is taken off.
+own. The files of a rank are links to those of the first, so that the same rows count once per rank, and `verify` finds that.
+Every reading and verb is a fresh process without a cache; times are its CPU seconds, for this machine may have other work. The
+last step is added to all logs while a reader follows the run. --overview: the first page of the dashboard, in a browser. --verbs:
+verifies, compacts, prunes, and reads again. Beside it stands what a file costs, and what a run of --full-steps steps would at
+that: what starting Python takes is taken off.
 """
 
 import argparse
@@ -68,6 +68,8 @@ IN_ONE_PROCESS = ("open", "refresh", "describe", "metrics by step", "follow a st
 Spent = tuple[float, int]
 """CPU seconds, and the most memory held in MB."""
 SEGMENT = layout.SEGMENT_STEPS
+FINDS = 1
+"""The exit code of `verify` with findings."""
 REPEATED = layout.OVERALL_SEGMENTS
 """Segments that a file of overall statistics repeats."""
 
@@ -133,17 +135,18 @@ def starting() -> float:
 
 
 def verb(run: Path, arguments: Sequence[str]) -> Spent:
-    """The cost of a command, carried out by a process of its own, which must end well."""
-    return spent_by([sys.executable, "-m", "ratioscope", arguments[0], str(run), *arguments[1:]])[0]
+    """The cost of a command, carried out by a process of its own, which must end well; `verify` finds the rows that are links."""
+    ends = FINDS if arguments[0] == "verify" else 0
+    return spent_by([sys.executable, "-m", "ratioscope", arguments[0], str(run), *arguments[1:]], ends)[0]
 
 
-def spent_by(command: Sequence[str]) -> tuple[Spent, bytes]:
-    """CPU and memory of a process with an empty cache, and what it printed."""
+def spent_by(command: Sequence[str], ends: int = 0) -> tuple[Spent, bytes]:
+    """CPU and memory of a process with an empty cache that ends with this code, and what it printed."""
     with tempfile.TemporaryDirectory() as cache, tempfile.TemporaryFile() as printed:
         began = subprocess.Popen(command, env={**os.environ, "XDG_CACHE_HOME": cache}, stdout=printed)
         _, status, used = os.wait4(began.pid, 0)
         began.returncode = os.waitstatus_to_exitcode(status)
-        assert began.returncode == 0, command
+        assert began.returncode == ends, (command, began.returncode)
         printed.seek(0)
         return (used.ru_utime + used.ru_stime, used.ru_maxrss >> 10), printed.read()
 
@@ -287,7 +290,9 @@ def without_last_step(run: Path) -> dict[str, str]:
     taken = dict[str, str]()
     for log in (run / layout.COMMITS).iterdir():
         lines = log.read_bytes().splitlines(keepends=True)
-        last = max(place for place, line in enumerate(lines) if "rows" in (layout.decode_line(line) or {}))
+        last = max((n for n, line in enumerate(lines) if "rows" in (layout.decode_line(line) or {})), default=None)
+        if last is None or layout.is_offline(log.stem):
+            continue  # the log of a verb
         log.write_bytes(b"".join(lines[:last]))
         taken[str(log)] = b"".join(lines[last:]).decode()
     return taken

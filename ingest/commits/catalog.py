@@ -66,7 +66,7 @@ class Catalog:
     _run_id: str | None = None
     """The id in run.json; None where it has none."""
     _aside: FilesSetAside = field(init=False)
-    """What is not read, without what verbs moved and logs refuse."""
+    """Files that are not read, without those that verbs moved and logs refuse."""
 
     def __post_init__(self) -> None:
         self._aside = FilesSetAside(self.files, self._digest)
