@@ -1,16 +1,18 @@
 """JoinStore: the rows of one source, on disk by their key, until the rows of another source come. Memory does not grow.
 
-A row is stored as JSON with its arrays behind it, in a database that only this process knows and that it deletes.
+A row is stored as JSON with its arrays behind it, in a database without a name: its disk is free again however the process ends.
 """
 
 import json
 import sqlite3
 import struct
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+
+from ratioscope.errors import SourceError
 
 from .samples import RecordedRow
 
@@ -18,26 +20,30 @@ _COMMIT_EVERY = 4096
 
 
 class JoinStore:
-    """Rows by key. Each is taken once."""
+    """Rows by key. Each is taken once. SourceError where the disk for temporary files has no room."""
 
-    def __init__(self, folder: Path) -> None:
-        self._base = sqlite3.connect(folder / "rows.sqlite", isolation_level=None)
-        self._base.execute("PRAGMA journal_mode=OFF")
-        self._base.execute("PRAGMA synchronous=OFF")
-        self._base.execute("CREATE TABLE rows (key TEXT PRIMARY KEY, row BLOB, taken INTEGER DEFAULT 0) WITHOUT ROWID")
-        self._base.execute("BEGIN")
+    def __init__(self) -> None:
+        with _disk():
+            self._base = sqlite3.connect("", isolation_level=None)  # a file that SQLite unlinks once it has opened it
+            self._base.execute("PRAGMA journal_mode=OFF")
+            self._base.execute("PRAGMA synchronous=OFF")
+            self._base.execute(
+                "CREATE TABLE rows (key TEXT PRIMARY KEY, row BLOB, taken INTEGER DEFAULT 0) WITHOUT ROWID"
+            )
+            self._base.execute("BEGIN")
         self._count = 0
 
     def put(self, key: str, sample: RecordedRow) -> RecordedRow | None:
         """Keeps a row. Returns the row that has this key already, if one has; the new one is not kept then."""
-        try:
-            self._base.execute("INSERT INTO rows (key, row) VALUES (?, ?)", (key, encoded(sample)))
-        except sqlite3.IntegrityError:
-            return self.find(key)
-        self._count += 1
-        if self._count % _COMMIT_EVERY == 0:
-            self._base.execute("COMMIT")
-            self._base.execute("BEGIN")
+        with _disk():
+            try:
+                self._base.execute("INSERT INTO rows (key, row) VALUES (?, ?)", (key, encoded(sample)))
+            except sqlite3.IntegrityError:
+                return self.find(key)
+            self._count += 1
+            if self._count % _COMMIT_EVERY == 0:
+                self._base.execute("COMMIT")
+                self._base.execute("BEGIN")
         return None
 
     def find(self, key: str) -> RecordedRow | None:
@@ -47,10 +53,11 @@ class JoinStore:
 
     def take(self, key: str) -> tuple[RecordedRow | None, bool]:
         """The row of a key, and whether it was taken before."""
-        row = self._base.execute("SELECT row, taken FROM rows WHERE key = ?", (key,)).fetchone()
-        if row is None:
-            return None, False
-        self._base.execute("UPDATE rows SET taken = 1 WHERE key = ?", (key,))
+        with _disk():
+            row = self._base.execute("SELECT row, taken FROM rows WHERE key = ?", (key,)).fetchone()
+            if row is None:
+                return None, False
+            self._base.execute("UPDATE rows SET taken = 1 WHERE key = ?", (key,))
         return decoded(row[0]), bool(row[1])
 
     def left(self) -> Iterator[tuple[str, RecordedRow]]:
@@ -59,8 +66,20 @@ class JoinStore:
             yield key, decoded(row)
 
     def close(self) -> None:
-        """Closes the database; its folder is the caller's to delete."""
+        """Ends the database."""
         self._base.close()
+
+
+@contextmanager
+def _disk() -> Iterator[None]:
+    """Turns an error of the database's disk into a SourceError that says which folder has the room it wants."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise SourceError(
+            f"the rows of one side cannot be kept on disk until those of the other come: {error}; wanted room for them in the"
+            " folder for temporary files, try: SQLITE_TMPDIR=FOLDER ratioscope import …"
+        ) from error
 
 
 def encoded(sample: RecordedRow) -> bytes:

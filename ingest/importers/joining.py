@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -109,10 +108,10 @@ class Matches:
 
 
 def join(
-    rollout: Iterable[RecordedRow | Rejected], train: Iterable[RecordedRow | Rejected], folder: Path, matches: Matches
+    rollout: Iterable[RecordedRow | Rejected], train: Iterable[RecordedRow | Rejected], matches: Matches
 ) -> Iterator[RecordedRow | Rejected]:
     """One sample for each pair of rows of equal keys, in the order of `train`. Every other row is rejected, with the reason."""
-    store = JoinStore(folder)
+    store = JoinStore()
     try:
         for row in rollout:
             key = row if isinstance(row, Rejected) else _key(row, matches)

@@ -1,6 +1,5 @@
 """`ratioscope import SOURCE -o RUN`: dumps, logs and tables of other programs become an ordinary run. Nothing in them is run."""
 
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -211,14 +210,13 @@ def _imported(
     config = {"imported_from": ", ".join(source.name for source in sources)}
     with (
         new_run(output) as staged,
-        tempfile.TemporaryDirectory(prefix="ratioscope-join-") as folder,
         transfer(f"importing {config['imported_from']}") as show,
     ):
         rows = [
             read(reading, side, _shown(show, readings, n))
             for n, (reading, side) in enumerate(zip(readings, sides, strict=True))
         ]
-        both = rows[0] if matches is None else join(rows[0], rows[1], Path(folder), matches)
+        both = rows[0] if matches is None else join(rows[0], rows[1], matches)
         first = list(islice(rest := iter(both), 1))  # the format of a file is known once it is read
         done = write(
             staged,

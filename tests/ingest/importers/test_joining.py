@@ -1,6 +1,7 @@
 """Two files of one side each become one run, and whatever does not match is counted and listed."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from support.imported import DUMPS, imported, rejected, rows_of
 
 from ratioscope.app.cli import main
-from ratioscope.ingest.importers.join_store import decoded, encoded
+from ratioscope.errors import SourceError
+from ratioscope.ingest.importers.join_store import JoinStore, decoded, encoded
 from ratioscope.ingest.importers.samples import RecordedRow
 
 
@@ -117,3 +119,28 @@ def test_a_row_comes_back_from_the_disk_as_it_was(tokens: list[int], logprobs: l
     for name in ("token_ids", "rollout_logprobs"):
         assert found.values[name].dtype == values[name].dtype
         np.testing.assert_array_equal(found.values[name], values[name])
+
+
+def _rows(count: int) -> list[RecordedRow]:
+    return [RecordedRow(0, {"old_logprobs": np.full(5000, -1.0, np.float32)}, {}, "file", n) for n in range(count)]
+
+
+def test_rows_that_wait_on_disk_have_no_name_there() -> None:
+    store = JoinStore()
+    for row in _rows(400):
+        assert store.put(str(row.row), row) is None
+    opened = [os.readlink(f"/proc/self/fd/{each.name}") for each in os.scandir("/proc/self/fd") if each.is_symlink()]
+    assert [place for place in opened if "etilqs_" in place and place.endswith(" (deleted)")], opened
+    found, was_taken = store.take("399")
+    assert found is not None and found.row == 399 and not was_taken and store.take("399")[1]
+    assert sum(1 for _ in store.left()) == 399
+    store.close()
+
+
+def test_a_full_disk_is_told_with_a_way_out() -> None:
+    store = JoinStore()
+    store._base.execute("PRAGMA max_page_count = 20")
+    with pytest.raises(SourceError, match=r"database or disk is full; wanted room .* try: SQLITE_TMPDIR=FOLDER"):
+        for row in _rows(400):
+            store.put(str(row.row), row)
+    store.close()
