@@ -71,7 +71,8 @@ step with one sequence.
 The rows of both files that agree in the fields of `--on` become one row; token ids may be such a field. `--map-rollout`
 and `--map-train` are `--map` for one side. The report, also as `--json`, counts rows of one side only, duplicates, and pairs
 whose tokens differ. The list of rejected rows has the place: the position, both ids and both lengths. Different ids of one sample
-mean that one side has encoded the text anew.
+mean that one side has encoded the text anew. The rows of the first file wait on disk without a name, in the folder for temporary
+files (`SQLITE_TMPDIR`, `TMPDIR`, else `/var/tmp`), so that nothing of them stays behind an import that is killed.
 """
 BESIDE = """
 ## Files beside the rows
