@@ -7,7 +7,6 @@ import json
 import sqlite3
 import struct
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -23,63 +22,55 @@ class JoinStore:
     """Rows by key. Each is taken once. SourceError where the disk for temporary files has no room."""
 
     def __init__(self) -> None:
-        with _disk():
-            self._base = sqlite3.connect("", isolation_level=None)  # a file that SQLite unlinks once it has opened it
-            self._base.execute("PRAGMA journal_mode=OFF")
-            self._base.execute("PRAGMA synchronous=OFF")
-            self._base.execute(
-                "CREATE TABLE rows (key TEXT PRIMARY KEY, row BLOB, taken INTEGER DEFAULT 0) WITHOUT ROWID"
-            )
-            self._base.execute("BEGIN")
+        self._base = sqlite3.connect("", isolation_level=None)  # a file that SQLite unlinks once it has opened it
+        self._run("PRAGMA journal_mode=OFF")
+        self._run("PRAGMA synchronous=OFF")
+        self._run("CREATE TABLE rows (key TEXT PRIMARY KEY, row BLOB, taken INTEGER DEFAULT 0) WITHOUT ROWID")
+        self._run("BEGIN")
         self._count = 0
 
     def put(self, key: str, sample: RecordedRow) -> RecordedRow | None:
         """Keeps a row. Returns the row that has this key already, if one has; the new one is not kept then."""
-        with _disk():
-            try:
-                self._base.execute("INSERT INTO rows (key, row) VALUES (?, ?)", (key, encoded(sample)))
-            except sqlite3.IntegrityError:
-                return self.find(key)
-            self._count += 1
-            if self._count % _COMMIT_EVERY == 0:
-                self._base.execute("COMMIT")
-                self._base.execute("BEGIN")
+        try:
+            self._run("INSERT INTO rows (key, row) VALUES (?, ?)", key, encoded(sample))
+        except sqlite3.IntegrityError:
+            return self.find(key)
+        self._count += 1
+        if self._count % _COMMIT_EVERY == 0:
+            self._run("COMMIT")
+            self._run("BEGIN")
         return None
 
     def find(self, key: str) -> RecordedRow | None:
         """The row of a key."""
-        row = self._base.execute("SELECT row FROM rows WHERE key = ?", (key,)).fetchone()
+        row = self._run("SELECT row FROM rows WHERE key = ?", key).fetchone()
         return None if row is None else decoded(row[0])
 
     def take(self, key: str) -> tuple[RecordedRow | None, bool]:
         """The row of a key, and whether it was taken before."""
-        with _disk():
-            row = self._base.execute("SELECT row, taken FROM rows WHERE key = ?", (key,)).fetchone()
-            if row is None:
-                return None, False
-            self._base.execute("UPDATE rows SET taken = 1 WHERE key = ?", (key,))
+        row = self._run("SELECT row, taken FROM rows WHERE key = ?", key).fetchone()
+        if row is None:
+            return None, False
+        self._run("UPDATE rows SET taken = 1 WHERE key = ?", key)
         return decoded(row[0]), bool(row[1])
 
     def left(self) -> Iterator[tuple[str, RecordedRow]]:
         """The rows that nobody took."""
-        for key, row in self._base.execute("SELECT key, row FROM rows WHERE taken = 0"):
+        for key, row in self._run("SELECT key, row FROM rows WHERE taken = 0"):
             yield key, decoded(row)
 
     def close(self) -> None:
         """Ends the database."""
         self._base.close()
 
-
-@contextmanager
-def _disk() -> Iterator[None]:
-    """Turns an error of the database's disk into a SourceError that says which folder has the room it wants."""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        raise SourceError(
-            f"the rows of one side cannot be kept on disk until those of the other come: {error}; wanted room for them in the"
-            " folder for temporary files, try: SQLITE_TMPDIR=FOLDER ratioscope import …"
-        ) from error
+    def _run(self, statement: str, *given: str | bytes) -> sqlite3.Cursor:
+        try:
+            return self._base.execute(statement, given)
+        except sqlite3.OperationalError as error:
+            raise SourceError(
+                f"the rows of one side cannot be kept on disk until those of the other come: {error}; wanted room for them in"
+                " the folder for temporary files, try: SQLITE_TMPDIR=FOLDER ratioscope import …"
+            ) from error
 
 
 def encoded(sample: RecordedRow) -> bytes:
