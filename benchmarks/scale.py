@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope import Collector, layout
+from ratioscope.app.cli import FINDINGS, OK
 from ratioscope.collectors.writing.overall import Overall
 from ratioscope.collectors.writing.parquet_file import parquet_bytes
 
@@ -68,8 +69,6 @@ IN_ONE_PROCESS = ("open", "refresh", "describe", "metrics by step", "follow a st
 Spent = tuple[float, int]
 """CPU seconds, and the most memory held in MB."""
 SEGMENT = layout.SEGMENT_STEPS
-FINDS = 1
-"""The exit code of `verify` with findings."""
 REPEATED = layout.OVERALL_SEGMENTS
 """Segments that a file of overall statistics repeats."""
 
@@ -136,11 +135,11 @@ def starting() -> float:
 
 def verb(run: Path, arguments: Sequence[str]) -> Spent:
     """The cost of a command, carried out by a process of its own, which must end well; `verify` finds the rows that are links."""
-    ends = FINDS if arguments[0] == "verify" else 0
+    ends = FINDINGS if arguments[0] == "verify" else OK
     return spent_by([sys.executable, "-m", "ratioscope", arguments[0], str(run), *arguments[1:]], ends)[0]
 
 
-def spent_by(command: Sequence[str], ends: int = 0) -> tuple[Spent, bytes]:
+def spent_by(command: Sequence[str], ends: int = OK) -> tuple[Spent, bytes]:
     """CPU and memory of a process with an empty cache that ends with this code, and what it printed."""
     with tempfile.TemporaryDirectory() as cache, tempfile.TemporaryFile() as printed:
         began = subprocess.Popen(command, env={**os.environ, "XDG_CACHE_HOME": cache}, stdout=printed)
@@ -289,10 +288,10 @@ def without_last_step(run: Path) -> dict[str, str]:
     """Takes the lines from the rows of the last step on off each log: log -> these lines."""
     taken = dict[str, str]()
     for log in (run / layout.COMMITS).iterdir():
-        lines = log.read_bytes().splitlines(keepends=True)
-        last = max((n for n, line in enumerate(lines) if "rows" in (layout.decode_line(line) or {})), default=None)
-        if last is None or layout.is_offline(log.stem):
+        if layout.is_offline(log.stem):
             continue  # the log of a verb
+        lines = log.read_bytes().splitlines(keepends=True)
+        last = max(place for place, line in enumerate(lines) if "rows" in (layout.decode_line(line) or {}))
         log.write_bytes(b"".join(lines[:last]))
         taken[str(log)] = b"".join(lines[last:]).decode()
     return taken

@@ -54,8 +54,8 @@ def _beside(tokens: int, rounds: int, policies: tuple[str, ...]) -> Table:
             "the log-ratio. verl's function computes its metrics from padded tensors in memory. "
         )
     text += (
-        "Processor time of all threads, for a token. Each does its work twice in its turn, and the second time counts: "
-        "the first one finds its memory given back to the system, and takes up to twice as long."
+        "Processor time of all threads, for a token. Each does its work twice in its turn, and the second time counts: the first "
+        "one may find its memory given back to the system, which made a scan up to three times as slow."
     )
     title = "A full index beside a bare scan" + ("" if others_here else ", three policies")
     return Table(f"index_{len(policies)}", title, text, "ns/token", SCAN, rows, missing)

@@ -44,7 +44,7 @@ class FilesSetAside:
             self.failures.logs |= {log} if by_store else set()
         return before != reason
 
-    def take_back(self, path: str) -> None:
+    def _take_back(self, path: str) -> None:
         """The file is read again when it is needed."""
         self._states.pop(path, None)
         self.reasons.pop(path, None)
@@ -55,13 +55,13 @@ class FilesSetAside:
         changed = [path for path, state in self._states.items() if self._state(path) != state]
         changed += self.failures.readable_again()
         for path in changed:
-            self.take_back(path)
+            self._take_back(path)
         return bool(changed)
 
     def take_back_listed(self, unlisted: set[str]) -> None:
         """unlisted: folders that the store fails to list now. Takes back those that it failed to list before and lists now."""
         for path in self.failures.folders - unlisted:
-            self.take_back(path)
+            self._take_back(path)
         self.failures.folders = unlisted
 
     def demand_read(self, root: Path) -> None:
