@@ -1,0 +1,35 @@
+"""Steps of a gap whose two sides are equal to the last bit: a copy, or two computations that agree."""
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ratioscope.record import GAPS
+
+if TYPE_CHECKING:
+    from ..run import Run
+
+COMPUTED_APART = "computed_apart"
+"""Member of run.json: true if the writer knows that each policy's log-probs come from a computation of their own."""
+_NAMES = ("tokens", "zero_weight_tokens", "abs_log_ratio")
+
+
+def equal_steps(run: "Run") -> dict[str, frozenset[int]]:
+    """gap -> the steps at which the two log-probs of every token are equal. Gaps without such a step are left out."""
+    frame = run.metrics(by=("step",), names=_NAMES)
+    found: dict[str, frozenset[int]] = {}
+    for gap in GAPS:
+        tokens, zero, size = (f"{gap}/{name}" for name in _NAMES)
+        if {tokens, zero, size} <= set(frame.columns):
+            equal = frame.filter((pl.col(tokens) > 0) & (pl.col(zero) == 0) & (pl.col(size) == 0))
+            if len(equal):
+                found[gap] = frozenset(equal["step"])
+    return found
+
+
+def copied_steps(run: "Run") -> dict[str, frozenset[int]]:
+    """gap -> the steps of which nothing is known, because its sides are equal and may be one computation, told twice.
+
+    Equal sides are a measurement if the record says that they were computed apart; then no step is left out.
+    """
+    return {} if run.info.get(COMPUTED_APART) is True else equal_steps(run)
