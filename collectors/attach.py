@@ -76,7 +76,7 @@ def start(adapter: Adapter, recording: Recording, trainer: Trainer | None) -> Ca
     """
     module = adapter.load()
     _warn_of_version(adapter)
-    recording.advice = _tested_versions(adapter)
+    recording.advice, recording.computed_apart = _tested_versions(adapter), True
     recording.title = f"{adapter.title} {adapter.version or '(version unknown)'}"
     if adapter.no_self_noise and recording.options.get("self_noise"):
         warn("%s: self_noise is refused, no trainer_again is recorded: %s", adapter.title, adapter.no_self_noise)

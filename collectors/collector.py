@@ -95,6 +95,8 @@ class Collector:
     when_full: "drop" drops a batch if the queue is full. "wait" waits, which suits a program that converts a finished run.
     resolution: policy -> largest error of its log-probs as they are given, such as {"rollout": 5e-5} for four decimals.
     self_noise: how often `read_again` reads; True for SelfNoise().
+    computed_apart: True says that the engine computed rollout's log-probs, and the trainer its own ones. If they are equal to
+    the last bit, that is then a measurement; else a reader takes it for a copy.
     """
 
     def __init__(
@@ -120,6 +122,7 @@ class Collector:
         when_full: Literal["drop", "wait"] = "drop",
         resolution: Mapping[str, float] | None = None,
         self_noise: SelfNoise | bool | None = None,
+        computed_apart: bool = False,
     ) -> None:
         check_choices(text, queue_batches, when_full, writer)
         known_rank = (
@@ -136,6 +139,8 @@ class Collector:
         self._info = run_info(name or self.run_dir.name, trainer, config)
         if resolution is not None:
             self._info["resolution"] = resolution_of(resolution)
+        if computed_apart:
+            self._info["computed_apart"] = True
         self._task = WriterTask(
             root=str(self.run_dir), info=self._info, rank=rank, attempt=start, versions=versions,
             budget=None if budget is None else asdict(budget), scalars=scalars, dialect=dialect,

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -268,7 +268,11 @@ class Run:
     def columns(self) -> frozenset[str]:
         """Columns of the Record with a value at the newest step that has token rows."""
         files = self._visible.token_files
-        return self._rows.columns(files[max(files)]) if files else frozenset()
+        return frozenset(self.filled(max(files))) if files else frozenset()
+
+    def filled(self, step: int) -> Mapping[str, int]:
+        """Column of the Record -> the number of rows of the step with a value in it. Reads the footers of its files."""
+        return self._rows.columns(self._files_of(step))
 
     @property
     def size(self) -> Size:

@@ -28,6 +28,8 @@ TOKENS = "tokens"
 STATISTICS = "statistics"
 READINGS = "readings"
 OVERALL = "overall"
+REJECTED = "import/rejected.jsonl"
+"""The rows of the source that an import did not take, one a line, with file, row, field and reason."""
 """Folder of files of overall statistics, and the kind of the line that commits one: `file`, `bytes`, `sha256`, and `segments`:
 the full segments (`file`, `sha256`) whose rows of slice `all` it repeats; its column SEGMENT is a place in this list. A reader
 that cannot use the file, or does not know this kind, reads the segments."""

@@ -1,6 +1,7 @@
 """The command line: `ratioscope VERB`. Verbs live in commands/. This file lists them and turns their exceptions into exit codes.
 
-    0 ok    1 findings (of verify, check, import; else with --fail-on)    2 usage    3 unreadable    70 a defect of ratioscope
+    0 ok    1 findings (of verify, check, import; else with --fail-on)    2 usage    3 unreadable
+    4 not measured (of check; else with --fail-on)    70 a defect of ratioscope
 
 An error is one line on standard error, without a traceback: what was found, what was wanted and what to try.
 """
@@ -20,7 +21,7 @@ from ratioscope.version import __version__
 
 from . import terminal
 
-OK, FINDINGS, USAGE, UNREADABLE, DEFECT, INTERRUPTED = 0, 1, 2, 3, 70, 130
+OK, FINDINGS, USAGE, UNREADABLE, UNMEASURED, DEFECT, INTERRUPTED = 0, 1, 2, 3, 4, 70, 130
 VERBS = (
     "demo",
     "run",
@@ -62,8 +63,8 @@ HELP = (
     " what to do."
 )
 EPILOG = (
-    "Exit codes: 0 ok, 1 findings (of verify, check and import; else with --fail-on), 2 usage, 3 unreadable. Start with:"
-    " ratioscope demo"
+    "Exit codes: 0 ok, 1 findings (of verify, check and import; else with --fail-on), 2 usage, 3 unreadable, 4 not measured."
+    " Start with: ratioscope demo"
 )
 
 

@@ -1,6 +1,7 @@
 """The outcome of a gate for other programs: JUnit XML, and the step summary of a GitHub workflow. Foreign text is escaped."""
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
@@ -11,6 +12,8 @@ from ratioscope.ingest.analysis.gate_outcomes import DemandOutcome
 from ..presentation.digits import count
 from ..presentation.escape import markdown, visible
 
+OPEN = {"unmeasured": "not measured", "undecided": "undecided"}
+"""State of a demand that neither passed nor failed -> its word."""
 SUMMARY = "GITHUB_STEP_SUMMARY"
 """The variable in which GitHub names the file of the step summary."""
 _LONGEST = 2000
@@ -19,17 +22,20 @@ _LONGEST = 2000
 
 def headline(name: str, outcomes: Sequence[DemandOutcome]) -> str:
     """The number of demands that passed or failed, in one line."""
-    failed, undecided = (sum(one.state == state for one in outcomes) for state in ("failed", "undecided"))
+    counts = Counter(one.state for one in outcomes)
     demands = count(len(outcomes), "demand")
-    left = f" ({undecided} undecided)" if undecided else ""
-    return f"{name}: {failed} of {demands} failed{left}" if failed else f"{name}: passed {demands}{left}"
+    left = "".join(f" ({counts[state]} {word})" for state, word in OPEN.items() if counts[state])
+    if counts["failed"]:
+        return f"{name}: {counts['failed']} of {demands} failed{left}"
+    passed = counts["passed"] + counts["undecided"]
+    return f"{name}: passed {passed} of {demands}{left}" if counts["unmeasured"] else f"{name}: passed {demands}{left}"
 
 
 def junit(name: str, outcomes: Sequence[DemandOutcome]) -> bytes:
     """JUnit XML with one test case per demand. An undecided demand is a skipped test."""
     numbers = {
         "tests": len(outcomes),
-        "failures": sum(outcome.state == "failed" for outcome in outcomes),
+        "failures": sum(outcome.state in ("failed", "unmeasured") for outcome in outcomes),
         "errors": 0,
         "skipped": sum(outcome.state == "undecided" for outcome in outcomes),
     }
@@ -42,7 +48,7 @@ def junit(name: str, outcomes: Sequence[DemandOutcome]) -> bytes:
             suite, "testcase", {"classname": visible(name, 200), "name": visible(named, 200), "time": "0"}
         )
         words = visible(outcome.found, _LONGEST)
-        if outcome.state == "failed":
+        if outcome.state in ("failed", "unmeasured"):
             ElementTree.SubElement(case, "failure", {"message": words}).text = f"found {words}; wanted {outcome.wanted}"
         elif outcome.state == "undecided":
             ElementTree.SubElement(case, "skipped", {"message": words})

@@ -8,9 +8,10 @@ from pathlib import Path
 from ratioscope.ingest.importers.joining import Matches
 from ratioscope.ingest.importers.reading import formats_read
 from ratioscope.ingest.importers.source_files import File, SourceNumbers
+from ratioscope.layout import REJECTED
 
 from ..presentation.digits import count
-from .rejected_rows import REJECTED, Written, rejection_words
+from .rejected_rows import Written, rejection_words
 from .terminal import print_json, say
 
 

@@ -13,10 +13,11 @@ from ratioscope.collectors.collector import Collector
 from ratioscope.collectors.process.ranks import label
 from ratioscope.errors import SourceError
 from ratioscope.ingest.importers.samples import EITHER, PER_TOKEN, RecordedRow, Rejected
+from ratioscope.layout import REJECTED
 
 from . import import_units
 from .import_units import ImportChanged, RowDigest, Units
-from .rejected_rows import REJECTED, RejectedRows, Written, unique
+from .rejected_rows import RejectedRows, Written, unique
 
 MOST_ROWS, MOST_TOKENS = 512, 1 << 18
 """The most rows and tokens of one call of `log`; a row may have more."""

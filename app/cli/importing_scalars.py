@@ -16,9 +16,10 @@ from ratioscope.ingest.importers.scalars.agreement import LoggedMetrics, likely_
 from ratioscope.ingest.importers.scalars.attempts import Attempts
 from ratioscope.ingest.importers.scalars.number_row import LogChoices, Logged
 from ratioscope.ingest.importers.scalars.sources import ScalarSource
+from ratioscope.layout import REJECTED
 from ratioscope.record import scalar_schema
 
-from .rejected_rows import REJECTED, RejectedRows, Written
+from .rejected_rows import RejectedRows, Written
 
 LOOKED_AT = 256
 """Rows whose names say which trainer wrote the log."""

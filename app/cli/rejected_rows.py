@@ -9,7 +9,6 @@ from typing import Any
 from ratioscope.errors import SourceError
 from ratioscope.ingest.importers.samples import RecordedRow, Rejected
 
-REJECTED = "import/rejected.jsonl"
 SHOWN = 20
 """The most rejected rows that the terminal shows."""
 

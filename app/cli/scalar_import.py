@@ -14,11 +14,12 @@ from ratioscope.ingest.importers.scalars.number_row import LogChoices, Logged
 from ratioscope.ingest.importers.scalars.sources import BY_NAME, LogFiles, log_files, log_kind, named_source
 from ratioscope.ingest.importers.scalars.wandb_online import ONLINE, is_online, online_rows
 from ratioscope.ingest.importers.table import column
+from ratioscope.layout import REJECTED
 
 from ..presentation.digits import count
 from .import_folder import new_run
 from .importing_scalars import ScalarsWritten, write_scalars
-from .rejected_rows import REJECTED, rejection_words
+from .rejected_rows import rejection_words
 from .terminal import print_json, say
 
 _SHOWN = 12

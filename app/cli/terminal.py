@@ -25,7 +25,7 @@ BETWEEN = 3
 """Cells between two columns of a table."""
 MOST_FOLDED = 40
 """Most rows of a table whose columns continue below it. In a longer one the reader would lose the row of a number."""
-STYLES = {"healthy": "green", "watch": "yellow", "act": "bold red", "not graded": "dim"}
+STYLES = {"healthy": "green", "watch": "yellow", "act": "bold red", "partly measured": "yellow", "not measured": "dim"}
 
 
 def console(*, stderr: bool = False) -> "Console":

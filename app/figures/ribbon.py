@@ -39,7 +39,7 @@ def severity_ribbon(
     graded = "a bar shows the worst signal of its step, after allowing for sampling error"
     figure = canvas("Severity per step", (graded,), theme=theme, height=height, lines=2, made=(note,))
     if rows.is_empty():
-        return saying(figure, "no step is graded yet", theme)
+        return saying(figure, "no step is graded: too little of the gap is known", theme)
     widths = _widths(rows)
     figure.add_bar(
         x=((rows["first"] + rows["last"]) / 2).to_list(),

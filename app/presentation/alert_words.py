@@ -26,9 +26,9 @@ def counted(run_alerts: Sequence[Alert], why_none: str = "") -> str:
 
 
 def none_words(verdict: Finding, rules: Rules) -> str:
-    """Why a run has no alert although its verdict is watch or act; empty for a healthy run."""
-    if not verdict.severity:
-        return ""
+    """Why a run has no alert although it is not healthy; empty for a healthy run."""
+    if verdict.peak_step is None:
+        return "" if verdict.is_healthy else f"No alert: the verdict is {MARKS[verdict.word]} {verdict.word}"
     steps = count(rules.open_after, "graded step")
     return (
         f"No alert, although step {verdict.peak_step} is graded {MARKS[verdict.word]} {verdict.word}: an alert opens after"

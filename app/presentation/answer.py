@@ -40,7 +40,19 @@ def answer_of(result: "RunDiagnosis", verdict: Finding, context: "KnownContext |
         return Answer(
             diagnosis.answer, True, first.confidence, proof, first.cause.meaning, _remedy(first.cause, context)
         )
-    return Answer(diagnosis.answer, diagnosis.is_healthy and verdict.severity == Severity.HEALTHY)
+    return Answer(diagnosis.answer, diagnosis.is_healthy and verdict.is_healthy)
+
+
+def title_of(finding: Finding, answer: Answer | None) -> str:
+    """The first words after the severity: the answer of the diagnosis if it leads, else the title of the verdict.
+
+    A run in bounds whose gap has a cause gets both, or it would seem to be out of bounds.
+    """
+    if answer is None or not answer.leads:
+        return finding.title
+    cause = answer.sentence.removesuffix(".")
+    in_bounds = finding.severity == Severity.HEALTHY and answer.confidence
+    return f"{finding.title}, but the diagnosis names a cause of its gap: {cause}" if in_bounds else cause
 
 
 def _remedy(cause: Cause, context: "KnownContext | None") -> str:

@@ -1,6 +1,6 @@
 """Lists of runs, the same in the dashboard and in a bundle: the order of their verdicts, and the scale of their small courses."""
 
-from ratioscope.metrics.grading.finding import NOT_GRADED
+from ratioscope.metrics.grading.coverage import NOT_MEASURED, PARTLY
 
 from .theme import MARKS
 
@@ -16,7 +16,7 @@ def graded(severity: str) -> str:
     return f"{MARKS[severity]} {severity}"
 
 
-WORDS = (graded("act"), UNREADABLE, graded("watch"), graded(NOT_GRADED), graded("healthy"), NOT_READ)
+WORDS = (graded("act"), UNREADABLE, graded("watch"), graded(PARTLY), graded(NOT_MEASURED), graded("healthy"), NOT_READ)
 """Every verdict of a list, the first to look at first."""
 LEAST, LARGEST = -5, 1
 """Powers of ten between which the small courses are drawn, so that those of several runs compare."""

@@ -37,7 +37,7 @@ def statements(finding: Finding, growing: "Doubling | None" = None, *, has_token
 
     has_tokens: False for a scalar log, of which there is no diagnosis.
     """
-    if finding.severity > Severity.HEALTHY:
+    if finding.since_step is not None:
         yield _now(finding)
         yield _worst(finding)
     if growing is not None:

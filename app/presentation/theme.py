@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from ratioscope.metrics.grading.finding import NOT_GRADED
+from ratioscope.metrics.grading.coverage import NOT_MEASURED, PARTLY
 
 FONT = '"Source Sans", "Source Sans 3", "Source Sans Pro", system-ui, -apple-system, "Segoe UI", sans-serif'
 CODE_FONT = '"Source Code", "Source Code Pro", ui-monospace, "DejaVu Sans Mono", Menlo, monospace'
 READABLE = 4.5
 """Least contrast of text with what it stands on (WCAG 2.1, AA)."""
-MARKS = {"healthy": "●", "watch": "▲", "act": "■", NOT_GRADED: "–"}
-"""severity -> the mark that stands beside its word, so that neither needs colour."""
+MARKS = {"healthy": "●", "watch": "▲", "act": "■", PARTLY: "◐", NOT_MEASURED: "–"}
+"""word of a verdict -> the mark that stands beside its word, so that neither needs colour."""
 
 
 ThemeName = Literal["light", "dark", "light-narrow", "dark-narrow"]

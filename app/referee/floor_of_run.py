@@ -9,7 +9,6 @@ from ratioscope.ingest.analysis.grades import step_grades, verdict_of
 from ratioscope.ingest.analysis.run_facts import run_facts
 from ratioscope.metrics.analysis.slice_parts import size_metric
 from ratioscope.metrics.definitions.registry import METRICS
-from ratioscope.metrics.grading.severity import Severity
 from ratioscope.metrics.metric import SAMPLED
 from ratioscope.record import GAPS, POLICIES, gap_between
 
@@ -93,8 +92,8 @@ def _of_readings(run: "Run", name: str, gap: str) -> NoiseFloor:
 def _of_healthy(run: "Run", name: str) -> NoiseFloor:
     verdict, gap = verdict_of(run), next((gap for gap in SAMPLED if gap in run.gaps), None)
     graded = step_grades(run)
-    if gap is None or verdict.severity != Severity.HEALTHY or graded.is_empty():
-        state = f"its verdict is {verdict.severity.label}" if gap and len(graded) else "no step of it could be graded"
+    if gap is None or not verdict.is_healthy or graded.is_empty():
+        state = f"its verdict is {verdict.word}" if gap and len(graded) else "no step of it could be graded"
         raise SourceError(
             f"{run.name} shows no noise floor: nothing in it was computed twice, and {state}; wanted a healthy run, the reading"
             " trainer_again (self_noise of attach), or `ratioscope rescore RUN --model PATH --floor`"

@@ -151,7 +151,7 @@ def report_data(
         reading_gaps=beside_it,
         recorded=recorded_gap(run, gap),
         digits={each: coarse_words(each, known) for each, known in coarse.items() if each in (*run.gaps, *beside_it)},
-        verdict=verdict,
+        verdict=diagnosis.verdict,
         diagnosis=diagnosis,
         baseline=baseline,
         floor=floor,

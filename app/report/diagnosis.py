@@ -7,6 +7,7 @@ from ratioscope.errors import RatioscopeError
 from ratioscope.ingest.analysis.diagnosis import RunDiagnosis, diagnosis_of, plain_diagnosis
 from ratioscope.ingest.analysis.known_context import KnownContext, known_context, plain_known
 from ratioscope.ingest.run import Run
+from ratioscope.metrics.diagnosis.judged import judged
 from ratioscope.metrics.grading.finding import Finding
 
 from ..presentation.answer import answer_of
@@ -45,6 +46,8 @@ class Diagnosed:
     """The diagnosis as values that JSON can hold; None without one."""
     head: Head
     """The first half page."""
+    verdict: Finding
+    """The verdict in the light of the diagnosis."""
 
 
 def diagnosed(run: Run, verdict: Finding, baseline: LabelledTexts = ()) -> Diagnosed:
@@ -54,7 +57,8 @@ def diagnosed(run: Run, verdict: Finding, baseline: LabelledTexts = ()) -> Diagn
     except RatioscopeError as error:
         why = scrubbed_text(f"not available, because {error}")
         head = _scrubbed_head(head_of(verdict, why, baseline))
-        return Diagnosed("", False, (), (("diagnosis", why),), (), None, head)
+        return Diagnosed("", False, (), (("diagnosis", why),), (), None, head, verdict)
+    verdict = judged(verdict, result.diagnosis)
     context = known_context(run, result, verdict)
     answer = answer_of(result, verdict)
     return Diagnosed(
@@ -65,6 +69,7 @@ def diagnosed(run: Run, verdict: Finding, baseline: LabelledTexts = ()) -> Diagn
         _scrubbed_pairs([(item.cause.title, item.because) for item in result.diagnosis.excluded]),
         _scrubbed(plain_diagnosis(result) | plain_known(context)),
         _scrubbed_head(head_of(verdict, (result.diagnosis, result.gap, answer, context), baseline)),
+        verdict,
     )
 
 

@@ -7,9 +7,9 @@ import polars as pl
 
 from ratioscope.ingest.analysis.known_context import KnownContext
 from ratioscope.metrics.diagnosis.diagnosis import Diagnosis, Likely
-from ratioscope.metrics.grading.finding import Finding
+from ratioscope.metrics.grading.finding import Finding, Severity
 
-from ..presentation.answer import Answer
+from ..presentation.answer import Answer, title_of
 from ..presentation.cause_facts import cause_facts, over_steps, share_words
 from ..presentation.digits import count, digits
 from ..presentation.labelled_texts import LabelledTexts
@@ -62,7 +62,7 @@ def head_of(
         ("noise floor", _floor(context)),
         ("ruled out", _ruled_out(diagnosis)),
     )
-    title = answer.sentence.removesuffix(".") if answer.leads else verdict.title
+    title = title_of(verdict, answer)
     known = tuple((name, text) for name, text in rows if text)
     share = None if likely is None or likely.share is None else likely.of_whole
     return Head(severity, title, known, share, _evidence(likely, gap))
@@ -72,7 +72,7 @@ def _verdict_facts(verdict: Finding) -> LabelledTexts:
     rows = (
         ("when", verdict.when),
         ("confidence", verdict.confidence),
-        ("measured", verdict.evidence),
+        ("measured", verdict.measured),
         ("do", verdict.remedy.removesuffix("Nothing.")),
     )
     return tuple((name, text) for name, text in rows if text)
@@ -82,6 +82,8 @@ def _cause_facts(likely: Likely | None, answer: Answer, verdict: Finding, contex
     if likely is None:
         said = () if answer.leads else (("diagnosis", answer.sentence),)
         return (*said, *_verdict_facts(verdict))
+    if verdict.severity == Severity.HEALTHY:  # a cause that does no harm asks for nothing
+        return (("likely cause", f"{answer.sentence} {share_words(likely)}"), *_verdict_facts(verdict))
     known = context.remedies.get(likely.cause.code)  # its source is told further down
     do = ("do", likely.cause.remedy) if known is None else (f"do in {context.trainer}", known.do)
     facts = dict(cause_facts(likely, context))

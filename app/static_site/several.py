@@ -10,7 +10,7 @@ import numpy as np
 
 from ratioscope.metrics.analysis.slice_parts import size_metric
 from ratioscope.metrics.definitions.registry import BY_NAME
-from ratioscope.metrics.grading.finding import NOT_GRADED
+from ratioscope.metrics.grading.coverage import NOT_MEASURED
 
 from ..presentation.digits import count, digits
 from ..presentation.escape import html as escaped
@@ -108,7 +108,7 @@ def start_page(entries: list[ListedRun]) -> str:
     """The list of the runs, each a link to its file."""
     verdicts = Counter(entry.verdict for entry in entries)
     said = ", ".join(f"{count(verdicts[word])} {word.partition(' ')[2]}" for word in WORDS if verdicts[word])
-    worst = entries[0].verdict if entries else graded(NOT_GRADED)
+    worst = entries[0].verdict if entries else graded(NOT_MEASURED)
     head = "".join(f"<th>{title}</th>" for title in HEAD)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(map(_row, entries))}</tbody></table>"
     about = (

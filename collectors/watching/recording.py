@@ -67,6 +67,7 @@ class Recording:
         self.run_dir, self.options, self.adapter, self.advice = run_dir, options, adapter, advice
         self.is_active = True
         self.title = adapter
+        self.computed_apart = False  # our adapters record no policy that the trainer copied from rollout; others may
         """The trainer with its version, as messages name it."""
         self.refused: str | None = None
         """Why nothing is recorded, once the trainer turned out to lack what the adapter needs."""
@@ -253,4 +254,5 @@ class Recording:
             scalars=options.get("scalars", False),
             self_noise=options.get("self_noise"),
             dialect=self.adapter if self.adapter in DIALECTS else None,
+            computed_apart=self.computed_apart,
         )

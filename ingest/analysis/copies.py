@@ -4,13 +4,15 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from ratioscope.metrics.metric import SAMPLED
 from ratioscope.record import GAPS
 
 if TYPE_CHECKING:
     from ..run import Run
 
 COMPUTED_APART = "computed_apart"
-"""Member of run.json: true if the writer knows that each policy's log-probs come from a computation of their own."""
+"""Member of run.json: true if the writer knows that engine and trainer each computed the log-probs on record by themselves."""
+EQUAL = "its two sides are equal to the last bit: a copy, or an aligned stack?"
 _NAMES = ("tokens", "zero_weight_tokens", "abs_log_ratio")
 
 
@@ -30,6 +32,7 @@ def equal_steps(run: "Run") -> dict[str, frozenset[int]]:
 def copied_steps(run: "Run") -> dict[str, frozenset[int]]:
     """gap -> the steps of which nothing is known, because its sides are equal and may be one computation, told twice.
 
-    Equal sides are a measurement if the record says that they were computed apart; then no step is left out.
+    Equal log-probs of sampler and trainer are a measurement if its writer stated that they were computed apart.
     """
-    return {} if run.info.get(COMPUTED_APART) is True else equal_steps(run)
+    apart = run.info.get(COMPUTED_APART) is True
+    return {gap: steps for gap, steps in equal_steps(run).items() if not (apart and gap in SAMPLED)}

@@ -1,6 +1,7 @@
 """The outcome of a gate on a run: each demand passed, failed, or could not be decided, with the numbers."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -8,7 +9,9 @@ import polars as pl
 
 from ratioscope.errors import SourceError
 from ratioscope.metrics.diagnosis.diagnosis import Likely, percent
+from ratioscope.metrics.diagnosis.judged import judged
 from ratioscope.metrics.digits import digits
+from ratioscope.metrics.grading.finding import Severity
 from ratioscope.metrics.grading.gate import ANY, Bound, Gate
 
 from ..run import Run
@@ -16,7 +19,7 @@ from .diagnosis import RunDiagnosis, diagnosis_of
 from .exactness import exactness_of
 from .grades import verdict_of
 
-DemandState = Literal["passed", "failed", "undecided"]
+DemandState = Literal["passed", "failed", "unmeasured", "undecided"]
 NOT_LIKELY = "not likely"
 EXACT = "every token equal to the last bit"
 
@@ -55,11 +58,18 @@ def _of_exactness(run: Run, gate: Gate) -> Iterator[DemandOutcome]:
 
 
 def _of_verdict(run: Run, gate: Gate) -> Iterator[DemandOutcome]:
-    if gate.verdict is not None:
-        verdict = verdict_of(run)
-        is_better: DemandState = "passed" if verdict.signal else "undecided"  # no signal: nothing could be graded
-        state = "failed" if verdict.severity >= gate.verdict else is_better
-        yield DemandOutcome("verdict", state, f"better than {gate.verdict.label}", verdict.sentence.rstrip("."))
+    """Passed only if everything was measured. A cause with high confidence makes the verdict watch, as on every page."""
+    if gate.verdict is None:
+        return
+    verdict = verdict_of(run, least_share=gate.measured)
+    with suppress(SourceError):
+        verdict = judged(verdict, diagnosis_of(run).diagnosis if verdict.severity == Severity.HEALTHY else None)
+    state: DemandState = "passed" if verdict.coverage.is_measured else "unmeasured"
+    if verdict.severity >= gate.verdict:
+        state = "failed"
+    yield DemandOutcome(
+        "verdict", state, f"better than {gate.verdict.label}, all measured", verdict.sentence.rstrip(".")
+    )
 
 
 def _of_bound(run: Run, bound: Bound) -> DemandOutcome:

@@ -1,6 +1,6 @@
 """The grades and the verdict of a run, computed once for the command line, the pages and the report, so that they agree."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -11,8 +11,9 @@ from ratioscope.metrics.grading.run_verdict import verdict
 from ratioscope.metrics.grading.severity import decided, grade_signals, with_readings
 from ratioscope.metrics.grading.signals import SIGNALS
 
+from .copies import EQUAL, copied_steps
+from .coverage import coverage_of, thin_steps
 from .feature_requirements import missing_of
-from .no_gap import why_no_gap
 
 if TYPE_CHECKING:
     from ..run import Run
@@ -33,11 +34,15 @@ def step_grades(run: "Run", graded: pl.DataFrame | None = None) -> pl.DataFrame:
     return with_readings(decided(signal_grades(run) if graded is None else graded))
 
 
-def signal_grades(run: "Run", floors: Floors | None = None) -> pl.DataFrame:
-    """One row per step, signal and gap for which the signal has a value. Muted signals have none."""
-    return grade_signals(
+def signal_grades(run: "Run", floors: Floors | None = None, least_share: float | None = None) -> pl.DataFrame:
+    """One row per step, signal and gap for which the signal has a value. Muted signals and copied gaps have none."""
+    graded = grade_signals(
         run.metrics(by=("step",)), floors_of(run) if floors is None else floors, run.rules.rules.signals
     )
+    for gap, steps in copied_steps(run).items():
+        graded = graded.filter((pl.col("gap") != gap) | ~pl.col("step").is_in(list(steps)))
+    thin = thin_steps(run, run.rules.least_share if least_share is None else least_share)
+    return graded.with_columns(known=~pl.col("step").is_in(list(thin))) if thin else graded
 
 
 def whole_run_grades(run: "Run", floors: Floors | None = None) -> pl.DataFrame:
@@ -46,16 +51,23 @@ def whole_run_grades(run: "Run", floors: Floors | None = None) -> pl.DataFrame:
     return grade_signals(whole, floors_of(run) if floors is None else floors, run.rules.rules.signals)
 
 
-def verdict_of(run: "Run", graded: pl.DataFrame | None = None) -> Finding:
-    """The verdict: what is wrong, since when, how sure, what to try, what was not checked. graded: `signal_grades` of the run."""
-    result = verdict(signal_grades(run) if graded is None else graded, missing_checks(run), run.rules)
-    why = "" if result.signal else why_no_gap(run)
-    return replace(result, evidence=f"{why[0].upper()}{why[1:]}") if why else result
+def verdict_of(run: "Run", graded: pl.DataFrame | None = None, least_share: float | None = None) -> Finding:
+    """The verdict: what is wrong, since when, how sure, what to try, what was not measured or checked.
+
+    graded: `signal_grades` of the run. least_share: that of the offered sequences which must be measured; None: the
+    one of the run's rules.
+    """
+    least = run.rules.least_share if least_share is None else least_share
+    if graded is None:
+        graded = signal_grades(run, least_share=least)
+    return verdict(graded, missing_checks(run), run.rules, coverage_of(run, least))
 
 
 def missing_checks(run: "Run") -> dict[str, str]:
     """Gap, feature or signal -> why nothing of it can be graded. A scalar log lacks all signals whose metrics it has not."""
     missing = dict(missing_of(run))
+    steps = len(run.steps)
+    missing |= {gap: f"because {EQUAL}" for gap, equal in copied_steps(run).items() if len(equal) == steps}
     if run.no_tokens:
         logged = {name.partition("/")[2] for name in run.logged["metric"].drop_nulls().unique()}
         missing |= {s.name: f"because the log has no {s.reads}" for s in SIGNALS if s.reads not in logged}
@@ -65,6 +77,6 @@ def missing_checks(run: "Run") -> dict[str, str]:
 def plain_finding(finding: Finding) -> dict[str, Any]:
     """A Finding as values that JSON can hold."""
     return asdict(finding) | {
-        "severity": finding.severity.label,
+        "severity": finding.word,
         "now": None if finding.now is None else finding.now.label,
     }

@@ -57,7 +57,7 @@ def recovered_token_file(files: ParquetFiles, path: str) -> TokenFile:
             policies=policies,
             gaps=frozenset(gap for gap, sides in GAPS.items() if policies >= set(sides)),
             recovered=True,
-            slice_columns=columns & frozenset(SLICED_BY),
+            slice_columns=frozenset(columns) & frozenset(SLICED_BY),
             slices=parquet.metadata.num_rows if "positions" in columns else 0,
         )
 

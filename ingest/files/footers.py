@@ -37,9 +37,18 @@ def demand_reasonable(metadata: pq.FileMetaData) -> None:
             raise SourceError(f"its column {path!r} has {-fewest} values fewer than its rows")
 
 
-def recorded_columns(metadata: pq.FileMetaData) -> frozenset[str]:
-    """Columns with a value in any row, by the footer. A column without null counts is taken to have values."""
-    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-    chunks = (group.column(index) for group in groups for index in range(metadata.num_columns))
-    filled = (c for c in chunks if c.statistics is None or (c.statistics.null_count or 0) < c.num_values)
-    return frozenset(chunk.path_in_schema.split(".")[0] for chunk in filled)
+def recorded_columns(metadata: pq.FileMetaData) -> dict[str, int]:
+    """Column -> the rows with a value in it, by the footer; columns without any are left out.
+
+    A column without null counts is taken to have a value in each row. A list with a null among its values counts as null.
+    """
+    rows: dict[str, int] = {}
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        own: dict[str, int] = {}
+        for chunk in map(group.column, range(metadata.num_columns)):
+            nulls = 0 if chunk.statistics is None else chunk.statistics.null_count or 0
+            if chunk.statistics is None or nulls < chunk.num_values:
+                name = chunk.path_in_schema.split(".")[0]
+                own[name] = max(own.get(name, 1), group.num_rows - nulls)
+        rows = {name: rows.get(name, 0) + own.get(name, 0) for name in rows.keys() | own.keys()}
+    return rows

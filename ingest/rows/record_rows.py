@@ -1,5 +1,6 @@
 """Reads token rows of committed files as one table in the Record schema. A file that is not as committed is set aside."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -53,18 +54,18 @@ class RecordRows:
                 return parquet.metadata.schema.to_arrow_schema()
         return None
 
-    def columns(self, files: Iterable[TokenFile]) -> frozenset[str]:
-        """Columns of the Record that hold a value in any of the files, by their footers."""
-        columns, files = set[str](), tuple(files)
+    def columns(self, files: Iterable[TokenFile]) -> Counter[str]:
+        """Column of the Record -> the rows of these files that have a value in it, by their footers."""
+        columns, files = Counter[str](), tuple(files)
         alone = self.files.footers((file.path, file.bytes) for file in files)
         for file in files:
             if file.path in alone:
-                columns |= recorded_columns(alone[file.path]) & set(FIELDS)
+                columns.update(recorded_columns(alone[file.path]))
                 continue
             with faults_set_aside(file.path, self._set_aside):
                 with self.files.opened(file.path, committed_size(file), file.sha256) as parquet:
-                    columns |= recorded_columns(parquet.metadata) & set(FIELDS)
-        return frozenset(columns)
+                    columns.update(recorded_columns(parquet.metadata))
+        return Counter({name: columns[name] for name in columns.keys() & set(FIELDS)})
 
     def _one(self, file: TokenFile, schema: pa.Schema) -> pa.Table | None:
         with faults_set_aside(file.path, self._set_aside):

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
 
+from .coverage import Coverage
+
 Confidence = Literal["high", "medium", "low"]
 
 
@@ -21,7 +23,6 @@ class Severity(IntEnum):
 
 
 LABELS = tuple(severity.label for severity in Severity)
-NOT_GRADED = "not graded"
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class Finding:
     """Meaning of the numbers for the run."""
     remedy: str
     """The action to try next."""
+    coverage: Coverage
+    """The part that is known of the gap between the sampler and the trainer."""
     until_step: int | None = None
     """The last step of the worst episode; None while it is not over."""
     peak_step: int | None = None
@@ -72,8 +75,13 @@ class Finding:
 
     @property
     def word(self) -> str:
-        """The severity, or that nothing could be graded."""
-        return self.severity.label if self.signal else NOT_GRADED
+        """The severity of a fault; without one "healthy" only if everything was measured."""
+        return self.severity.label if self.severity > Severity.HEALTHY else self.coverage.word
+
+    @property
+    def is_healthy(self) -> bool:
+        """True if no fault was found, and everything was measured."""
+        return self.severity == Severity.HEALTHY and self.coverage.is_measured
 
     @property
     def when(self) -> str:
@@ -118,7 +126,12 @@ class Finding:
     def brief(self) -> str:
         """The sentence without the checks."""
         head = ", ".join(part for part in (self.title, self.when) if part)
-        return f"{self.word}: {head} ({self.confidence} confidence). {self.evidence}".rstrip()
+        return f"{self.word}: {head} ({self.confidence} confidence). {self.measured}".rstrip()
+
+    @property
+    def measured(self) -> str:
+        """The measurements, and what of the question is not known."""
+        return " ".join(part for part in (self.coverage.why, self.evidence) if part)
 
 
 def _listed(names: list[str]) -> str:

@@ -1,6 +1,7 @@
 """A gate: bounds on metrics, causes that must not be likely, and the verdict that stops a pipeline. A TOML file has them.
 
 verdict = "act"                                  # act, watch or allow
+measured = 0.9                                   # the share of the offered sequences that must be measured
 exact = true                                     # every token equal to the last bit
 
 [metrics]
@@ -27,6 +28,7 @@ from ratioscope.toml_file import demand_known, demand_table, nearest, shown
 from ..definitions.registry import METRICS
 from ..metric import Metric
 from .finding import Severity
+from .run_rules import MEASURED, least_share
 from .signals import ERRORS
 
 CauseRule = Literal["fail", "allow"]
@@ -90,11 +92,13 @@ class Gate:
     """Code of a cause, or ANY -> whether it fails; None: no diagnosis is made."""
     exact: bool = False
     """True if every token's two log-probs must be equal to the last bit."""
+    measured: float | None = None
+    """The share of the offered sequences that must be measured; None: the one of the run's rules."""
 
 
 def gate_of(tables: Mapping[str, Any], codes: tuple[str, ...], name: str) -> Gate:
     """The gate that a limits file describes. codes: the codes of all causes. name: the file, for errors."""
-    demand_known(tables, ("verdict", "exact", "metrics", "causes"), name)
+    demand_known(tables, ("verdict", "exact", MEASURED, "metrics", "causes"), name)
     exact = tables.get("exact", False)
     if not isinstance(exact, bool):
         raise ConfigError(f"{name}: exact = {shown(exact)}; wanted true or false")
@@ -103,7 +107,9 @@ def gate_of(tables: Mapping[str, Any], codes: tuple[str, ...], name: str) -> Gat
         raise ConfigError(f"{name}: verdict = {shown(verdict)}; wanted one of {', '.join(_VERDICTS)}")
     metrics = demand_table(tables.get("metrics", {}), f"{name}, [metrics]")
     bounds = [bound for column, given in metrics.items() for bound in _bounds(column, given, f"{name}, [metrics]")]
-    return Gate(_VERDICTS[verdict], tuple(bounds), _causes(tables.get("causes"), codes, f"{name}, [causes]"), exact)
+    measured = least_share(tables[MEASURED], name) if MEASURED in tables else None
+    causes = _causes(tables.get("causes"), codes, f"{name}, [causes]")
+    return Gate(_VERDICTS[verdict], tuple(bounds), causes, exact, measured)
 
 
 def surely(metric: Metric, value: float, error: float | None, errors: float) -> tuple[float, float]:

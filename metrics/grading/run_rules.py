@@ -11,6 +11,7 @@
     [causes.end_token]
     mute = true
 
+A line `measured = 0.5` before the tables is the share of the offered sequences that a healthy run must have measured.
 The file may be a stranger's: whatever it mutes or tunes is shown with every verdict. Only these keys exist.
 """
 
@@ -24,10 +25,13 @@ from ratioscope.redaction import without_secrets
 from ratioscope.toml_file import demand_known, demand_table, shown
 
 from .alerts import RULES, Rules
+from .coverage import LEAST_SHARE
 from .signals import SIGNALS, Signal
 
 RULES_FILE = "ratioscope.toml"
 """Name of the file in a run folder."""
+MEASURED = "measured"
+"""Key of the share that must be measured, here and in a limits file."""
 _LONGEST_REASON = 200
 _NO_REASON = "no reason is given"
 _OF_SIGNAL = ("mute", "reason", "watch", "act")
@@ -44,6 +48,8 @@ class RunRules:
     """(signal, reason) of each muted signal."""
     muted_causes: Mapping[str, str] = field(default_factory=dict)
     """Code of a muted cause -> reason."""
+    least_share: float = LEAST_SHARE
+    """The share of the offered sequences that must be measured, at each step and in all."""
     source: str = ""
     """Name of the file; empty without one."""
     fault: str = ""
@@ -62,6 +68,7 @@ class RunRules:
             *(f"signal {signal.name} is muted: {reason}" for signal, reason in self.muted),
             *(f"signal {s.name}: watch from {s.watch:g}, act {_from(s.act)}" for s in self.tuned),
             *(f"cause {code} is muted: {reason}" for code, reason in self.muted_causes.items()),
+            *([f"{self.least_share:.0%} must be measured"] if self.least_share != LEAST_SHARE else []),
         )
 
     @property
@@ -78,7 +85,7 @@ NO_FILE = RunRules()
 
 def run_rules(tables: Mapping[str, Any], codes: tuple[str, ...], source: str) -> RunRules:
     """The rules that a file describes. codes: the codes of all causes. source: the file, for errors and for readers."""
-    demand_known(tables, ("signals", "causes"), source)
+    demand_known(tables, ("signals", "causes", MEASURED), source)
     signals, muted = list[Signal](), list[tuple[Signal, str]]()
     own = demand_table(tables.get("signals", {}), f"{source}, [signals]")
     demand_known(own, [signal.name for signal in SIGNALS], f"{source}, [signals]")
@@ -90,7 +97,17 @@ def run_rules(tables: Mapping[str, Any], codes: tuple[str, ...], source: str) ->
         else:
             signals.append(tuned)
     causes = demand_table(tables.get("causes", {}), f"{source}, [causes]")
-    return RunRules(replace(RULES, signals=tuple(signals)), tuple(muted), _muted_causes(causes, codes, source), source)
+    return RunRules(
+        replace(RULES, signals=tuple(signals)), tuple(muted), _muted_causes(causes, codes, source),
+        LEAST_SHARE if MEASURED not in tables else least_share(tables[MEASURED], source), source,
+    )  # fmt: skip
+
+
+def least_share(value: Any, place: str) -> float:
+    """The share that must be measured. ConfigError for anything but a number from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ConfigError(f"{place}: {MEASURED} = {shown(value)}; wanted a share from 0 to 1, such as {LEAST_SHARE}")
+    return float(value)
 
 
 def _muted_causes(causes: Mapping[str, Any], codes: tuple[str, ...], source: str) -> dict[str, str]:

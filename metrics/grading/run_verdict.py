@@ -12,7 +12,8 @@ from ratioscope.record import GAPS
 
 from ..definitions.registry import METRICS
 from ..digits import digits
-from ..metric import Metric
+from ..metric import SAMPLED, Metric
+from .coverage import MEASURED, PARTLY, Coverage, Known
 from .episodes import worst_episode
 from .finding import Check, Confidence, Finding, Severity
 from .run_rules import NO_FILE, RunRules
@@ -26,24 +27,30 @@ _CONFIDENCES: tuple[Confidence, ...] = ("low", "medium", "high")
 _METRIC: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
 
 
-def verdict(graded: pl.DataFrame, missing: Mapping[str, str] | None = None, in_force: RunRules = NO_FILE) -> Finding:
+def verdict(
+    graded: pl.DataFrame,
+    missing: Mapping[str, str] | None = None,
+    in_force: RunRules = NO_FILE,
+    coverage: Coverage | None = None,
+) -> Finding:
     """The verdict on a run: its worst grade, since when, how sure it is, and what to try.
 
     graded: rows of grade_signals. missing: what is not on record (a gap, signal, staleness, surprisal gap) -> "because ...";
     None if that is unknown. in_force: the rules by which it was graded; whatever they mute or tune is part of the verdict.
+    coverage: what is known of the gap between sampler and trainer; None: measured, if a step of such a gap is graded.
     Confidence depends on the number of steps at the worst grade: high from three on, medium for two, low for one.
     """
     steps = decided(graded)
-    if not len(steps):
-        return Finding(
-            Severity.HEALTHY, "nothing could be graded", "", "", None, "low",
-            f"No step has both sides of a gap{', or every signal is muted' if in_force.muted else ''}.",
-            "There is no evidence of anything.", "Record the log-probs of two policies.",
-            checks=checks(graded, missing, in_force), rules=in_force.sentence,
-        )  # fmt: skip
+    coverage = coverage or (MEASURED if len(graded.filter(pl.col("gap").is_in(SAMPLED))) else NOTHING)
+    if steps.is_empty() and coverage.word == PARTLY:
+        steps = decided(graded.with_columns(known=pl.lit(True)))  # all of them are healthy, as far as they are known
+    if steps.is_empty():
+        return _unmeasured(
+            coverage if not coverage.is_measured else NOTHING, checks(graded, missing, in_force), in_force
+        )
     worst = worst_episode(graded, steps, in_force.rules)
     if worst is None:
-        return _healthy(steps, checks(graded, missing, in_force), in_force)
+        return _healthy(steps, checks(graded, missing, in_force), in_force, coverage)
     newest = steps.tail(in_force.rules.close_after)
     now = worst_episode(graded, newest, in_force.rules)
     severity = worst.severity
@@ -57,9 +64,25 @@ def verdict(graded: pl.DataFrame, missing: Mapping[str, str] | None = None, in_f
     )
     return Finding(
         severity, signal.title, signal.name, worst.gap, worst.first, _confidence(len(at_worst)), evidence,
-        signal.meaning, signal.remedy, worst.last if worst.over else None, worst.peak,
+        signal.meaning, signal.remedy, coverage, worst.last if worst.over else None, worst.peak,
         Severity.HEALTHY if now is None else now.severity, None if now is None else now.first,
         "" if now is None else signal_named(now.signal).title, checks(graded, missing, in_force), in_force.sentence,
+    )  # fmt: skip
+
+
+NOTHING = Coverage(
+    Known.NOT_MEASURED, None, "No step has both sides of a gap between sampler and trainer.",
+    "Pass rollout_logprobs and old_logprobs to Collector.log.",
+)  # fmt: skip
+
+
+def _unmeasured(coverage: Coverage, all_checks: tuple[Check, ...], in_force: RunRules) -> Finding:
+    """The verdict on a run without a measured gap between sampler and trainer, in which nothing else is out of bounds."""
+    muted = " Every signal that could grade it is muted." if in_force.muted and any(c.steps for c in all_checks) else ""
+    return Finding(
+        Severity.HEALTHY, "the gap between sampler and trainer is not known", "", "", None, "low", muted.strip(),
+        "The policy that sampled may be far from the policy that trains. Nothing on record shows how far it is.", coverage.remedy,
+        coverage, checks=all_checks, rules=in_force.sentence,
     )  # fmt: skip
 
 
@@ -99,7 +122,7 @@ def _why(name: str, missing: Mapping[str, str]) -> str:
     return f"because {_METRIC[signal.reads].absent}"
 
 
-def _healthy(steps: pl.DataFrame, all_checks: tuple[Check, ...], in_force: RunRules) -> Finding:
+def _healthy(steps: pl.DataFrame, all_checks: tuple[Check, ...], in_force: RunRules, coverage: Coverage) -> Finding:
     """The verdict if every step is healthy. Its evidence is the highest value.
 
     The highest value may exceed a bound by less than its uncertainty; then the confidence is lower.
@@ -119,13 +142,15 @@ def _healthy(steps: pl.DataFrame, all_checks: tuple[Check, ...], in_force: RunRu
     )
     ran = [check for check in all_checks if check.steps]
     absent = len(all_checks) - len(ran)
-    remedy = "Record what was not checked." if absent else "Nothing."
+    remedy = coverage.remedy or ("Record what was not checked." if absent else "Nothing.")
     span = f"any of {len(steps)} steps" if len(steps) > 1 else "the only step"
+    among_measured = "" if coverage.is_measured else " in what was measured"
+    sure = _least(_confidence(len(steps)), _of_checks(len(ran), len(all_checks)), _of_doubt(beyond, len(own)))
     return Finding(
-        Severity.HEALTHY, "no signal is out of its bounds", peak["signal"], peak["gap"], None,
-        _least(_confidence(len(steps)), _of_checks(len(ran), len(all_checks)), _of_doubt(beyond, len(own))),
+        Severity.HEALTHY, f"no signal is out of its bounds{among_measured}", peak["signal"], peak["gap"], None,
+        sure if coverage.is_measured else "low",
         f"{reading(signal, peak)} at step {peak['step']}, {among}{bound}.{unsure}",
-        f"No check that ran found a value beyond its bound on {span}.", remedy,
+        f"No check that ran found a value beyond its bound on {span}.", remedy, coverage,
         now=Severity.HEALTHY, checks=all_checks, rules=in_force.sentence,
     )  # fmt: skip
 

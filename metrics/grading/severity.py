@@ -11,6 +11,7 @@ from polars.datatypes import DataType, DataTypeClass
 from ratioscope.arrays import Floats, Integers
 
 from ..digits import digits, signed
+from ..metric import SAMPLED
 from .finding import LABELS, Severity
 from .floor import Floors, floors
 from .signals import SIGNALS, Signal
@@ -47,11 +48,17 @@ def grade(frame: pl.DataFrame, floors_of_gaps: Floors | None = None) -> pl.DataF
 
 
 def decided(graded: pl.DataFrame) -> pl.DataFrame:
-    """The row of each step that decides its severity, in order of steps. graded: rows of grade_signals."""
+    """The row of each step that decides its severity, in order of steps. graded: rows of grade_signals.
+
+    A healthy row counts if its gap is one between sampler and trainer, and enough of the step is known. A step without such a
+    row is left out, unless it has a fault.
+    """
     rank = pl.col("severity").to_physical()
+    counts = (rank > 0) | (pl.col("gap").is_in(SAMPLED) & pl.col("known"))
     shown = (pl.col("signal") != "kl_k3").cast(pl.Int8)
     return (
-        graded.with_columns(_rank=rank, _order=pl.when(rank == 0).then(shown).otherwise(0))
+        graded.filter(counts)
+        .with_columns(_rank=rank, _order=pl.when(rank == 0).then(shown).otherwise(0))
         .sort("step", "_rank", "_order", descending=[False, True, False], maintain_order=True)
         .group_by("step", maintain_order=True)
         .first()
@@ -72,7 +79,8 @@ def grade_signals(
 
     floors_of_gaps: the floors of the run; None: computed from the frame, which must then hold the run's first steps. tested:
     the value less its uncertainty, on the scale of the thresholds. threshold: the one that was reached, else that of watch.
-    at_least: whether the value is a lower bound. signals: those to grade, with the thresholds in force. Rows are in the order in
+    at_least: whether the value is a lower bound. known: whether enough of the step is known, so that a good value makes it
+    healthy; here always true. signals: those to grade, with the thresholds in force. Rows are in the order in
     which signals and gaps decide, see `grade`.
     """
     of_gap = floors(frame) if floors_of_gaps is None else floors_of_gaps
@@ -130,7 +138,7 @@ def signal_named(name: str) -> Signal:
 
 _SCHEMA: dict[str, PolarsType] = {
     "step": pl.Int64, "signal": pl.String, "gap": pl.String, "severity": GRADE, "value": pl.Float64, "tested": pl.Float64,
-    "threshold": pl.Float64, "floor": pl.Float64, "at_least": pl.Boolean,
+    "threshold": pl.Float64, "floor": pl.Float64, "at_least": pl.Boolean, "known": pl.Boolean,
 }  # fmt: skip
 _SIGNAL = {signal.name: signal for signal in SIGNALS}
 
@@ -156,7 +164,7 @@ def _graded(frame: pl.DataFrame, signal: Signal, gap: str, floor: float) -> pl.D
                 "at_least": bounds[known],
             }
         )
-        .with_columns(pl.lit(signal.name).alias("signal"), pl.lit(gap).alias("gap"))
+        .with_columns(pl.lit(signal.name).alias("signal"), pl.lit(gap).alias("gap"), pl.lit(True).alias("known"))
         .select(list(_SCHEMA))
     )
 

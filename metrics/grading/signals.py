@@ -179,6 +179,13 @@ SIGNALS: tuple[Signal, ...] = (
            "Tokens without a usable log-prob are left out of every metric, and their sequences out of sequence metrics.",
            "Look for missing log-probs in the engine's response, float16 overflow, or a mask that covers unscored tokens.",
            f"0.1% warn, 1% fail; {_CATALOGUE}"),
+    Signal("zero_weight", "zero_weight_tokens", "the trainer rules out tokens that were sampled",
+           SAMPLED, _share_of_tokens("zero_weight_tokens"), 1e-12, 0.001,
+           "{value:.2%} of the tokens have a log-prob of -inf under the later policy: the KL is infinite",
+           "The trainer gives these tokens probability 0, although they were sampled. K3 and all other means are of the other "
+           "tokens alone.",
+           "Look for a mask of the trainer's vocabulary (top-k, grammar, padding ids), float16 overflow, or other token ids.",
+           "convention: one such token makes the KL infinite; 0.1% act"),
     Signal("positive_logprobs", "positive_logprobs", "log-probs are positive",
            ALL_GAPS, _share_of_tokens("positive_logprobs"), 0.001, 0.01,
            "{value:.2%} of the tokens have a log-prob above 0",

@@ -11,6 +11,7 @@ from support.real_runs import records
 from ratioscope.metrics.corrections.advice import RECORDS, advice, risk, risk_per_step
 from ratioscope.metrics.corrections.correction import CORRECTIONS, NONE
 from ratioscope.metrics.corrections.effect import SUMS, correction_sums, effect_values
+from ratioscope.metrics.grading.coverage import MEASURED
 from ratioscope.metrics.grading.finding import Finding, Severity
 from ratioscope.metrics.grading.signals import SIGNALS
 
@@ -24,6 +25,7 @@ ACT = Finding(
     "KL",
     "meaning",
     "Look where.",
+    MEASURED,
 )
 HEALTHY = replace(ACT, severity=Severity.HEALTHY, title="no signal is out of its bounds")
 

@@ -117,7 +117,7 @@ def test_nothing_on_record_is_no_evidence_of_health() -> None:
     empty = grade(pl.DataFrame({"step": []}, schema={"step": pl.Int64}))
     finding = verdict(empty)
     assert finding.confidence == "low"
-    assert "nothing could be graded" in finding.title
+    assert finding.word == "not measured" and not finding.is_healthy
 
 
 def test_readings_have_three_digits_whatever_their_size() -> None:

@@ -124,6 +124,7 @@ CALM = {
     "non_finite": 0.0, "positive_logprobs": 0.0, "logprob_correlation": 0.99, "mean_weight_token": 1.0,
     "mean_weight_token_z": 0.0, "surprisal_gap": 0.0, "surprisal_gap_z": 0.0, "ess_token": 0.99, "ess_token_se": 0.001,
     "ess_sequence": 0.9, "ess_sequence_se": 0.01, "share_outside_0.5_2": 0.0, "share_outside_0.5_2_se": 0.0,
+    "zero_weight_tokens": 0.0,
 }  # fmt: skip
 
 
@@ -142,14 +143,14 @@ def all_checks(level: list[float], error: float = 0.01, without: tuple[str, ...]
 def test_confidence_in_health_falls_with_what_was_not_checked() -> None:
     level = [0.002] * 4
     assert verdict(all_checks(level), {}).confidence == "high"
-    assert verdict(all_checks(level), {}).checked == "15 of 15 checks ran."
+    assert verdict(all_checks(level), {}).checked == "16 of 16 checks ran."
     found = verdict(
         all_checks(level, without=("surprisal_gap_z",)), {"surprisal gap": "because y", "staleness": "because x"}
     )
     assert found.confidence == "medium"
-    assert found.checked == "13 of 15 checks ran. Not checked: surprisal, because y · staleness, because x."
+    assert found.checked == "14 of 16 checks ran. Not checked: surprisal, because y · staleness, because x."
     part = all_checks(level).filter((pl.col("signal") != "mean_weight") | (pl.col("step") == 2))
-    assert verdict(part, {}).checked == "15 of 15 checks ran. Checked in part: mean_weight on 1 of 4 steps."
+    assert verdict(part, {}).checked == "16 of 16 checks ran. Checked in part: mean_weight on 1 of 4 steps."
     few = verdict(graded_of(level), {"staleness": "because x", "total": "because y"})
     assert few.confidence == "low" and "total, because y" in few.checked
 

@@ -10,8 +10,9 @@ import typer
 from ratioscope.errors import ConfigError, SchemaError, SourceError
 from ratioscope.ingest.files.folder import is_run
 from ratioscope.ingest.files.run_tree import runs_below
-from ratioscope.metrics.grading.finding import Severity
+from ratioscope.metrics.grading.finding import Finding, Severity
 
+from .. import FINDINGS, OK, UNMEASURED
 from ..terminal import working
 
 if TYPE_CHECKING:
@@ -140,10 +141,12 @@ def severity_of(fail_on: str | None) -> "Severity | None":
     return known[fail_on]
 
 
-def failing(severity: "Severity", fail_on: str | None) -> int:
-    """The exit code: 1 if the verdict is as severe as --fail-on or worse."""
+def failing(verdict: "Finding", fail_on: str | None) -> int:
+    """The exit code: 1 if the verdict is as severe as --fail-on or worse, 4 if what it asks was not measured."""
     least = severity_of(fail_on)
-    return int(least is not None and severity >= least)
+    if least is None:
+        return OK
+    return FINDINGS if verdict.severity >= least else OK if verdict.coverage.is_measured else UNMEASURED
 
 
 def steps_of(text: str | None) -> range | None:

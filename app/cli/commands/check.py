@@ -9,7 +9,7 @@ import typer
 
 from ratioscope.errors import ConfigError, SourceError
 
-from .. import FINDINGS, OK
+from .. import FINDINGS, OK, UNMEASURED
 from ..terminal import print_json, say, working
 from .arguments import AsJson, BaselineName, RulesFile, RunFolder, floor_named, opened, severity_of
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
     from ratioscope.metrics.grading.gate import Gate
 
-STYLES = {"failed": "act", "undecided": "watch", "passed": "healthy"}
+STYLES = {"failed": "act", "unmeasured": "partly measured", "undecided": "watch", "passed": "healthy"}
 """State of an outcome -> the severity whose colour it has, in the order of printing."""
 
 FailOnOption = Annotated[
@@ -35,6 +35,9 @@ LimitsFileOption = Annotated[
 ExactOption = Annotated[
     bool, typer.Option("--exact", help="Demand that both log-probs of every token are equal to the last bit.")
 ]
+AllowUnmeasuredOption = Annotated[
+    bool, typer.Option("--allow-unmeasured", help="Exit 0, not 4, if the gap was not measured, or only in part.")
+]
 JUnitOption = Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write the outcomes as JUnit XML.")]
 GitHubOption = Annotated[
     bool, typer.Option("--github", help="Append the outcomes to the step summary of a GitHub workflow, as Markdown.")
@@ -50,9 +53,10 @@ def check(
     github: GitHubOption = False,
     rules: RulesFile = None,
     baseline: BaselineName = None,
+    allow_unmeasured: AllowUnmeasuredOption = False,
     as_json: AsJson = False,
 ) -> int:
-    """Test a run against bounds: exit 0 if all pass, 1 if one fails, 2 wrong bounds, 3 unreadable.
+    """Test a run against bounds: exit 0 if all pass, 1 if one fails, 2 wrong bounds, 3 unreadable, 4 not measured.
 
     A bound compares the value less two standard errors, so that chance alone fails nothing. A metric that a bound names
     and the run lacks fails, unless the bound is optional. docs/gates.md describes the limits file.
@@ -71,21 +75,24 @@ def check(
     opened_run = opened(run, rules)
     with working(f"checking {opened_run.name}"):
         results = outcomes(opened_run, gate)
+        if allow_unmeasured:
+            results = tuple(replace(one, state="undecided") if one.state == "unmeasured" else one for one in results)
         beside = against_floor(opened_run, floor, "") if floor else None
-    failed = sum(outcome.state == "failed" for outcome in results)
+    states = {outcome.state for outcome in results}
+    code = FINDINGS if "failed" in states else UNMEASURED if "unmeasured" in states else OK
     if junit is not None:
         write_junit(junit, opened_run.name, results)
     if summary is not None:
         append_to_summary(summary, opened_run.name, results)
     if as_json:
-        plain = {"name": opened_run.name, "passed": not failed, "outcomes": [asdict(outcome) for outcome in results]}
+        plain = {"name": opened_run.name, "passed": code == OK, "outcomes": [asdict(outcome) for outcome in results]}
         plain |= {"baseline": beside} if beside else {}
         print_json(plain | ({"exact": _certificate(opened_run)} if gate.exact else {}))
     else:
         _print(opened_run.name, results)
         if beside:
             say(beside)
-    return FINDINGS if failed else OK
+    return code
 
 
 def _certificate(run: "Run") -> dict[str, Any] | None:
@@ -120,7 +127,7 @@ def _gate(limits: Path | None, fail_on: str | None, *, exact: bool) -> "Gate":
 def _print(name: str, results: "Sequence[DemandOutcome]") -> None:
     from ..gate_files import headline
 
-    failed = any(outcome.state == "failed" for outcome in results)
-    say(headline(name, results), "act" if failed else "healthy")
+    worst = min((outcome.state for outcome in results), key=list(STYLES).index, default="passed")
+    say(headline(name, results), "healthy" if worst == "undecided" else STYLES[worst])
     for outcome in sorted(results, key=lambda outcome: list(STYLES).index(outcome.state)):
         say(f"  {outcome.state:<9}  {outcome.name}: {outcome.found} (wanted {outcome.wanted})", STYLES[outcome.state])

@@ -28,6 +28,7 @@ def diagnose(
     from ratioscope.ingest.analysis.diagnosis import diagnosis_of, plain_diagnosis
     from ratioscope.ingest.analysis.grades import verdict_of
     from ratioscope.ingest.analysis.known_context import known_context, plain_known
+    from ratioscope.metrics.diagnosis.judged import judged
     from ratioscope.metrics.grading.finding import Severity
 
     from ...referee.floor_of_run import against_floor
@@ -36,12 +37,12 @@ def diagnose(
     opened_run = opened(run, rules)
     with working(f"diagnosing {opened_run.name}"):
         result = diagnosis_of(opened_run, gap, None if wanted is None else [s for s in opened_run.steps if s in wanted])
-        verdict = verdict_of(opened_run)
+        verdict = judged(verdict_of(opened_run), result.diagnosis)
         known = known_context(opened_run, result, verdict)
     proofs = proofs_of(opened_run)
     beside = against_floor(opened_run, floor, result.gap) if floor else None
     if as_json:
-        head = {"name": opened_run.name, "severity": verdict.severity.label} | ({"baseline": beside} if beside else {})
+        head = {"name": opened_run.name, "severity": verdict.word} | ({"baseline": beside} if beside else {})
         print_json(head | {"proofs": proofs} | plain_diagnosis(result) | plain_known(known))
         return
     say(f"{opened_run.name}: {result.diagnosis.answer}", verdict.word)
@@ -50,7 +51,9 @@ def diagnose(
     read = f"the {len(result.steps)} steps that were read" if len(result.steps) > 1 else "the step that was read"
     say(f"severity: {verdict.word}{when}; K3 {result.diagnosis.gap:.3g} nats/token at {read}{own}")
     if verdict.severity > Severity.HEALTHY and not result.diagnosis.likely:
-        print_pairs([("measured", verdict.evidence), ("do", verdict.remedy)])
+        print_pairs([("measured", verdict.measured), ("do", verdict.remedy)])
+    elif not verdict.coverage.is_measured:
+        say(verdict.coverage.why, "watch")
     if beside:
         say(beside)
     for proof in proofs:

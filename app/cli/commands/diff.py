@@ -61,13 +61,15 @@ def _answer(run: "Run") -> dict[str, str]:
     """The name, severity and answer of the diagnosis of a run."""
     from ratioscope.ingest.analysis.diagnosis import diagnosis_of
     from ratioscope.ingest.analysis.grades import verdict_of
+    from ratioscope.metrics.diagnosis.judged import judged
 
     verdict = verdict_of(run)
     try:
-        answer = diagnosis_of(run).diagnosis.answer
+        diagnosis = diagnosis_of(run).diagnosis
+        verdict, answer = judged(verdict, diagnosis), diagnosis.answer
     except SourceError as error:
         answer = f"No diagnosis: {error}."
-    return {"name": run.name, "path": run.place, "severity": verdict.severity.label, "answer": answer}
+    return {"name": run.name, "path": run.place, "severity": verdict.word, "answer": answer}
 
 
 def _print(compared: "Difference", answers: Sequence[Mapping[str, str]]) -> None:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.layout import NOTE
-from ratioscope.metrics.grading.finding import Severity
 
 from ...presentation.digits import count, size_on_disk
 from ..next_steps import after_info, print_next
@@ -30,17 +29,18 @@ def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None,
     from ratioscope.ingest.analysis.info import info as facts_of
     from ratioscope.ingest.analysis.resolution import resolutions
     from ratioscope.ingest.analysis.weight_arrivals import plain_arrivals, weight_arrivals
+    from ratioscope.metrics.diagnosis.judged import judged
 
     from ...referee.floor_of_run import against_floor
 
     floor = floor_named(baseline)
     opened_run = opened(run, rules)
-    verdict = verdict_of(opened_run)
-    beside = against_floor(opened_run, floor, verdict.gap or "") if floor else None
     diagnosis, undiagnosed = _diagnosis(opened_run)
+    verdict = judged(verdict_of(opened_run), None if diagnosis is None else diagnosis.diagnosis)
+    beside = against_floor(opened_run, floor, verdict.gap or "") if floor else None
     if as_json:
         graded = {
-            "severity": verdict.severity.label,
+            "severity": verdict.word,
             "verdict": verdict.sentence,
             "finding": plain_finding(verdict),
             "diagnosis": None if diagnosis is None else plain_diagnosis(diagnosis),
@@ -60,7 +60,7 @@ def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None,
     for title, lines in _lists(opened_run, facts):
         for line in _listed(title, lines):
             say(line)
-    print_next(opened_run, after_info(opened_run, is_healthy=verdict.severity == Severity.HEALTHY))
+    print_next(opened_run, after_info(opened_run, is_healthy=verdict.is_healthy))
     return 0
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ratioscope.errors import ConfigError
-from ratioscope.metrics.grading.finding import Severity
+from ratioscope.metrics.grading.finding import Finding
 
 from ...presentation.escape import csv as cell
 from ..absences import STEP_KEYS, absent_metrics, absent_rows, sliced_by
@@ -195,10 +195,10 @@ def _ordered(frame: "pl.DataFrame", keys: tuple[str, ...]) -> "pl.DataFrame":
     return frame.sort(*steps, *(key_order(frame[name]) for name in slices)) if slices else frame
 
 
-def _verdict(run: "Run") -> Severity:
+def _verdict(run: "Run") -> "Finding":
     from ratioscope.ingest.analysis.grades import verdict_of
 
-    return verdict_of(run).severity
+    return verdict_of(run)
 
 
 def _chosen(frame: "pl.DataFrame", gaps: Sequence[str], metrics: Sequence[str]) -> "pl.DataFrame":

@@ -113,12 +113,12 @@ def report(
             written = file.write(content)
     verdict = data.verdict
     if as_json:
-        facts = {"file": str(output), "bytes": written, "severity": verdict.severity.label, "verdict": verdict.sentence}
+        facts = {"file": str(output), "bytes": written, "severity": verdict.word, "verdict": verdict.sentence}
         print_json(facts)
     else:
         say(verdict.brief, verdict.word)
         say(f"wrote {output} ({size_on_disk(written)})")
-    return failing(verdict.severity, fail_on)
+    return failing(verdict, fail_on)
 
 
 def _refuse(output: Path | None, interactive: bool) -> None:

@@ -169,7 +169,7 @@ def _drawn(look: "Look", words: list[str]) -> "Group":
         *([line(look.lacks, "watch")] if look.lacks else []),
     ]
     rows += [
-        line(look.verdict.evidence),
+        line(look.verdict.measured),
         *([line(look.verdict.rules, "watch")] if look.verdict.rules else []),
         line(""),
     ]

@@ -15,6 +15,8 @@ from ratioscope.ingest.analysis.diagnosis import SAMPLED, RunDiagnosis, diagnosi
 from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.analysis.known_context import KnownContext, known_context
 from ratioscope.ingest.run import Run, open_run
+from ratioscope.metrics.diagnosis.judged import judged
+from ratioscope.metrics.grading.finding import Finding
 
 from .running_scripts import wait_for_pages
 from .view import View
@@ -69,12 +71,9 @@ class Diagnoses:
 
         gap: empty for the best one on record.
         """
-        best = next((name for name in SAMPLED if name in view.run.gaps), "")
-        question = Question(view.path, gap or best, steps)
+        question = _question(view, gap, steps)
         with self._lock:
-            known = self._answered.pop(question, None)
-            if known is not None and known.revision >> 32 != view.revision >> 32:
-                known = None  # another run lies at this path, or the run was opened anew
+            known = self._of_this_run(question, view, taken=True)
             if known is not None:
                 self._answered[question] = known  # the latest used comes last
             if known is None or _is_due(known, view.revision):
@@ -84,6 +83,16 @@ class Diagnoses:
                     del self._open[oldest]
                 self._wanted.set()
         return known
+
+    def known(self, view: View) -> Answered | None:
+        """The newest diagnosis of the whole run; None if there is none yet. Asks for nothing."""
+        with self._lock:
+            return self._of_this_run(_question(view), view)
+
+    def _of_this_run(self, question: Question, view: View, *, taken: bool = False) -> Answered | None:
+        """None, too, if another run lies at this path since, or the run was opened anew. taken: it is kept no more."""
+        known = self._answered.pop(question, None) if taken else self._answered.get(question)
+        return known if known is not None and known.revision >> 32 == view.revision >> 32 else None
 
     def work(self) -> None:
         """Answers questions for ever."""
@@ -108,10 +117,21 @@ class Diagnoses:
             return next(reversed(self._open), None)
 
 
+def _question(view: View, gap: str = "", steps: range | None = None) -> Question:
+    best = next((name for name in SAMPLED if name in view.run.gaps), "")
+    return Question(view.path, gap or best, steps)
+
+
 @st.cache_resource(show_spinner=False)
 def diagnoses() -> Diagnoses:
     """The diagnoses of this server."""
     return Diagnoses()
+
+
+def judged_verdict(view: View) -> Finding:
+    """The verdict in the light of the diagnosis, if that is known already. It asks for no diagnosis."""
+    known = diagnoses().known(view)
+    return judged(view.verdict(), None if known is None or known.result is None else known.result.diagnosis)
 
 
 def _is_due(known: Answered, revision: int) -> bool:

@@ -9,6 +9,7 @@ import streamlit as st
 from ratioscope.ingest.analysis.events_and_alerts import until
 from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.grading.alerts import Alert, Rules
+from ratioscope.metrics.grading.coverage import NOT_MEASURED
 from ratioscope.metrics.grading.finding import LABELS, Finding
 from ratioscope.metrics.grading.severity import with_readings
 from ratioscope.metrics.metric import Metric
@@ -126,7 +127,7 @@ def _steps_words(steps: range) -> str:
 def _ribbon(scope: Scope) -> None:
     of_all = Scope(scope.view, steps=scope.steps)  # covers every gap and every token
     grades = _grades(of_all)
-    worst = LABELS[int(grades["severity"].to_physical().to_numpy().max())] if len(grades) else "not graded"
+    worst = LABELS[int(grades["severity"].to_physical().to_numpy().max())] if len(grades) else NOT_MEASURED
     draw(
         scope.view.figure(_bars, of_all, appearance().name),
         "ribbon",

@@ -4,6 +4,7 @@ import streamlit as st
 
 from ...presentation.theme import LIGHT, MARKS
 from ..model.acknowledgement import open_alerts
+from ..model.diagnoses import judged_verdict
 from ..model.view import View
 
 ICON = (
@@ -21,7 +22,7 @@ def name_tab(view: View | None = None) -> None:
     if view is None or not (view.run.steps and view.run.gaps):
         st.set_page_config(page_title="ratioscope", page_icon=PLAIN, layout="wide")
         return
-    word = view.verdict().word
+    word = judged_verdict(view).word
     waiting = open_alerts(view)
     number = f"({waiting}) " if waiting else ""
     st.set_page_config(page_title=f"{number}{MARKS[word]} {word} · {view.run.name} · ratioscope", page_icon=_icon(word))

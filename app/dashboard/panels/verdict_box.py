@@ -7,7 +7,7 @@ from ...presentation.answer import answer_of
 from ...presentation.escape import streamlit_label as label
 from ...referee.floor_of_run import against_floor
 from ...referee.side_off import side_off
-from ..model.diagnoses import Answered, diagnoses
+from ..model.diagnoses import Answered, diagnoses, judged_verdict
 from ..model.scope import Scope
 from ..model.view import View
 from .charts import appearance
@@ -34,7 +34,7 @@ def _box(view: View) -> None:
 
 def answer_box(view: View, known: Answered | None, *, brief: bool = False) -> None:
     """The severity and the answer of a diagnosis, without meaning and checks. brief: without the remedy too."""
-    verdict = view.verdict()
+    verdict = judged_verdict(view)
     answer = None
     if known is not None and known.result is not None:
         answer = answer_of(known.result, verdict, known.context)

@@ -28,7 +28,7 @@ class TextFile:
             gap, _, metric = full.removeprefix(f"{PREFIX}/").partition("/")
             labels = {"gap": gap} if metric else {}
             gauge = gauge_name(metric or gap)
-            words = "0 healthy, 1 watch, 2 act" if full == SEVERITY else _meaning(metric)
+            words = "0 healthy, 1 watch, 2 act, -1 not measured" if full == SEVERITY else _meaning(metric)
             gauges.setdefault(gauge, (words, []))[1].append(self._line(gauge, labels, value))
         text = "".join(
             f"# HELP {gauge} {words}\n# TYPE {gauge} gauge\n{''.join(lines)}"

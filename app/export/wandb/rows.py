@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 PREFIX = "ratioscope"
 STEP, SEVERITY = f"{PREFIX}/step", f"{PREFIX}/severity"
+UNMEASURED = -1
+"""The severity of a step of which too little is known: below that of a healthy one, so that no rule takes it for health."""
 MOST_SCALARS = 40
 """Numbers of a row at most, the step and the severity among them: W&B's own guide to what a page of charts can take."""
 _OWN = 2
@@ -34,8 +36,8 @@ class StepRow:
     step: int
     scalars: Mapping[str, float]
     """`<gap>/<metric>` -> its value. Values that are absent or not finite are left out."""
-    severity: int | None
-    """0 healthy, 1 watch, 2 act; None for a step without a grade."""
+    severity: int
+    """0 healthy, 1 watch, 2 act; UNMEASURED for a step of which too little is known."""
     digest: str
     """A digest of the scalars: a step that a resumed run recorded again has another one."""
 
@@ -43,7 +45,7 @@ class StepRow:
         """The row under the names that W&B shows."""
         named: dict[str, float] = {STEP: self.step}
         named |= {f"{PREFIX}/{name}": value for name, value in self.scalars.items()}
-        return named if self.severity is None else {**named, SEVERITY: self.severity}
+        return {**named, SEVERITY: self.severity}
 
 
 def columns_sent(gaps: Sequence[str]) -> tuple[str, ...]:
@@ -74,7 +76,7 @@ def step_row(row: Mapping[str, float | None], label: str | None) -> StepRow:
     scalars = {name: value for name, value in row.items() if name != "step" and value is not None}
     finite = {name: value for name, value in scalars.items() if math.isfinite(value)}
     digest = hashlib.sha256(json.dumps([step, finite], sort_keys=True).encode()).hexdigest()[:16]
-    return StepRow(step, finite, None if label is None else LABELS.index(label), digest)
+    return StepRow(step, finite, UNMEASURED if label is None else LABELS.index(label), digest)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from ratioscope.metrics.grading.finding import Finding, Severity
 from ratioscope.metrics.grading.limits import Limit, reading_of
 from ratioscope.metrics.metric import Metric
 
-from ...presentation.answer import Answer
+from ...presentation.answer import Answer, title_of
 from ...presentation.digits import count
 from ...presentation.escape import html as escaped
 from ...presentation.limit import limit_words
@@ -44,7 +44,7 @@ def verdict_line(
     """
     word = finding.word
     leads = answer is not None and answer.leads
-    title = _title(finding, answer) if answer and leads else finding.title
+    title = title_of(finding, answer)
     first = escaped(
         ", ".join(part for part in (capital(title), _when(title, finding, leads=leads, links=links)) if part)
     )
@@ -53,9 +53,9 @@ def verdict_line(
     parts = [
         "" if brief else f"<strong>Do:</strong> {escaped(remedy)}",
         escaped(answer.proof) if answer and not brief else "",
-        f"<b>{escaped(sentence(finding.title))}</b> {escaped(finding.evidence)}"
+        f"<b>{escaped(sentence(finding.title))}</b> {escaped(finding.measured)}"
         if leads
-        else escaped(finding.evidence),
+        else escaped(finding.measured),
         "" if answer is None or leads else escaped(answer.sentence),
         *(() if brief or links else (escaped(meaning), escaped(finding.checked))),
     ]
@@ -65,13 +65,6 @@ def verdict_line(
         f'<div class="rs-verdict-{theme.name}"><style>{_verdict_style(theme, word)}</style>'
         f'<p class="v"><b>{MARKS[word]} {word}</b><span>{first}</span><small>{said}</small></p>{below}</div>'
     )
-
-
-def _title(finding: Finding, answer: Answer) -> str:
-    """The answer; with what the severity says, where a run in bounds has a cause, which would else seem to be healthy, too."""
-    cause = answer.sentence.removesuffix(".")
-    in_bounds = finding.severity == Severity.HEALTHY and answer.confidence
-    return f"{finding.title}, but the diagnosis names a cause of its gap: {cause}" if in_bounds else cause
 
 
 def _when(title: str, finding: Finding, *, leads: bool, links: bool) -> str:
@@ -88,8 +81,10 @@ def _dates(title: str, finding: Finding) -> bool:
 
 
 def _advice(finding: Finding, answer: Answer | None) -> tuple[str, str]:
-    """The meaning and the remedy of the likeliest cause, else of the verdict."""
-    return (answer.meaning, answer.remedy) if answer and answer.remedy else (finding.meaning, finding.remedy)
+    """The meaning and the remedy of the likeliest cause, else of the verdict: nothing is to be mended in a healthy run."""
+    if answer and answer.remedy and finding.severity > Severity.HEALTHY:
+        return answer.meaning, answer.remedy
+    return finding.meaning, finding.remedy
 
 
 def facts_line(severity: str, facts: Sequence[tuple[str, str]], *, theme: Theme = LIGHT) -> str:

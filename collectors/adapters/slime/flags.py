@@ -140,6 +140,7 @@ class Flags:
         if self.recording is None and (run := _run_folder(args)):
             _name_launch()
             self.recording = Recording(run, environment_options(), self._names.adapter)
+            self.recording.computed_apart = True
         return self.recording
 
     def _is_watched(self, name: str) -> bool:

@@ -105,11 +105,11 @@ def test_a_run_without_steps_passes_no_bound(tmp_path: Path) -> None:
     assert states(tmp_path / "empty", '[causes]\nshifted = "fail"') == [("shifted", "failed")]
 
 
-def test_a_verdict_of_a_run_that_cannot_be_graded_is_undecided(tmp_path: Path) -> None:
+def test_a_verdict_of_a_run_that_cannot_be_graded_is_not_measured(tmp_path: Path) -> None:
     with Collector(tmp_path / "one_side") as collector:
         collector.log(step=0, rollout_logprobs=[[-1.0]])
     (outcome,) = outcomes(open_run(tmp_path / "one_side"), gate(""))
-    assert outcome.state == "undecided" and "nothing could be graded" in outcome.found
+    assert outcome.state == "unmeasured" and "Only the log-probs of rollout are on record" in outcome.found
 
 
 def test_a_likely_cause_fails_an_allowed_one_does_not_and_an_open_one_is_undecided(stale: Path) -> None:

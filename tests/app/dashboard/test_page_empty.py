@@ -92,8 +92,10 @@ def test_a_run_without_a_gap_says_what_it_holds_and_what_it_lacks(opened: Open, 
     assert "Writers" in plain(opened("health", tmp_path / "run"))
     run = open_run(tmp_path / "run")
     found = verdict_of(run)
-    assert found.word == "not graded" and found.evidence.lower() == why_no_gap(run).lower() and wanted in found.evidence
-    assert found.brief.startswith("not graded: ")
+    assert (
+        found.word == "not measured" and found.measured.lower() == why_no_gap(run).lower() and wanted in found.measured
+    )
+    assert found.brief.startswith("not measured: ")
     assert not any(check.name in run.gaps and "not on record" in check.absent for check in found.checks)
     with pytest.raises(SourceError) as refused:
         diagnosis_of(run)

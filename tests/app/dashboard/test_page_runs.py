@@ -54,7 +54,7 @@ def test_every_run_is_listed_with_what_is_wrong_with_it(opened: Open, tree: Path
     assert shown.loc["healthy", "kl_k3"] == pytest.approx(metrics["mismatch/kl_k3"][-1])
     assert shown.loc["healthy", "± se"] == pytest.approx(metrics["mismatch/kl_k3_se"][-1])
     assert shown.loc["healthy", "tokens"] == metrics["mismatch/tokens"].sum()
-    assert shown.loc["bypass", "gap"] == "total" and shown.loc["empty", "verdict"] == "– not graded"
+    assert shown.loc["bypass", "gap"] == "total" and shown.loc["empty", "verdict"] == "– not measured"
     assert shown.loc["sweep/seed0", "records"] == "statistics" and shown.loc["sweep/seed0", "trainer"] == "verl"
     assert shown.loc["sweep/seed0", "name"] == "a name of its own" and len(list(shown["course"]["sweep/seed0"])) == 60
     assert shown.loc["newer", "verdict"] == "✕ unreadable" and "upgrade" in str(shown.loc["newer", "worst signal"])

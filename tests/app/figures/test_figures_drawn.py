@@ -28,6 +28,7 @@ from ratioscope.app.presentation.theme import DARK, LIGHT, THEMES, Theme
 from ratioscope.metrics.analysis.token_values import BY_NAME as TOKEN_VALUES
 from ratioscope.metrics.definitions.registry import BY_NAME, METRICS
 from ratioscope.metrics.distribution import BUCKETS, EDGES, histogram, whole_histogram
+from ratioscope.metrics.grading.coverage import MEASURED, Coverage, Known
 from ratioscope.metrics.grading.finding import Finding, Severity
 from ratioscope.metrics.grading.limits import Limit, limits_of
 from ratioscope.record import GAPS
@@ -298,9 +299,11 @@ class _Elements(HTMLParser):
 
 def test_hostile_text_makes_no_element_and_no_attribute() -> None:
     frame = tokens(len(HOSTILE), texts=hostile_texts())
-    finding = Finding(Severity.ACT, HOSTILE[0], "x", "mismatch", 3, "high", HOSTILE[1], HOSTILE[2], HOSTILE[3])
+    finding = Finding(
+        Severity.ACT, HOSTILE[0], "x", "mismatch", 3, "high", HOSTILE[1], HOSTILE[2], HOSTILE[3], MEASURED
+    )
     plain = tokens(5, texts=["a"])
-    calm = Finding(Severity.ACT, "a", "x", "mismatch", 3, "high", "b", "c", "d")
+    calm = Finding(Severity.ACT, "a", "x", "mismatch", 3, "high", "b", "c", "d", MEASURED)
     for hostile, harmless in (
         (figures.token_text(frame, "mismatch"), figures.token_text(plain, "mismatch")),
         (verdict_line(finding), verdict_line(calm)),
@@ -351,12 +354,16 @@ def test_the_verdict_has_its_word_its_mark_and_its_remedy() -> None:
         "K3 is 1",
         "It means.",
         "Sync.",
+        MEASURED,
     )
     healthy = Finding(
-        Severity.HEALTHY, "no signal is out of its bounds", "kl_k3", "mismatch", None, "low", "e", "m", "r"
+        Severity.HEALTHY, "no signal is out of its bounds", "kl_k3", "mismatch", None, "low", "e", "m", "r", MEASURED
     )
-    unknown = replace(healthy, signal="", title="nothing could be graded")
-    assert "– not graded" in verdict_line(unknown) and "healthy" not in verdict_line(unknown)
+    unknown = replace(
+        healthy, title="the gap is not known", coverage=Coverage(Known.NOT_MEASURED, None, "why it is not")
+    )
+    assert "– not measured" in verdict_line(unknown) and "healthy" not in verdict_line(unknown)
+    assert "why it is not" in verdict_line(unknown)
     assert all(word in verdict_line(act) for word in ("■ act", "since step 7", "high confidence", "Sync."))
     assert "● healthy" in verdict_line(healthy) and "since" not in verdict_line(healthy)
     begun_later = Answer("Weight syncs broke at one step: 9 times the gap from step 9 on.", leads=True)

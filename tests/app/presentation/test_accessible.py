@@ -50,7 +50,7 @@ def test_a_token_can_be_read_on_every_tint(theme: Theme) -> None:
 
 
 def test_every_severity_has_a_mark_of_its_own() -> None:
-    assert len(set(MARKS.values())) == len(MARKS) == 4
+    assert len(set(MARKS.values())) == len(MARKS) == 5
 
 
 def test_charts_and_tables_are_shown_by_functions_that_want_a_text() -> None:

@@ -4,9 +4,12 @@ from dataclasses import replace
 
 from ratioscope.app.presentation.statements import statements
 from ratioscope.metrics.diagnosis.doubling import Doubling
+from ratioscope.metrics.grading.coverage import MEASURED
 from ratioscope.metrics.grading.finding import Check, Finding, Severity
 
-HEALTHY = Finding(Severity.HEALTHY, "no signal is out of its bounds", "kl_k3", "mismatch", None, "high", "", "", "")
+HEALTHY = Finding(
+    Severity.HEALTHY, "no signal is out of its bounds", "kl_k3", "mismatch", None, "high", "", "", "", MEASURED
+)
 BURST = replace(
     HEALTHY,
     severity=Severity.ACT,

@@ -407,8 +407,8 @@ def one_policy(folder: Path) -> Path:
 def test_a_run_without_anything_to_measure_gives_a_report_that_says_so(make: Any, tmp_path: Path) -> None:
     found = report_data(open_run(make(tmp_path / "run")))
     assert found.scores == () and found.worst == ()
-    assert "nothing could be graded" in Page(html_report(found)).text
-    assert "nothing could be graded" in markdown_report(found)
+    assert "not measured" in Page(html_report(found)).text
+    assert "not measured" in markdown_report(found)
     facts = dict(found.diagnosis.head.facts)
     assert facts["confidence"] == "low" and facts["do"] == found.verdict.remedy
     assert "on record" in facts["measured"], "why there is nothing to diagnose, said once"

@@ -223,7 +223,7 @@ def test_several_runs_are_listed_worst_first_and_lead_to_their_files(runs: Path,
     start = content.pop(FIRST)
     rows = re.findall(r"<tr><td.*?</tr>", start)
     verdicts = [re.findall(r'class="word ([a-z ]+)"', row)[0] for row in rows]
-    assert verdicts == ["act", "watch", "not graded", "healthy", "healthy"]
+    assert verdicts == ["act", "watch", "not measured", "healthy", "healthy"]
     files = [re.findall(r'href="([^"]*)"', row)[0] for row in rows]
     assert sorted(files) == sorted(content) and files[0] == "stale.html" and len(set(files)) == 5
     assert "not available, because" in rows[2] and stale.data.diagnosis.head.title[1:10] in rows[0]

@@ -163,7 +163,7 @@ def _silent(shown: pl.DataFrame, run_alerts: Sequence[Alert], rules: Rules, verd
     """The signals without an alert with their largest values and limits, and the signals that could not be graded."""
     passed = passed_checks(shown, run_alerts, rules)
     if len(passed):
-        st.markdown(f"**{MARKS['healthy']} {passed_words(passed)}**")
+        st.markdown(f"**{MARKS[verdict.coverage.word]} {passed_words(passed)}**")
         rows = [[digits(each) if isinstance(each, float) else each for each in row] for row in passed.rows()]
         page_contents().tables["Checks without an alert"] = lambda: passed
         st.html(reasons(passed.columns, rows, theme=appearance()))

@@ -8,7 +8,7 @@ import polars as pl
 import streamlit as st
 
 from ratioscope.ingest.rows.text_columns import changed
-from ratioscope.metrics.grading.finding import NOT_GRADED
+from ratioscope.metrics.grading.coverage import NOT_MEASURED
 from ratioscope.process import here
 
 from ....presentation.digits import count
@@ -30,7 +30,7 @@ BUDGET = 1.0
 """Seconds of reading between two drawings of the table, so that it fills while the page stays usable."""
 TALLEST, MOST_AT_ONCE = 720, 24
 """Height in pixels of a table with more rows; it scrolls."""
-COLOURS = ("red", "orange", "yellow", "gray", "green", "gray")
+COLOURS = ("red", "orange", "yellow", "gray", "gray", "green", "gray")
 """The colour of each, of the theme."""
 WHOLE = st.column_config.NumberColumn(format="localized")
 DRAWN = metrics_at("runs", "mismatch")[0]
@@ -39,7 +39,7 @@ COLUMNS: dict[str, Any] = {
     # This column is not pinned, because the text of a pinned column is drawn faded.
     "run": st.column_config.TextColumn(width=186, help="the path below the served folder"),
     "verdict": st.column_config.MultiselectColumn(
-        width=88, help="the worst grade of any step", options=WORDS, color=COLOURS
+        width=132, help="the worst grade of any step", options=WORDS, color=COLOURS
     ),
     "worst signal": st.column_config.TextColumn(width=310),
     "since": st.column_config.NumberColumn("since step", format="localized"),
@@ -187,7 +187,7 @@ def _row(name: str, path: str, known: Summary | None, state: RunState) -> tuple[
         word = NOT_READ if known is None else UNREADABLE
         why = "" if known is None else known.error
         return (name, *stands, word, why, *[None] * (len(SCHEMA) - 8), "", path)
-    verdict = graded(known.severity or NOT_GRADED)
+    verdict = graded(known.severity or NOT_MEASURED)
     healthy = known.severity == "healthy"
     return (
         name, *stands, verdict, "" if healthy else known.title, None if healthy else known.since, known.gap, known.kl_k3,

@@ -7,6 +7,7 @@ import streamlit as st
 
 from ratioscope.ingest.analysis.part_rows import part_sequences
 from ratioscope.ingest.analysis.sequence_lines import POINTS, log_ratio_lines, text_previews, tokens_within
+from ratioscope.metrics.grading.coverage import NOT_MEASURED
 
 from ....browser.listener import is_narrow
 from ....presentation.digits import count, digits, percent
@@ -238,7 +239,7 @@ def _say_step(
     grade = (
         f"{MARKS[str(graded['severity'])]} {graded['severity']} · {label(str(graded['reading']), 200)}"
         if graded
-        else "not graded"
+        else NOT_MEASURED
     )
     shown = min(len(matching), SHOWN)
     size = count(len(frame), "row") if shown == len(frame) else f"{shown:,} of {count(len(frame), 'row')}"

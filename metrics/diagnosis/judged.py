@@ -1,0 +1,23 @@
+"""The verdict on a run in the light of its diagnosis: no run is healthy whose gap has a cause that is known for sure."""
+
+from dataclasses import replace
+
+from ..grading.finding import Finding, Severity
+from .diagnosis import Diagnosis
+
+
+def judged(verdict: Finding, diagnosis: Diagnosis | None) -> Finding:
+    """The verdict, at least watch if a cause is likely with high confidence. diagnosis: None if there is none (yet)."""
+    sure = () if diagnosis is None else tuple(item for item in diagnosis.likely if item.confidence == "high")
+    if not sure or verdict.severity > Severity.HEALTHY:
+        return verdict
+    cause = sure[0].cause
+    return replace(
+        verdict,
+        severity=Severity.WATCH,
+        title=f"no signal is out of its bounds, but a cause of the gap is known: {sure[0].title}",
+        confidence="high",
+        meaning=cause.meaning,
+        remedy=cause.remedy,
+        now=Severity.WATCH,
+    )
