@@ -21,8 +21,28 @@ from ratioscope.version import __version__
 SECONDS = 5.0
 """Time limit of a post, with the look-up of the name."""
 _LOCAL_NAMES = ("localhost", "ip6-localhost")
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+_UNICAST = ipaddress.ip_network("2000::/3")
+"""The IPv6 addresses that are given out (RFC 4291, section 2.4). Python takes every other one that has no use for global."""
+_CARRYING = tuple(
+    (ipaddress.IPv6Network(network), bits)
+    for network, bits in (
+        ("::ffff:0:0/96", 0),  # IPv4-mapped, RFC 4291
+        ("64:ff9b::/96", 0),  # NAT64, RFC 6052; 64:ff9b:1::/48 (RFC 8215) is for a network's own use
+        ("2002::/16", 80),  # 6to4, RFC 3056
+    )
+)
+"""IPv6 networks that lead to an IPv4 address, and the number of bits after it."""
+_KEPT_APART = tuple(
+    ipaddress.ip_network(network)
+    for network in (
+        "192.0.0.0/24",  # protocol assignments, RFC 6890
+        "192.88.99.0/24",  # 6to4 relays, RFC 7526
+        "2001::/23",  # protocol assignments, RFC 2928; Teredo among them, RFC 4380
+        "3fff::/20",  # documentation, RFC 9637
+    )
+)
+"""Networks that some versions of Python take for global."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +148,7 @@ class _Post:
 def _judged(webhook: Webhook) -> IPAddress | str:
     """The address to connect to, or why none of the host's may be used."""
     found = socket.getaddrinfo(webhook.host, webhook.port, type=socket.SOCK_STREAM)
-    addresses = [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
+    addresses = [ipaddress.ip_address(str(entry[4][0])) for entry in found]
     if webhook.is_local:
         return next((a for a in addresses if a.is_loopback), f"{webhook.host} is not this machine")
     refused = [address for address in addresses if not (webhook.allow_private or is_public(address))]
@@ -138,14 +158,13 @@ def _judged(webhook: Webhook) -> IPAddress | str:
 
 
 def is_public(address: IPAddress) -> bool:
-    """True if the address is of the public internet, also inside an IPv6 address that carries an IPv4 one."""
-    if isinstance(address, ipaddress.IPv6Address):
-        carried = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
-        if carried is None and address in _NAT64:
-            carried = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-        if carried is not None:
-            return is_public(carried)
-    return address.is_global and not address.is_multicast
+    """True if the address is of the public internet. An IPv6 address that leads to an IPv4 address is judged as that one."""
+    for network, bits in _CARRYING:
+        if address in network:
+            return is_public(ipaddress.IPv4Address(int(address) >> bits & 0xFFFFFFFF))
+    if address.version == 6 and address not in _UNICAST:
+        return False
+    return address.is_global and not address.is_multicast and not any(address in network for network in _KEPT_APART)
 
 
 def _is_loopback(host: str) -> bool:

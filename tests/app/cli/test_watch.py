@@ -226,8 +226,14 @@ def test_a_webhook_to_a_private_machine_needs_leave(server: Server, monkeypatch:
     assert server.posts == [("/", {"a": 1})]
 
 
-PRIVATE = ("127.0.0.1", "10.1.2.3", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "224.0.0.1", "::1", "fe80::1",
-           "fd00::1", "::ffff:10.0.0.1", "2002:7f00:1::", "64:ff9b::a00:1", "255.255.255.255")  # fmt: skip
+PRIVATE = """
+127.0.0.1 10.1.2.3 172.16.0.1 192.168.1.1 169.254.169.254 100.64.0.1 0.0.0.0 0.1.2.3 192.0.0.1 192.0.0.9 192.0.2.1 192.88.99.1
+198.18.0.1 198.51.100.1 203.0.113.1 224.0.0.1 239.1.2.3 240.0.0.1 255.255.255.255
+:: ::1 ::2 ::10.0.0.1 ::8.8.8.8 ::ffff:10.0.0.1 ::ffff:0:0 ::ffff:0:10.0.0.1 ::ffff:0:8.8.8.8 64:ff9b::a00:1 64:ff9b::6440:1
+64:ff9b:1::1 64:ff9b:1::8.8.8.8 64:ff9b:1:fffe::1 100::1 200::1 1::1 2001::1 2001:0:808:808::f5ff:fffe 2001:2::1 2001:20::1
+2001:db8::1 2002:7f00:1:: 2002:a00:1::1 2002:e000:1:: 3fff::1 4000::1 5f00::1 8000::1 e000::1 fc00::1 fd00::1 fd00:ec2::254
+fe00::1 fe80::1 fe80::1%eth0 fec0::1 feff::1 ff02::1 ff0e::1
+""".split()
 
 
 @pytest.mark.parametrize("address", PRIVATE)
@@ -235,9 +241,29 @@ def test_no_address_of_a_private_network_is_public(address: str) -> None:
     assert not is_public(ipaddress.ip_address(address))
 
 
-@pytest.mark.parametrize("address", ["8.8.8.8", "2001:4860:4860::8888", "::ffff:8.8.8.8"])
+@pytest.mark.parametrize(
+    "address",
+    "8.8.8.8 192.1.2.3 2001:4860:4860::8888 2606:4700::1 2a00:1450::1 2400:cb00::1 ::ffff:8.8.8.8 64:ff9b::808:808".split(),
+)
 def test_public_addresses_are_public(address: str) -> None:
     assert is_public(ipaddress.ip_address(address))
+
+
+@pytest.mark.parametrize(
+    "host", ["2130706433", "0x7f000001", "017700000001", "127.1", "0x7f.1", "[::ffff:7f00:1]", "[::1%25lo]"]
+)
+def test_this_machine_in_another_spelling_is_no_public_machine(host: str, server: Server) -> None:
+    found = failure_of_post(webhook_of(f"https://{host}:{server.server_address[1]}/"), {})
+    assert "is no public machine" in found or "cannot be reached" in found
+    assert server.posts == []
+
+
+def test_one_private_address_of_a_name_is_enough_to_refuse_it(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = server.server_address[1]
+    families = {socket.AF_INET: "8.8.8.8", socket.AF_INET6: "fec0::1"}
+    found = [(family, socket.SOCK_STREAM, 6, "", (address, port)) for family, address in families.items()]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    assert "is no public machine" in failure_of_post(Webhook("example.org", port, "/", True), {})
 
 
 def test_a_redirect_is_not_followed_and_silence_ends(server: Server) -> None:
