@@ -25,31 +25,52 @@ class NameSecrecy(IntEnum):
 
 
 _STRONG = set(
-    "password passwords passwd pwd passphrase passphrases passcode secret secrets credential credentials creds apikey apikeys "
-    "authorization oauth bearer jwt cookie cookies webhook webhooks dsn otp totp pin mnemonic netrc pgpass htpasswd sas "
-    "salt".split()
+    "password passwords passwd pwd passphrase passphrases passcode passcodes secret secrets credential credentials creds apikey "
+    "apikeys authorization oauth bearer jwt webhook webhooks dsn otp totp mnemonic netrc pgpass htpasswd sas psk cookie cookies "
+    "pin salt".split()
 )
-_STRONG_ENDINGS = (
-    "password", "passwd", "passphrase", "secret", "apikey", "accesskey", "secretkey", "privatekey", "accountkey", "authkey",
-    "sshkey", "accesstoken", "authtoken", "apitoken", "refreshtoken", "bearertoken", "sessionid", "connectionstring",
-)  # fmt: skip
+"""A word that makes a name a secret's."""
+_STRONG_ENDINGS = tuple(
+    end + plural
+    for plural in ("", "s")
+    for end in (
+        "password passwd passphrase secret apikey accesskey accesskeyid secretkey privatekey privkey accountkey authkey sshkey "
+        "signingkey clientkeydata accesstoken authtoken apitoken refreshtoken bearertoken sessiontoken sessionid "
+        "connectionstring connectionstr connstr recoverycode backupcode pw".split()
+    )
+)
+"""The end of up to three words of a name, written together: it makes a secret whatever else the name says."""
+_HEADS = {"cookie", "cookies", "pin", "salt"}
+"""Secret where they end a name, numbers too: `pin_memory` is none."""
 _HEADS = {"token", "tokens", "key", "keys", "auth", "auths", "authentication", "signature", "sig", "pass", "pat"}
 """Secret where they end a name: an `auth_type`, `token_level` or `key_states` is none."""
 _TAILS = set(
-    "value values str string text plain raw b64 base64 hex list map dict json env var prod production dev staging test live "
-    "primary secondary old new backup default main current".split()
+    "value values str string text plain raw b64 base64 hex list map dict json pem der header prod production dev staging test "
+    "live primary secondary old new backup default main current read write rw ro v".split()
 )
+"""The form or the place of what the words before them name."""
+_REFERENCES = {"env", "var"}
+"""Ends of a name whose value is the name of a variable, if it looks like one."""
+_ABOUT = set(
+    "file files filename path paths dir folder name policy provider type kind level mode method length len size min max count "
+    "timeout ttl expiry interval enabled enable required store backend endpoint device memory".split()
+)
+"""Ends of a name that is about a secret. The value is kept only if it is an ordinary word or path."""
 _ORDINARY_TOKENS = set(
     "bos eos pad unk sep cls mask image video audio stop special start end begin think tool vision im box new added additional "
     "extra max min num number total per by over each every next first last target draft forced suppress decoder prompt response "
-    "completion generated output input loss valid".split()
+    "completion generated output input loss valid eot eod eom boi eoi boa eoa fim prefix suffix middle language task control "
+    "reserved placeholder unused newline space delimiter cached reasoning thinking bad allowed ignore truncate speculative kept "
+    "dropped clipped masked visual assistant system".split()
 )
+_SECRET_TOKENS = set("id hub service csrf xsrf bot personal deploy login client job user oauth jwt".split())
+"""The word before `token` that makes it a secret, whatever comes before."""
 _ORDINARY_KEYS = set(
     "prompt label labels input output answer answers response responses reward rewards metadata meta tool tools image images "
     "video videos audio multimodal data source text question solution completion message messages chat column field sort order "
     "group index foreign partition cache batch feature features target context eval test train loss mask fn function score "
     "state monitor metric metrics dataset reference ground truth system uid name select pop tensor non info model layer param "
-    "module query missing unexpected ignore exclude include extra logging log dict".split()
+    "module query missing unexpected ignore exclude include extra logging log dict past kv".split()
 )
 _SECRET_KEYS = set(
     "api access secret private auth signing sign encryption decryption account master session ssh gpg pgp rsa subscription "
@@ -59,9 +80,10 @@ _SECRET_KEYS = set(
     "exa jina pinecone langsmith langfuse litellm judge".split()
 )
 _SERVICES = {"wandb", "openai", "anthropic", "huggingface", "hf", "comet", "neptune", "github", "gitlab", "tinker"}
-_ORDINARY_PASSES = {"forward", "backward", "first", "second", "multi", "single", "by", "at"}
+_ORDINARY_PASSES = {"forward", "backward", "prefill", "first", "second", "multi", "single", "by", "at"}
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_ORDINARY = re.compile(r"[a-z]+(?:[_./-][a-z]+)*", re.ASCII)
+_ORDINARY = re.compile(r"[~./]{0,3}[a-z]+(?:[_./-]{1,2}[a-z]+)*|[A-Z]+(?:_[A-Z]+)+", re.ASCII)
+"""A word, a path of words, or the name of a variable."""
 _SPECIAL = re.compile(
     r"|<[^<>\s]{1,40}>|\[[A-Z_]{1,20}\]|\$\{[\w.:,]{1,80}\}|(?i:none|null|true|false)|\d{1,3}|\\n|\*+"
 )
@@ -133,7 +155,7 @@ _ASSIGNED = re.compile(
     re.DOTALL,
 )
 _STEM = re.compile(
-    "pass|pwd|secret|cred|key|token|auth|bearer|jwt|cookie|hook|dsn|otp|pin|mnemonic|netrc|sas|salt|sig|pat|"
+    "pass|pw|psk|secret|session|conn|code|cred|key|token|auth|bearer|jwt|cookie|hook|dsn|otp|pin|mnemonic|netrc|sas|salt|sig|pat|"
     + "|".join(sorted(_SERVICES)),
     re.IGNORECASE,
 )
@@ -147,30 +169,40 @@ def name_of(name: str) -> NameSecrecy:
     >>> [name_of(name).name for name in ("wandbApiKey", "prompt_key", "max_tokens", "HF_TOKEN", "db-password")]
     ['STRONG', 'PLAIN', 'PLAIN', 'SECRET', 'STRONG']
     """
-    words = [word.lower() for word in _WORDS.findall(name[:256])]
-    while len(words) > 1 and words[-1] in _TAILS:
-        words.pop()
     if any(word in name for word in _ELSEWHERE):
         return NameSecrecy.STRONG
+    words = [word.lower() for word in _WORDS.findall(name[:256])]
     if not words or name in _FOLDERS:
         return NameSecrecy.PLAIN
-    head, others = words[-1], set(words[:-1])
-    if head in _STRONG or head.endswith(_STRONG_ENDINGS):
+    if words[-1] in _REFERENCES:
+        return min(name_of("_".join(words[:-1])), NameSecrecy.WEAK)
+    while len(words) > 1 and words[-1] in _TAILS and not _is_strong(words):
+        words.pop()
+    if _is_strong(words):
         return NameSecrecy.STRONG
-    if others & _STRONG or _joined(head):
-        return NameSecrecy.SECRET
+    if any(_is_strong(words[:end]) for end in range(1, len(words))):
+        return NameSecrecy.WEAK if words[-1] in _ABOUT else NameSecrecy.SECRET
+    return NameSecrecy.SECRET if _joined(words[-1]) else _of_head(words[-1], words[:-1])
+
+
+def _is_strong(words: list[str]) -> bool:
+    """True if these words end with one that is a secret's, or with several that are one together: `privateKey`."""
+    return words[-1] in _STRONG or "".join(words[-3:]).endswith(_STRONG_ENDINGS)
+
+
+def _of_head(head: str, others: list[str]) -> NameSecrecy:
+    """The secrecy of a name that ends with this word."""
     if head in ("token", "tokens", "pat"):
-        return NameSecrecy.PLAIN if others & _ORDINARY_TOKENS else NameSecrecy.SECRET
+        is_ordinary = _ORDINARY_TOKENS.intersection(others) and others[-1] not in _SECRET_TOKENS | _SERVICES
+        return NameSecrecy.PLAIN if is_ordinary else NameSecrecy.SECRET
     if head in ("key", "keys"):
-        return (
-            NameSecrecy.STRONG
-            if others & _SECRET_KEYS
-            else NameSecrecy.PLAIN
-            if others & _ORDINARY_KEYS
-            else NameSecrecy.WEAK
-        )
+        if "public" in others:
+            return NameSecrecy.PLAIN
+        if _SECRET_KEYS.intersection(others):
+            return NameSecrecy.STRONG
+        return NameSecrecy.PLAIN if _ORDINARY_KEYS.intersection(others) else NameSecrecy.WEAK
     if head == "pass":
-        return NameSecrecy.PLAIN if others & _ORDINARY_PASSES else NameSecrecy.SECRET
+        return NameSecrecy.PLAIN if _ORDINARY_PASSES.intersection(others) else NameSecrecy.SECRET
     return NameSecrecy.WEAK if head in _HEADS or (head in _SERVICES and not others) else NameSecrecy.PLAIN
 
 

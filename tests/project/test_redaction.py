@@ -108,6 +108,42 @@ UNDER_NAMES: dict[str, Any] = {
         "HF_TOKEN_PROD", "api_key_2", "wandb_api_key_value", "trainer.wandb.api_key", "github_pat", "accountKey",
     )
 }  # fmt: skip
+SECRET_NAMES = """
+pad_access_token image_access_token video_api_token output_auth_token stop_auth_token max_access_token loss_api_token
+tool_access_token prompt_service_token response_session_token next_auth_token new_access_token start_refresh_token end_id_token
+decoder_hub_token access_token_pad accessTokens api_keys.openai auth_tokens.ann nested.privateKeyPem privateKeyPEM
+private_key_pem tls_key_pem server_key.pem clientKeyData client-key-data apiKeyV2 api_key_v2 APIKEY APITOKEN SECRETKEY
+HF_TOKEN_READ hf_token_rw HF_TOKENS HUGGING_FACE_HUB_TOKEN huggingfaceToken push_to_hub_token use_auth_token WANDB_API_KEY
+wandbKey SWANLAB_API_KEY NEPTUNE_API_TOKEN MLFLOW_TRACKING_TOKEN MLFLOW_TRACKING_PASSWORD CLEARML_API_ACCESS_KEY
+AWS_SESSION_TOKEN aws_access_key_id OSS_ACCESS_KEY_SECRET VOLC_ACCESS_KEY_ID VOLC_SECRET_ACCESS_KEY minioRootPassword
+AZURE_STORAGE_CONNECTION_STRING connectionString conn_str azure_sas sasUrl SharedAccessSignature AZURE_CLIENT_SECRET
+GOOGLE_API_KEY gcpServiceAccountKey MODAL_TOKEN_SECRET SERPER_API_KEY E2B_API_KEY sglang_admin_key judge_api_key genrm.api_key
+sandbox.token search_tool.api_key ray_redis_password RAY_AUTH_TOKEN PGPASSWORD mysql_pwd rootpw admin_pw pass_phrase pass-word
+pass_word smtpPass jwtSecret fernet_key encryption_key_hex session_cookie csrfToken sessionId sshPrivateKey privkey rsa_key
+gpg_passphrase keystorePassword basicAuth auth_header x-auth-token X-Goog-Api-Key webhookUri feishu_webhook dingtalk_secret
+sentryDsn totp_seed recovery_codes passwordHash client_secrets id_token oauthToken kaggle_key psk aes256_key pre_shared_key
+stripe_key DD_APP_KEY vault_token kube_token join_token azureDevOpsPat docker_password ngcApiKey api_key_env password_file
+credentials_path token_env password_policy
+""".split()
+"""Names of clouds, trackers, trainers and tools. A value that is no ordinary word is a secret under the last five, too."""
+PLAIN_NAMES = """
+pad_token eos_token image_token vision_start_token think_end_token pad_token_id eosTokenId image_token_index stop_token_ids
+max_tokens max_new_tokens max_num_batched_tokens ppo_max_token_len_per_gpu num_tokens token_budget tokenizer tokenizer_mode
+token_level token_type_ids bad_tokens reasoning_tokens cached_tokens dropped_tokens masked_tokens eot_token eod_token
+fim_prefix_token placeholder_token reserved_tokens prefix_token speculative_token_map sglang_speculative_token_map
+num_speculative_tokens moe_token_dispatcher_type per_token_loss token_veto_threshold skip_special_tokens key_padding
+key_padding_mask num_key_value_heads key_states past_key_values kv_key public_key ssh_public_key access_log access_mode
+pass_at_k pass_rate forward_pass prefill_pass bypass_mode num_passes prompt_key reward_fn_key label_key image_key sort_key
+cache_key partition_key state_dict_keys key_name keymap keyboard monkey_patch author authority auth_type sign_test
+signature_columns remove_unused_columns design session_dir session_timeout ssl_certfile token_file token_path api_base
+api_version master_port shared_memory spin compat patience pattern sigma sigmoid secretary hooks forward_hook basalt sectioned
+assistant_token system_token
+""".split()
+PLAIN_PAIRS = {
+    "api_key_env": "OPENAI_API_KEY", "password_policy": "strict", "credential_provider": "env", "token_file": "/run/tokens/a1",
+    "credentials_path": "~/.aws/credentials", "pin_memory_device": "cuda", "pin_memory": True, "salt_length": 16,
+    "use_auth_token": False, "password_min_length": 8, "secret_name": "my-secret", "actor.pin_memory": "true",
+}  # fmt: skip
 SHAPES: dict[str, Any] = {
     **UNDER_NAMES,
     "plural": {"api_keys": {"openai": X, "backup": [X]}},
@@ -239,6 +275,14 @@ def test_a_secret_leaves_no_trace_in_what_is_kept(shape: str) -> None:
     assert not [spoken for spoken in SPOKEN if spoken in text], text
     assert REDACTED in text or "<" in text
     assert found.secrets or "Client" in text or "<" in text
+
+
+def test_names_of_secrets_and_names_that_look_like_theirs_are_told_apart() -> None:
+    assert [name for name in SECRET_NAMES if X in json.dumps(kept({name: X}).settings)] == []
+    assert [name for name in SECRET_NAMES if X in without_secrets(f"--{name}={X}")] == []
+    assert [name for name in PLAIN_NAMES if kept({name: X}).secrets] == []
+    assert [name for name in PLAIN_NAMES if X not in without_secrets(f"--{name}={X}")] == []
+    assert kept(PLAIN_PAIRS) == kept_settings.Kept(PLAIN_PAIRS)
 
 
 @pytest.mark.parametrize("name", ORDINARY)
