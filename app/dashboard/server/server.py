@@ -21,6 +21,7 @@ from ...browser.policy import inline_scripts
 from ...presentation.theme import DARK, LIGHT
 from ..model.runs_variable import RUNS
 from .chart_library import ChartLibrary
+from .connections import Answered, bound_connections
 from .guard import LOOPBACK, Guard
 from .late_ticks import leave_out_late_ticks
 from .memory import share_heaps
@@ -112,6 +113,7 @@ def serve(
     os.environ[RUNS] = json.dumps([str(Path(run).resolve()) for run in runs])
     sys.setswitchinterval(TURN)
     share_heaps()
+    bound_connections()
     settings = SETTINGS | {
         "server.address": options.host,
         "server.port": options.port,
@@ -148,7 +150,9 @@ def application(guard: Callable[[Any], Any], on_ready: Callable[[], None] | None
         async with watched():
             yield
 
-    return st.App(SCRIPT, middleware=[Middleware(guard), Middleware(ChartLibrary)], lifespan=lifespan)
+    return st.App(
+        SCRIPT, middleware=[Middleware(guard), Middleware(Answered), Middleware(ChartLibrary)], lifespan=lifespan
+    )
 
 
 def is_worth_a_line(record: logging.LogRecord) -> bool:
