@@ -32,6 +32,7 @@ from ratioscope.version import __version__
 
 from ..presentation.json_values import jsonable
 from ..report.privacy import scrubbed_settings
+from ..report.without_texts import outgoing
 
 SEQUENCES = 128
 """Sequences in a bundle unless another number is given, at even distances among those that a diagnosis reads."""
@@ -54,6 +55,7 @@ in order of appearance. Read settings.json before you send the file: a setting o
 
 def bundle(run: Run, sequences: int = SEQUENCES) -> bytes:
     """The zip file. sequences: at most so many in tokens.parquet. SourceError for a run that cannot be diagnosed."""
+    run = outgoing(run, text=False)
     gap = diagnosed_gap(run)
     sampled = evidence_of(run, gap)
     evidence = _without_names(sampled.evidence)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from ratioscope.ingest.files.progress import OnProgress
 
 from ..presentation.json_values import jsonable
+from ..report.without_texts import outgoing
 from .formats import BESIDE, FORMATS
 from .table_facts import table_facts
 from .tables import ExportedPart, RowLevel, columns, frames, steps_with_rows
@@ -45,6 +46,7 @@ def export(
     run: "Run", part: ExportedPart, path: Path, *, force: bool = False, progress: OnProgress | None = None
 ) -> Exported:
     """Writes the table into a file whose ending is one of FORMATS. Nothing is left of an export that raises."""
+    run = outgoing(run, text=part.text)
     beside = () if path.suffix == ".parquet" else (path.with_name(path.name + BESIDE),)
     files = (*beside, path)
     demand_free(files, force=force)

@@ -30,6 +30,7 @@ from .quality import Quality, quality
 from .reproduction import Reproduction, reproduction
 from .scorecard import Score, scores
 from .side import side
+from .without_texts import outgoing
 from .worst import WorstSequence, worst_sequences
 
 SCHEMA = "ratioscope-report/1"
@@ -118,6 +119,7 @@ def report_data(
     good: a known-good run to compare with; then the prompts of both are read whole, to pair them. floor: a noise floor.
     options: the arguments of the command line, for the reproduction section. stage: called with the name of each of STAGES.
     """
+    run, good = outgoing(run, text=text), None if good is None else outgoing(good, text=text)
     stage("metrics")
     floors = floors_of(run)
     graded = signal_grades(run, floors)
@@ -168,7 +170,7 @@ def report_data(
         worst=worst,
         text=text,
         quality=quality_rows,
-        reproduction=reproduction(run, options),
+        reproduction=reproduction(run, options, text=text),
         glossary=METRICS,
     )
 

@@ -4,6 +4,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ratioscope.collectors.batch.text_policy import name_or_digest
 from ratioscope.version import __version__
 
 from .privacy import scrubbed_settings, scrubbed_text
@@ -45,10 +46,11 @@ class Reproduction:
     thresholds: tuple[SignalThresholds, ...]
 
 
-def reproduction(run: "Run", options: tuple[str, ...] = ()) -> Reproduction:
-    """options: the arguments of `ratioscope report` after the run, so that equal inputs name equal commands."""
+def reproduction(run: "Run", options: tuple[str, ...] = (), *, text: bool = True) -> Reproduction:
+    """text: False keeps the folder's name only if it is a name. options: the arguments of `ratioscope report` after the run, so
+    that equal inputs name equal commands."""
     info = run.info
-    folder = folder_name(run)
+    folder = folder_name(run, text=text)
     trainer, versions, config = (info.get(name) for name in ("trainer", "versions", "config"))
     return Reproduction(
         __version__,
@@ -61,7 +63,8 @@ def reproduction(run: "Run", options: tuple[str, ...] = ()) -> Reproduction:
     )
 
 
-def folder_name(run: "Run") -> str:
+def folder_name(run: "Run", *, text: bool = True) -> str:
     """The folder of the run as a command in its parent folder names it."""
-    folder = scrubbed_text(run.path.resolve().name) or "."
+    name = run.path.resolve().name
+    folder = scrubbed_text(name if text else name_or_digest(name)) or "."
     return f"./{folder}" if folder.startswith("-") else folder

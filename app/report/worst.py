@@ -16,7 +16,8 @@ WORST = 10
 TOKENS_SHOWN = 600
 LONGEST_TEXT = 200
 FACTS = ("group_id", "reward", "advantage", "finish_reason", "replica", "lag")
-TEXTS = ("token_text", "prompt_text")
+TEXTS = ("token_text", "prompt_text", "token_id", "sampled_id")
+"""Columns that are texts, or that a tokenizer turns into texts."""
 
 
 @dataclass(frozen=True)

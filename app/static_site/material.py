@@ -14,6 +14,7 @@ from ratioscope.metrics.metric import Metric
 from ..presentation.noise_floor import with_floor
 from ..report.data import STAGES, ReportData, report_data
 from ..report.drawings import Drawing, drawing, figures_of
+from ..report.without_texts import outgoing
 from .blocks import Chart
 
 READING = (*STAGES, "alerts", "pages")
@@ -63,6 +64,7 @@ class Material:
 
 def material(run: Run, *, text: bool = True, stage: Callable[[str], None] = lambda name: None) -> Material:
     """Reads the run. text: False leaves prompts and token texts out. stage: called with the name of each of READING."""
+    run = outgoing(run, text=text)
     data = report_data(run, text=text, stage=stage)
     stage("alerts")
     return Material(run, data, events_and_alerts(run))

@@ -22,8 +22,8 @@ from .breaths import listed
 from .token_columns import strings
 
 Text = Literal["full", "ids", "none"]
-_NAME = re.compile(r"[\w.:/@+=-]{1,80}", re.ASCII)
-"""A name: a uid, path or host, short and without blanks."""
+_NAME = re.compile(r"[\w.:/@+=,~%\[\]-]{1,80}", re.ASCII)
+"""A name: a uid, path, host or list of them, short and without blanks."""
 _REASON = re.compile(r"[a-z_-]{1,24}", re.ASCII | re.IGNORECASE)
 _QUOTES = re.compile(r"(?!SchemaError:|OSError:)([A-Za-z_]\w*): .*", re.DOTALL)
 """An error of a type that is neither ours nor the system's, with its words."""
@@ -32,7 +32,7 @@ _DEPTH = 12
 
 def without_texts(records: pa.RecordBatch) -> pa.RecordBatch:
     """The rows without any text that could contain a part of a prompt or response."""
-    for name, part_of in _KEPT.items():
+    for name, part_of in KEPT.items():
         at = records.schema.get_field_index(name)
         if at < 0 or records.column(at).null_count == len(records):
             continue
@@ -79,13 +79,14 @@ def _reason(text: str) -> str | None:
     return text if _REASON.fullmatch(text) else None
 
 
-_KEPT: dict[str, Callable[[str], str | None]] = {
+KEPT: dict[str, Callable[[str], str | None]] = {
     "sequence_id": name_or_digest,
     "group_id": name_or_digest,
     "replica": name_or_digest,
     "finish_reason": _reason,
     "extra": _numbers_alone,
 }
+"""Column -> the part of its value that stays."""
 
 
 @dataclass(frozen=True)

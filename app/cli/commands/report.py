@@ -86,6 +86,7 @@ def report(
     Only you can read it (mode 0600); use chmod to share it.
     """
     from ...report.data import STAGES, report_data
+    from ...report.reproduction import folder_name
 
     _refuse(output, interactive)
     severity_of(fail_on)
@@ -93,7 +94,7 @@ def report(
     opened_run = opened(run, rules)
     _demand_gap(opened_run, gap)
     good = None if compare is None else _known_good(compare, opened_run.path)
-    named = _name_for(opened_run.path)
+    named = _name_for(folder_name(opened_run, text=not no_text))
     output, shown = (_free(named), named) if output is None else (output, Path(output.name))
     flags = (("--no-text", no_text), ("--interactive", interactive))
     options = (
@@ -101,7 +102,7 @@ def report(
         shown.name,
         *(flag for flag, given in flags if given),
         *(("--gap", gap) if gap else ()),
-        *_compared(good),
+        *(() if good is None else ("--compare", folder_name(good, text=not no_text))),
         *(("--baseline", floor.name) if floor else ()),
     )
     demand_free([output], force=True)
@@ -151,18 +152,9 @@ def _known_good(other: Path, own: Path) -> "Run":
     return good
 
 
-def _compared(good: "Run | None") -> tuple[str, ...]:
-    """The option of the reproduction. A report names no path of this machine, so the folder is expected beside the run's."""
-    from ...report.reproduction import folder_name
-
-    return () if good is None else ("--compare", folder_name(good))
-
-
-def _name_for(run: Path) -> Path:
+def _name_for(folder: str) -> Path:
     """The name of the report of a run folder, for a run without -o."""
-    from ...report.privacy import scrubbed_text
-
-    safe = re.sub(r"[^\w.-]+", "-", scrubbed_text(run.resolve().name)).strip(".-")[:LONGEST_NAME]
+    safe = re.sub(r"[^\w.-]+", "-", folder).strip(".-")[:LONGEST_NAME]
     return Path(f"{safe or 'run'}-report.html")
 
 

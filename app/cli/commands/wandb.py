@@ -56,6 +56,7 @@ def sync(
     from ...export.wandb.sync import Sync
     from ...export.wandb.sync_record import Destination, sync_record, wandb_id
     from ...report.privacy import scrubbed_text
+    from ...report.without_texts import outgoing
 
     demand_extras()
     offline = offline or os.environ.get("WANDB_MODE") in ("offline", "dryrun")
@@ -63,13 +64,14 @@ def sync(
     opened_run = opened(run)
     run_id = wandb_id(opened_run)
     with sync_record(target, run_id) as (record, file):
-        work = Sync(opened_run, target, record, file)
+        leaving = outgoing(opened_run, text=target.text)
+        work = Sync(leaving, target, record, file)
         ended = has_ended(opened_run)
         if not (work.report_is_due or work.rows(ended)) and (ended or not follow):
             say(f"nothing new since the last sync to {run_id}")
             return
-        name = scrubbed_text(opened_run.name)
-        config = {"run": name, "trainer": scrubbed_text(str(opened_run.info.get("trainer")))}
+        name = scrubbed_text(leaving.name)
+        config = {"run": name, "trainer": scrubbed_text(str(leaving.info.get("trainer")))}
         with session(target, run_id, name, config) as open_session:
             work.begin(open_session)
             rows = sent_until_ended(opened_run, partial(work.send, open_session), every if follow else None)

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 from support.live_writer import Writer
+from support.planted import leaks, planted
 from support.recorded import recorded
 
 import ratioscope
@@ -263,6 +264,18 @@ def test_texts_are_sent_unless_they_are_not_wanted(tmp_path: Path, capsys: Captu
     first, second = (sent(log) for log in logs(tmp_path))
     assert len(steps(first)) == len(run.steps) and not steps(second) and not of("alert", second)
     assert [row["_step"] for row in of("history", second)] == [len(of("history", first))]
+
+
+def test_without_texts_no_byte_of_what_is_sent_holds_one_wherever_the_run_has_it(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    (tmp_path / "of").mkdir()
+    folder = planted(tmp_path / "of")
+    assert ran(capsys, folder, "--offline", "--no-text")[0] == 0
+    assert logs(tmp_path) and leaks(tmp_path / "sent") == []
+    assert b"10.0.0.7:8000" in everything(tmp_path / "sent")
+    assert ran(capsys, folder, "--offline")[0] == 0
+    assert leaks(tmp_path / "sent"), "the search finds what is there"
 
 
 def test_nobody_is_logged_in_so_nothing_is_sent(tmp_path: Path, capsys: Captured) -> None:

@@ -1,0 +1,187 @@
+"""A run as it may leave this machine without its texts: whatever a text could hide in is a name, or the digest of it.
+
+The rule is the recorder's own for `text="ids"` (collectors/batch/text_policy.py), here for every run: it may have been recorded
+with texts, or imported. Numbers are not changed, so verdict, metrics and diagnosis stay the same. Equal ids stay equal.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import polars as pl
+import pyarrow as pa
+
+from ratioscope.collectors.batch.text_policy import KEPT, name_or_digest, without_words
+from ratioscope.ingest.commits.conservation import Conservation
+from ratioscope.ingest.files.quarantine import Quarantined
+from ratioscope.ingest.rows.one_sequence import Span
+from ratioscope.ingest.run import Run
+from ratioscope.metrics.grading.run_rules import RunRules
+
+TEXTS = ("prompt_text", "token_text", "token_texts")
+Change = Callable[[str], str | None]
+_DEPTH = 64
+
+
+def outgoing(run: Run, *, text: bool) -> Run:
+    """The run as it may leave. text: True leaves it as it is."""
+    return run if text else cast(Run, _WithoutTexts(run))
+
+
+class _WithoutTexts:
+    """A run that answers like another one. Members that are not named here hold numbers, or names of ours."""
+
+    def __init__(self, run: Run) -> None:
+        self._raw = run
+
+    def __getattr__(self, name: str) -> Any:  # Any: whatever the run has
+        return getattr(self._raw, name)
+
+    @property
+    def name(self) -> str:
+        return name_or_digest(self._raw.name)
+
+    @property
+    def place(self) -> str:
+        return name_or_digest(self._raw.place)
+
+    @property
+    def info(self) -> dict[str, Any]:
+        return cast(dict[str, Any], _plain(self._raw.info))
+
+    @property
+    def rules(self) -> RunRules:
+        rules = self._raw.rules
+        muted = tuple((signal, name_or_digest(reason)) for signal, reason in rules.muted)
+        causes = {code: name_or_digest(reason) for code, reason in rules.muted_causes.items()}
+        return replace(rules, muted=muted, muted_causes=causes, fault=rules.fault and name_or_digest(rules.fault))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        files = [*(item.path for item in self._raw.quarantined), *self._raw.uncommitted, self._raw.place]
+        return tuple(_without(files, note) for note in self._raw.notes)
+
+    @property
+    def quarantined(self) -> tuple[Quarantined, ...]:
+        return tuple(
+            Quarantined(name_or_digest(item.path), without_words(_without([item.path], item.reason)))
+            for item in self._raw.quarantined
+        )
+
+    @property
+    def uncommitted(self) -> list[str]:
+        return [name_or_digest(path) for path in self._raw.uncommitted]
+
+    @property
+    def events(self) -> pl.DataFrame:
+        return _frame(self._raw.events, event=name_or_digest, note=_note, writer=name_or_digest)
+
+    @property
+    def drops(self) -> pl.DataFrame:
+        return _frame(self._raw.drops, reason=without_words, writer=name_or_digest)
+
+    @property
+    def conservation(self) -> Conservation:
+        counts = self._raw.conservation
+        return replace(
+            counts, reasons=tuple(replace(each, reason=without_words(each.reason)) for each in counts.reasons)
+        )
+
+    @property
+    def states(self) -> dict[str, str]:
+        return {name_or_digest(writer): without_words(note) for writer, note in self._raw.states.items()}
+
+    @property
+    def writers(self) -> pl.DataFrame:
+        return _frame(self._raw.writers, writer=name_or_digest, host=name_or_digest)
+
+    @property
+    def logged(self) -> pl.DataFrame:
+        return _frame(self._raw.logged, name=name_or_digest)
+
+    def metrics(self, by: str | Sequence[str] = ("step",), **choice: Any) -> pl.DataFrame:
+        return _frame(self._raw.metrics(by, **choice))
+
+    def statistics(self, slice: str = "all", **choice: Any) -> pl.DataFrame:
+        return _frame(self._raw.statistics(slice, **choice), key=KEPT.get(slice, str))
+
+    def sequences(self, step: int | None = None, **choice: Any) -> pl.DataFrame:
+        return _frame(self._raw.sequences(step, **choice))
+
+    def sequence(self, step: int, sequence_id: str, minibatch: int | None = None) -> pl.DataFrame:
+        return self.spans(step, [Span(sequence_id, minibatch)])[0]
+
+    def spans(self, step: int, wanted: Sequence[Span]) -> list[pl.DataFrame]:
+        own = self._own_ids(step)
+        spans = [replace(span, sequence_id=own.get(span.sequence_id, span.sequence_id)) for span in wanted]
+        return [_frame(frame) for frame in self._raw.spans(step, spans)]
+
+    def prompt_ids(self, step: int, sequence_id: str) -> list[int] | None:
+        return self._raw.prompt_ids(step, self._own_ids(step).get(sequence_id, sequence_id))
+
+    def tokens(self, steps: Sequence[int] | None = None, columns: Sequence[str] | None = None) -> pl.LazyFrame:
+        return _frame(self._raw.tokens(steps, columns).collect()).lazy()
+
+    def records(self, steps: Sequence[int] | None = None) -> pl.LazyFrame:
+        return _frame(self._raw.records(steps).collect()).lazy()
+
+    def rows(self, step: int, columns: Sequence[str] | None = None) -> pa.Table:
+        """Texts stay in these rows: prompts are paired and tokens classed by them."""
+        return _table(self._raw.rows(step, columns), KEPT)
+
+    def beside(self, records: pa.Table, step: int, gap: str) -> pa.Table:
+        back = (
+            _table(records, {"sequence_id": lambda text: own.get(text, text)})
+            if (own := self._own_ids(step))
+            else records
+        )
+        return _table(self._raw.beside(back, step, gap), KEPT)
+
+    def _own_ids(self, step: int) -> dict[str, str]:
+        """The id that a sequence has here -> its own, for sequences that have another here."""
+        every = set(self._raw.rows(step, ())["sequence_id"].to_pylist())
+        return {named: own for own in every if own is not None and (named := name_or_digest(own)) != own}
+
+
+def _frame(frame: pl.DataFrame, **changes: Change) -> pl.DataFrame:
+    """The frame with its text columns changed, and without texts of prompts and tokens."""
+    changes = {name: change for name, change in {**KEPT, **changes}.items() if frame.schema.get(name) == pl.String}
+    renewed = {}
+    for name, change in changes.items():
+        others = {text: new for text in frame[name].drop_nulls().unique().to_list() if (new := change(text)) != text}
+        if others:
+            renewed[name] = pl.col(name).replace_strict(others, default=pl.col(name), return_dtype=pl.String)
+    empty = {name: pl.lit(None, frame.schema[name]) for name in TEXTS if name in frame.columns}
+    return frame.with_columns(**renewed, **empty)
+
+
+def _table(table: pa.Table, changes: Mapping[str, Change]) -> pa.Table:
+    for name, change in changes.items():
+        if name in table.column_names and table[name].null_count < len(table):
+            new = {text: None if text is None else change(text) for text in set(table[name].to_pylist())}
+            field = table.schema.field(name)
+            values = pa.array([new[text] for text in table[name].to_pylist()], field.type)
+            table = table.set_column(table.column_names.index(name), field, values)
+    return table
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """A JSON value with a digest for every text and key that is no name."""
+    if depth > _DEPTH:
+        return None
+    if isinstance(value, dict):
+        return {name_or_digest(str(key)): _plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, depth + 1) for item in value]
+    return name_or_digest(value) if isinstance(value, str) else value
+
+
+def _note(text: str) -> str:
+    return text and name_or_digest(text)
+
+
+def _without(files: Sequence[str], words: str) -> str:
+    """The words with a digest for the names of these files that are no names."""
+    for file in sorted(files, key=len, reverse=True):
+        words = words.replace(file, name_or_digest(file))
+    return words
