@@ -5,6 +5,7 @@ The name is resolved once, and the connection goes to the address that was check
 
 import ipaddress
 import json
+import re
 import socket
 import ssl
 import threading
@@ -20,6 +21,8 @@ from ratioscope.version import __version__
 
 SECONDS = 5.0
 """Time limit of a post, with the look-up of the name."""
+_HOST = re.compile(r"[\w.-]+|[0-9a-f:.]+(?:%\w+)?", re.ASCII)
+"""A name, or an address."""
 _LOCAL_NAMES = ("localhost", "ip6-localhost")
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 _UNICAST = ipaddress.ip_network("2000::/3")
@@ -74,6 +77,8 @@ def webhook_of(url: str, *, allow_private: bool = False) -> Webhook:
         raise ConfigError(f"--webhook: the URL cannot be read; {_WANTED}") from error
     if any(character.isspace() or ord(character) < 32 or ord(character) > 126 for character in url):
         raise ConfigError(f"--webhook: the URL has a blank or a foreign character; {_WANTED}")
+    if host and not _HOST.fullmatch(host):  # a URL with another sign after the host: what follows may be its path
+        raise ConfigError(f"--webhook: the host has a character that no host has; {_WANTED}")
     if parts.scheme not in ("http", "https") or not host or parts.username is not None or parts.password is not None:
         raise ConfigError(f"--webhook: found {parts.scheme or 'no scheme'} and host {host or 'missing'}; {_WANTED}")
     encrypted = parts.scheme == "https"
