@@ -293,12 +293,14 @@ class Collector:
         try:
             number = step_number(version)
             at = number if step is None else step_number(step)
-            named = None if replica is None else str(replica)
+            named = None if replica is None else self._texts.name(str(replica))
             items: list[Item] = []
             if number != self._synced:
                 items.append(EventItem("weight_sync", at, f"version {number}"))
             if digests is not None:
-                items.append(WeightsItem(at, number, named, {str(k): str(v) for k, v in digests.items()}))
+                items.append(
+                    WeightsItem(at, number, named, {self._texts.name(str(k)): str(v) for k, v in digests.items()})
+                )
             self._synced = number
             for item in items:
                 has_room = not isinstance(item, WeightsItem) or self._thread.has_room(item.bytes)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ratioscope.collectors.batch.text_policy import KEPT, name_or_digest, without_words
 from ratioscope.ingest.commits.conservation import Conservation
+from ratioscope.ingest.commits.weight_entries import TensorTable, WeightDigests
 from ratioscope.ingest.files.quarantine import Quarantined
 from ratioscope.ingest.rows.one_sequence import Span
 from ratioscope.ingest.run import Run
@@ -75,6 +76,11 @@ class _WithoutTexts:
     @property
     def events(self) -> pl.DataFrame:
         return _frame(self._raw.events, event=name_or_digest, note=_note, writer=name_or_digest)
+
+    @property
+    def weights(self) -> tuple[list[WeightDigests], dict[str, TensorTable]]:
+        lines, tables = self._raw.weights
+        return [replace(line, replica=line.replica and name_or_digest(line.replica)) for line in lines], tables
 
     @property
     def drops(self) -> pl.DataFrame:

@@ -99,13 +99,18 @@ class TextPolicy:
     """Removes from rows what may not be recorded."""
     detail: Callable[[str], str] = str
     """Removes from the words of an error what may not be recorded."""
+    name: Callable[[str], str] = str
+    """The part of an engine's or a tensor's name that may be recorded."""
 
 
 _WRITTEN = frozenset({"token_texts", "prompt_texts"})
 TEXTS: dict[Text, TextPolicy] = {
     "full": TextPolicy(),
-    "ids": TextPolicy(_WRITTEN, without_texts, without_words),
+    "ids": TextPolicy(_WRITTEN, without_texts, without_words, name_or_digest),
     "none": TextPolicy(
-        _WRITTEN | {"token_ids", "sampled_ids", "prompt_ids", "prompt_mask"}, without_texts, without_words
+        _WRITTEN | {"token_ids", "sampled_ids", "prompt_ids", "prompt_mask"},
+        without_texts,
+        without_words,
+        name_or_digest,
     ),
 }

@@ -65,6 +65,7 @@ def test_no_file_of_a_run_without_texts_holds_a_prompt(text: Text, tmp_path: Pat
             token_ids=[[1], [2]], prompt_ids=[[987654], [987654, 3]],
         )  # fmt: skip
         collector.log(step=1, rollout_logprobs=[Quoting()], old_logprobs=[[-1.0]])
+        collector.sync(1, replica=PROMPT, digests={PROMPT: "0" * 16})
     run = open_run(tmp_path / "run")
     rows = run.records().collect()
     assert len(rows) == 2 and rows["group_id"].n_unique() == 1 and rows["sequence_id"].n_unique() == 2

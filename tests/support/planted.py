@@ -40,6 +40,7 @@ def planted(folder: Path) -> Path:
     with Collector(root, name=text("name"), trainer=text("trainer"), config=config) as collector:
         collector.event("weight_sync", 0, text("note"))
         collector.event(text("event"), 1)
+        collector.sync(1, replica=text("engine"), digests={"model.norm": "0" * 16})
         for step in range(3):
             old = -rng.exponential(1, (4, 6)) - 1
             collector.log(

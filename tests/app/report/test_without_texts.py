@@ -57,7 +57,7 @@ def test_a_run_without_texts_has_the_same_numbers_and_the_same_equal_ids(run: Pa
 def test_nothing_that_a_run_without_texts_says_of_itself_holds_one(run: Path) -> None:
     bare = outgoing(open_run(run), text=False)
     bare.sequences()
-    said = info(bare), bare.notes, bare.rules, bare.logged.to_dicts(), bare.tokens().collect().to_dicts()
+    said = info(bare), bare.notes, bare.rules, bare.weights[0], bare.tokens().collect().to_dicts()
     assert WORD not in str(said)
     told = bare.metrics(("replica",)), bare.statistics("replica"), bare.records().collect(), bare.sequences()
     assert WORD not in str([frame.to_dicts() for frame in told])
