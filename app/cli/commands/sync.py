@@ -43,14 +43,14 @@ def sync(run: RunFolder, to: ToOption, follow: FollowOption = False, every: Ever
         work = LoggerSync(opened_run, logger, record, file)
         ended = has_ended(opened_run)
         if not work.rows(ended) and (ended or not follow):
-            say(f"nothing new since the last sync to {to}")
+            say(f"nothing new since the last sync to {scrubbed_text(to)}")
             return
         open_logger = logger.opened(place, run_id, scrubbed_text(opened_run.name))
         try:
             rows = sent_until_ended(opened_run, partial(work.send, open_logger), every if follow else None)
         finally:
             open_logger.close()
-    say(f"sent {rows} step{'' if rows == 1 else 's'} to {to}")
+    say(f"sent {rows} step{'' if rows == 1 else 's'} to {scrubbed_text(to)}")
 
 
 def _lasting(logger: str, place: str) -> str:

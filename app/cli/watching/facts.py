@@ -1,5 +1,6 @@
 """The facts of an alert for other programs: no path, no text of a prompt or token, no secret."""
 
+import re
 from typing import Any
 
 from ratioscope.metrics.grading.alerts import Alert
@@ -12,11 +13,12 @@ from ...presentation.json_values import jsonable
 PREFIX = "RATIOSCOPE_ALERT_"
 """Beginning of the environment variables that a command gets."""
 _LONGEST_NAME = 200
+_OF_PATH = re.compile(r"[/\\]")
 
 
 def facts(run: str, alert: Alert) -> dict[str, Any]:
     """Name -> value. run: the run's name; of a name like a path only the last part is told."""
-    name = visible(without_secrets(run.rstrip("/").rpartition("/")[2]), _LONGEST_NAME)
+    name = visible(without_secrets(_OF_PATH.split(run.rstrip("/\\"))[-1]), _LONGEST_NAME)
     severity, title = alert.severity.label, alert.signal.title
     return {
         "run": name,

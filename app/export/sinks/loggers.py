@@ -11,6 +11,8 @@ from typing import Any
 
 from ratioscope.errors import MissingExtra, RatioscopeError
 
+from ...report.privacy import scrubbed_text
+
 _TAG = "ratioscope.id"
 _LONGEST_NAME = 128
 
@@ -77,7 +79,7 @@ def failing_of(logger: str, doing: str) -> Iterator[None]:
     except RatioscopeError:
         raise
     except Exception as error:  # each has errors of its own, of its protocol, and of its store
-        words = " ".join(str(error).split())[:300]
+        words = scrubbed_text(" ".join(str(error).split()))[:300]  # a client may quote the address of a request
         raise RatioscopeError(
             f"{logger} could not {doing}: {type(error).__name__}: {words}; what was sent is kept; try the same command again"
         ) from error

@@ -12,6 +12,7 @@ from typing import Any
 
 from ratioscope.errors import ConfigError, MissingExtra, RatioscopeError
 
+from ...report.privacy import scrubbed_text
 from .rows import PREFIX, SEVERITY, STEP, WandbHistogram
 from .sync_record import Destination
 
@@ -148,7 +149,7 @@ def failing(doing: str) -> Iterator[None]:
     except RatioscopeError:
         raise
     except Exception as error:  # W&B raises errors of its own, of its protocol, and of its process
-        words = " ".join(str(error).split())[:300]
+        words = scrubbed_text(" ".join(str(error).split()))[:300]  # a client may quote the address of a request
         raise RatioscopeError(
             f"W&B could not {doing}: {type(error).__name__}: {words}; what was sent is kept; try the same command"
             " again, or --offline"

@@ -178,6 +178,8 @@ def test_facts_hold_no_path_secret_or_control_character(alert: Alert) -> None:
     told = json.dumps(facts(name, alert)) + str(variables(name, alert))
     assert "/home" not in told and "hf_abc" not in told and "\\u001b" not in told and "\x00" not in told
     json.dumps(payload("x", alert), allow_nan=False)
+    for path in ("C:\\Users\\ann\\night", "\\\\server\\share\\night\\", "~/runs/night/", "s3://ann:word@bucket/night"):
+        assert facts(path, alert)["run"] == "night"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -12,7 +13,9 @@ from support.paths import ROOT
 from ratioscope import open_run
 from ratioscope.app.cli import main
 from ratioscope.app.export.sinks.logger_table import LOGGERS, logger_of
+from ratioscope.app.export.sinks.loggers import failing_of
 from ratioscope.app.export.wandb.rows import step_rows
+from ratioscope.app.export.wandb.session import failing
 from ratioscope.errors import ConfigError, RatioscopeError
 
 RUN = ROOT / "sample_data" / "runs" / "trl-vllm-stale"
@@ -104,6 +107,13 @@ def test_a_failing_logger_is_told_in_a_line_and_steps_are_sent_again(
         assert main(["sync", str(RUN), "--to", "trackio:full"]) != 0
         assert "trackio could not take a row: OSError: no space left" in " ".join(capsys.readouterr().err.split())
     assert package.ended and not package.rows
+
+
+@pytest.mark.parametrize("failing", [failing, partial(failing_of, "MLflow")])
+def test_an_error_of_a_logger_is_told_without_the_login_in_its_address(failing: Any) -> None:
+    with pytest.raises(RatioscopeError, match="http://.*@host/api failed") as told, failing("take a row"):
+        raise OSError("POST http://ann:hunTer2zz9@host/api failed, api_key=hunTer2zz9")
+    assert "hunTer2zz9" not in str(told.value)
 
 
 def test_mlflow_finds_its_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
