@@ -1,5 +1,6 @@
 """A trainer's own numbers, in words: the trainer that logged them, and the metric of ours that each is, or why it is none."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,6 +8,18 @@ import polars as pl
 
 from ratioscope.ingest.importers.scalars.agreement import OWN, why_own
 from ratioscope.metrics.dialects import NAMES
+
+
+_TAKEN = re.compile("(logged/)*(run|step)")
+
+
+def column_of(name: str) -> str:
+    """The column of a number in a table beside the columns run and step; no two numbers share one.
+
+    >>> column_of("loss"), column_of("step"), column_of("logged/step")
+    ('loss', 'logged/step', 'logged/logged/step')
+    """
+    return f"logged/{name}" if _TAKEN.fullmatch(name) else name
 
 
 def metrics_of(logged: pl.DataFrame) -> dict[str, str]:

@@ -95,11 +95,9 @@ def why_absent(logged: Sequence[str], gaps: Sequence[str]) -> dict[str, str]:
 
 def _wide(table: pl.DataFrame) -> pl.DataFrame:
     """attempt, step, and a column for each metric of each gap that was logged, as metric_frame has them."""
-    known = table.filter(pl.col("metric").is_not_null())
-    gaps = _gaps(known["metric"].unique().to_list())
-    schema = {
-        name: pl.Float64 for gap in gaps for metric in METRICS if metric.is_of(gap) for name in _columns(gap, metric)
-    }
+    gaps = _gaps(table["metric"].drop_nulls().unique().to_list())
+    schema = [name for gap in gaps for metric in METRICS if metric.is_of(gap) for name in _columns(gap, metric)]
+    known = table.filter(pl.col("metric").is_in(schema))  # another name could be that of a key
     steps = table.select("attempt", "step").unique(maintain_order=True).cast(pl.Int64)
     if not len(known):
         return steps

@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 import polars as pl
 import streamlit as st
 
+from ratioscope.ingest.importers.scalars.number_row import STEP_NAMES
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.metric import Metric
 
@@ -15,7 +16,7 @@ from ...figures.drawing.floats import floats
 from ...figures.drawing.lines import Line
 from ...figures.logged_number import logged_over_steps
 from ...presentation.escape import streamlit_label as label
-from ...presentation.logged_names import metrics_of, own_words
+from ...presentation.logged_names import column_of, metrics_of, own_words
 from ...presentation.run_colours import slots
 from ...presentation.theme import THEMES, ThemeName
 from ..model.served_runs import served
@@ -35,7 +36,7 @@ def logged_numbers(view: View, others: Sequence[View] = (), steps: range | None 
     picked = st.multiselect(
         f"the trainer's own numbers ({len(names)} in the log)",
         names,
-        default=[] if view.run.gaps else list(names[:FIRST]),
+        default=[] if view.run.gaps else [name for name in names if name not in STEP_NAMES][:FIRST],
         key="logged",
         bind="query-params",
         placeholder="choose any",
@@ -111,7 +112,7 @@ def _rows(runs: Sequence[tuple[str, View]], name: str, steps: range | None) -> p
     """The values behind a chart: one row per run and step."""
     lines = [line for each, view in runs if (line := view.of(_line, name, each, steps)) is not None]
     frames = [
-        pl.DataFrame({"step": line.steps.astype(np.int64), name: line.values}).select(
+        pl.DataFrame({"step": line.steps.astype(np.int64), column_of(name): line.values}).select(
             pl.lit(line.name).alias("run"), pl.all()
         )
         for line in lines

@@ -11,6 +11,8 @@ from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.dialects import NAMES, dialect
 from ratioscope.record import GAPS
 
+from .number_row import STEP_NAMES
+
 OWN = "ratioscope"
 """The dialect of what `ratioscope wandb sync` and `ratioscope sync` write: ratioscope/<gap>/<metric>."""
 
@@ -94,6 +96,8 @@ def why_own(name: str, trainer: str | None, version: str | None) -> str:
         if each.dialect == trainer and each.name == name and not _holds(each, version):
             known = f"{trainer} {version} is older" if version else f"name it with --dialect {trainer}@VERSION"
             return f"it is {each.metric} since {trainer} {each.since} alone, and {known}"
+    if name in STEP_NAMES:
+        return "it counts steps"
     if trainer is None or trainer == OWN:
         return "its definition is not known"
     tables = dialect(trainer)

@@ -7,7 +7,9 @@ import pytest
 from support.pages_open import Open, charts, html, plain
 
 from ratioscope.app.cli import main
+from ratioscope.app.dashboard.model.view import View
 from ratioscope.app.dashboard.pages import PAGES
+from ratioscope.app.dashboard.panels import logged_numbers
 
 K3, CLIP, SCORE = "rollout_corr/k3_kl", "actor/pg_clipfrac", "critic/score<b>"
 
@@ -66,6 +68,12 @@ def test_two_runs_are_two_lines_and_a_name_that_no_run_has_is_none(opened: Open,
 def test_a_page_about_tokens_says_that_the_log_has_none(opened: Open, known: Path, page: str) -> None:
     app = opened(page, known)
     assert "because this run was imported from a scalar log: it holds no tokens" in plain(app) and not charts(app)
+
+
+def test_a_number_that_is_called_as_a_column_has_values_of_its_own_to_download(tmp_path: Path) -> None:
+    view = View(str(_imported(tmp_path, "odd", ("run", CLIP))), 0)
+    for name, column in (("run", "logged/run"), (CLIP, CLIP)):
+        assert logged_numbers._rows((("odd", view),), name, None).columns == ["run", "step", column]
 
 
 def test_overview_draws_what_the_log_has_and_names_the_rest(opened: Open, known: Path) -> None:

@@ -5,6 +5,7 @@ import math
 import sqlite3
 from pathlib import Path
 
+import polars as pl
 import pytest
 from support.imported import rejected
 from support.paths import ROOT
@@ -19,6 +20,7 @@ from ratioscope.ingest.importers.scalars.attempts import MOST_ATTEMPTS, Attempts
 from ratioscope.ingest.importers.scalars.event_files import event_rows
 from ratioscope.ingest.importers.scalars.framed_logs import swanlab_rows
 from ratioscope.ingest.importers.scalars.number_row import LogChoices, Logged
+from ratioscope.ingest.statistics.logged_scalars import _wide
 from ratioscope.metrics.dialects import NAMES, dialect
 
 DATA = ROOT / "tests" / "data" / "scalars"
@@ -99,6 +101,32 @@ def test_each_verb_says_what_is_missing_and_why(
     found = main([verb[0], "run", *verb[1:]])
     out = capsys.readouterr()
     assert words in " ".join((out.out + out.err).split()) and (found == 0) is (code == 0)
+
+
+@pytest.mark.parametrize("form", [[], ["--json"], ["--csv"], ["--metric", "step,logged/step"]])
+def test_a_number_may_have_the_name_of_a_column(
+    form: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("training/global_step", "run", "attempt", "name", "value", "metric", "logged/step", "training/epoch")
+    lines = [{"step": step + 100, "data": dict.fromkeys(names, step)} for step in range(3)]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert main(["import", str(tmp_path / "log.jsonl"), "-o", str(tmp_path / "run"), "--dialect", "verl@0.9.1"]) == 0
+    capsys.readouterr()
+    assert main(["metrics", str(tmp_path / "run"), "--logged", *form]) == 0
+    out = capsys.readouterr().out
+    if form == ["--json"]:
+        last = json.loads(out)[-1]
+        assert (last["step"], last["logged/step"], last["logged/logged/step"]) == (2, 102, 2) and len(last) == 9
+    if form == ["--csv"]:
+        assert out.startswith(
+            "step,attempt,logged/logged/step,metric,name,logged/run,logged/step,training/epoch,value\n"
+        )
+
+
+def test_a_file_of_scalars_may_call_a_metric_as_a_key_is_called() -> None:
+    metrics = ["mismatch/kl_k3", "step", "attempt"]
+    table = pl.DataFrame({"attempt": 0, "step": 1, "name": list("abc"), "value": 0.5, "metric": metrics})
+    assert _wide(table)["mismatch/kl_k3"].to_list() == [0.5]
 
 
 def test_steps_that_go_back_begin_an_attempt_and_the_newest_counts(tmp_path: Path) -> None:
