@@ -18,12 +18,11 @@ from .restricted.inert import InertName, opened
 from .row import Row, Unreadable, inside
 from .samples import LOGPROBS, split_rows
 from .table import ONLY_IF_NAMED, ColumnMapping, FileKind, Format
+from .token_rows import is_number
 
 TABLE = "table"
 """The name of the format of any table, whose columns the user names, or which have the names of the Record."""
 _LOOKED_AT = 20
-_CELLS = (int, float, str, np.generic)
-"""Types of what one token has: of a log-prob, or of the id of its sequence."""
 _FORMS = {"json": ("json", "json object"), "arrow": ("parquet",)}
 """The container of a name -> the containers of tables that read such a file. Rows of Arrow are those of Parquet."""
 _SHARD = re.compile(r"-\d+-of-\d+(?=\.\w+$)")
@@ -139,7 +138,8 @@ def fitting(content: Content, matches: Sequence[Candidate], budget: Any) -> tupl
     for candidate in matches:
         part = candidate.part
         whole = content.whole if part.prepared is None else part.prepared(content.whole, budget)
-        if all(_has(mark, part, whole, first) for mark in part.marks):
+        marked = all(_has(mark, part, whole, first) for mark in part.marks)
+        if marked and (not part.of_tokens or _are_tokens(part, first)):
             return candidate, replace(content, whole=whole)
     return None, content
 
@@ -151,9 +151,16 @@ def _has(mark: str, part: FileKind, whole: Any, first: Sequence[Any]) -> bool:
     rows = [row for row in first if not isinstance(row, Unreadable)]
     if part.split is not None:
         rows = [one for row in rows for one in islice(split_rows(part, row), 3) if not isinstance(one, Unreadable)]
-    values = [value for row in rows for place in places if (value := opened(Row(row, whole, {}).at(place))) is not None]
-    cells = sum(isinstance(value, _CELLS) for value in values)
-    return bool(values) and (not part.of_tokens or 2 * cells > len(values))  # one row may be damaged
+    return any(opened(Row(row, whole, {}).at(place)) is not None for row in rows for place in places)
+
+
+def _are_tokens(part: FileKind, first: Sequence[Any]) -> bool:
+    """True if a row has a log-prob that is one number, and no row has lists alone. One damaged row may have both."""
+    places = [place for line in part.columns if line.into in LOGPROBS for place in line.places]
+    rows = [[opened(inside(row, place)) for place in places] for row in first if not isinstance(row, Unreadable)]
+    cells = [any(map(is_number, row)) for row in rows]
+    lists = [any(isinstance(value, list | tuple | np.ndarray) for value in row) for row in rows]
+    return any(cells) and not any(own and not cell for own, cell in zip(lists, cells, strict=True))
 
 
 def _is_there(whole: Any, place: str) -> bool:

@@ -103,6 +103,18 @@ def test_every_line_is_in_the_run_or_in_the_list_of_rejected_rows(lines: list[An
         assert main(["verify", str(run)]) == 0
 
 
+@pytest.mark.parametrize("bad", ["text", 3.5, True, "-2.5"])
+def test_rows_without_lists_do_not_make_a_sound_row_a_row_of_one_token(bad: Any, tmp_path: Path) -> None:
+    sound = {"rollout_logprobs": [-1.0], "old_logprobs": [-1.0], "sequence_id": "sound"}
+    lines = [sound, *({"rollout_logprobs": bad, "old_logprobs": bad, "sequence_id": name} for name in "ab")]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    code, rows = imported(tmp_path / "rows.jsonl", tmp_path / "run")
+    assert code == 1 and [row["sequence_id"] for row in rows] == ["sound"]
+    assert [(one["row"], one["field"]) for one in rejected(tmp_path / "run")] == [
+        (n, "rollout_logprobs") for n in (1, 2)
+    ]
+
+
 def test_a_cut_off_line_is_named_as_such(tmp_path: Path) -> None:
     source = tmp_path / "rows.jsonl"
     source.write_text(json.dumps({"rollout_logprobs": [-1.0]}) + '\n{"rollout_logprobs": [-1.')
