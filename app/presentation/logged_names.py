@@ -9,7 +9,6 @@ import polars as pl
 from ratioscope.ingest.importers.scalars.agreement import OWN, why_own
 from ratioscope.metrics.dialects import NAMES
 
-
 _TAKEN = re.compile("(logged/)*(run|step)")
 
 

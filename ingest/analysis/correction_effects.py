@@ -7,9 +7,10 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
+from ratioscope.errors import SchemaError
 from ratioscope.metrics.corrections.correction import Correction
 from ratioscope.metrics.corrections.effect import SUMS, correction_sums, effect_values, schema
-from ratioscope.metrics.dialects.effect import dialect_sums
+from ratioscope.metrics.dialects.effect import dialect_evaluations, dialect_sums
 
 from ..files.progress import OnProgress
 from ..rows.slices import labels_of
@@ -37,8 +38,8 @@ class StepEffects:
 
     sums: pl.DataFrame
     """SUMS of metrics/corrections/effect.py, per step and correction."""
-    logged: dict[str, dict[int, dict[str, float]]]
-    """Title of a trainer's correction -> step -> the metrics that the trainer would have logged."""
+    absent: dict[str, str]
+    """Title of a trainer's correction -> "because ...", if steps lack something that it reads."""
 
 
 def correction_effects(
@@ -58,7 +59,7 @@ def correction_effects(
     before they are sliced. A trainer's own correction is not sliced.
     """
     parts: list[pa.Table] = [schema().empty_table()]
-    logged: dict[str, dict[int, dict[str, float]]] = {}
+    refused: dict[str, list[str]] = {}
     ours = [correction for correction in corrections if isinstance(correction, Correction)]
     theirs = [correction for correction in corrections if isinstance(correction, TrainerCorrection)]
     read = list(run.row_digests(run.steps if steps is None else steps, gap)) if gap else steps
@@ -66,14 +67,30 @@ def correction_effects(
         records = run.beside(rows, step, gap) if gap else rows
         parts.append(correction_sums(records, ours, None if by is None else labels_of(by, records)))
         for each in theirs:
-            table, evaluations = dialect_sums(
-                records, each.dialect, each.config, version=each.version, title=each.title
-            )
-            parts.append(table)
-            for (_, at), evaluation in evaluations.items():
-                logged.setdefault(each.title, {})[at] = evaluation.metrics
+            try:
+                parts.append(dialect_sums(records, each.dialect, each.config, version=each.version, title=each.title))
+            except SchemaError as error:
+                refused.setdefault(each.title, []).append(str(error))
     sums = pl.DataFrame(pa.concat_tables(parts))
-    return StepEffects(sums, logged)
+    done = dict(sums.group_by("correction").agg(pl.col("step").n_unique()).iter_rows())
+    return StepEffects(sums, {title: _why_absent(reasons, done.get(title, 0)) for title, reasons in refused.items()})
+
+
+def _why_absent(reasons: Sequence[str], done: int) -> str:
+    """The first reason of the steps that were refused. done: the steps that were not."""
+    where = f"at {len(reasons):,} of {len(reasons) + done:,} steps " if done else ""
+    return f"because {where}{reasons[0]}"
+
+
+def logged_by_trainer(
+    run: Run, correction: TrainerCorrection, progress: OnProgress | None = None
+) -> dict[int, dict[str, float]]:
+    """step -> the metrics that the trainer would have logged with this correction."""
+    return {
+        each.step: each.evaluation.metrics
+        for _, records in step_records(run, progress)
+        for each in dialect_evaluations(records, correction.dialect, correction.config, correction.version)
+    }
 
 
 def effect_frame(sums: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:

@@ -130,7 +130,7 @@ def _own_correction(run: Run, steps: Sequence[int]) -> OwnCorrection:
 def _counts(run: Run, steps: Sequence[int], settings: OwnSettings) -> _TokenCounts:
     counts = _TokenCounts()
     for step in steps:
-        for done, _ in dialect_carried_out(records_of(run, step), settings.dialect, settings.config):
+        for done in dialect_carried_out(records_of(run, step), settings.dialect, settings.config):
             counts.add(done)
     return counts
 

@@ -58,10 +58,11 @@ def step_result(records: pa.Table, correction: AnyCorrection, step: int, digest:
         if isinstance(correction, Correction):
             applied = list(carried_out(records, correction))
         else:
-            theirs = dialect_carried_out(
-                records, correction.dialect, correction.config, version=correction.version, title=correction.title
+            applied = list(
+                dialect_carried_out(
+                    records, correction.dialect, correction.config, version=correction.version, title=correction.title
+                )
             )
-            applied = [each for each, _ in theirs]
     except RatioscopeError as error:
         return StepResult(step, digest, None, str(error), False, (0.0,) * len(SUMS))
     if not applied:

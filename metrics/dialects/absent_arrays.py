@@ -43,5 +43,5 @@ def needed(tokens: object, name: str, reader: str) -> Array:
     value = getattr(tokens, name)
     if value is None:
         column = name if name == "advantages" else f"{name}_logprobs"
-        raise SchemaError(f"the batch has no '{column}', which {reader} reads: record it, or choose another setting")
+        raise SchemaError(f"the batch has no '{column}', which {reader} reads: log {column}, or choose another setting")
     return np.asarray(value)

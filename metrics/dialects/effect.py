@@ -1,12 +1,14 @@
 """The effect of a trainer's own correction on the steps of a run, in the same sums as for every Correction."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ratioscope.arrays import Array
+from ratioscope.arrays import Array, Floats
+from ratioscope.errors import SchemaError
 
 from ..corrections.corrected_tokens import CorrectedTokens
 from ..corrections.correction import Correction, WeightedGap
@@ -18,23 +20,45 @@ from .evaluation import DialectBatch, Evaluation, batch_arrays
 
 def dialect_sums(
     records: pa.Table, name: str, config: Mapping[str, Any], *, version: str | None = None, title: str | None = None
-) -> tuple[pa.Table, dict[tuple[int, int], Evaluation]]:
-    """(table of corrections.effect.SUMS per (attempt, step), (attempt, step) -> the trainer's Evaluation).
-
-    Both are computed from the first minibatch of a step, or from the rows without a minibatch. The gap is mismatch if the
-    records have `old`, else total.
-    """
-    tables, evaluations = [schema().empty_table()], {}
-    for each, evaluation in dialect_carried_out(records, name, config, version=version, title=title):
-        evaluations[each.attempt, each.step] = evaluation
-        tables.append(each.sums())
-    return pa.concat_tables(tables), evaluations
+) -> pa.Table:
+    """A table of corrections.effect.SUMS per (attempt, step), see `dialect_carried_out`."""
+    done = dialect_carried_out(records, name, config, version=version, title=title)
+    return pa.concat_tables([schema().empty_table(), *(each.sums() for each in done)])
 
 
 def dialect_carried_out(
     records: pa.Table, name: str, config: Mapping[str, Any], *, version: str | None = None, title: str | None = None
-) -> Iterator[tuple[CarriedOut, Evaluation]]:
-    """For each (attempt, step): the trainer's own correction carried out, and the trainer's Evaluation.
+) -> Iterator[CarriedOut]:
+    """For each (attempt, step): the trainer's own correction carried out.
+
+    The gap is mismatch if the records have `old`, else total. SchemaError if the records lack an array that the weights or the
+    mask are computed from.
+    """
+    for each in dialect_evaluations(records, name, config, version):
+        if lacks := " and ".join(each.evaluation.lacks):
+            raise SchemaError(f"the batch has no {lacks}, which this setting reads: log {lacks}")
+        gap: WeightedGap = "mismatch" if each.batch.old_logprobs is not None else "total"
+        result = _corrected(each.batch, each.evaluation)
+        token = np.arange(len(result.sequence))
+        yield CarriedOut(each.attempt, each.step, Correction(title or name, (), gap), result, each.times, token)
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A trainer's evaluation of one (attempt, step)."""
+
+    attempt: int
+    step: int
+    batch: DialectBatch
+    evaluation: Evaluation
+    times: Floats | None
+    """See CarriedOut."""
+
+
+def dialect_evaluations(
+    records: pa.Table, name: str, config: Mapping[str, Any], version: str | None = None
+) -> Iterator[Evaluated]:
+    """For each (attempt, step): the trainer's evaluation of its first minibatch, or of the rows without a minibatch.
 
     A step without a token that counts is left out: a trainer divides by the number of tokens there.
     """
@@ -42,14 +66,9 @@ def dialect_carried_out(
     options = {} if version is None else {"version": version}
     for (attempt, step), part in _steps(records).items():
         batch = batch_arrays(part)
-        if not batch.mask.any():
-            continue
-        evaluation = trainer.evaluate(batch, config, **options)
-        gap: WeightedGap = "mismatch" if batch.old_logprobs is not None else "total"
-        result = _corrected(batch, evaluation)
-        times = stands_for(part, np.arange(len(part)))
-        token = np.arange(len(result.sequence))
-        yield CarriedOut(attempt, step, Correction(title or name, (), gap), result, times, token), evaluation
+        if batch.mask.any():
+            times = stands_for(part, np.arange(len(part)))
+            yield Evaluated(attempt, step, batch, trainer.evaluate(batch, config, **options), times)
 
 
 def _steps(records: pa.Table) -> dict[tuple[int, int], pa.Table]:

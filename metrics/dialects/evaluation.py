@@ -47,6 +47,8 @@ class Evaluation:
     """Other scalars that the trainer computes."""
     arrays: Mapping[str, Array] = field(default_factory=dict)
     """Other arrays that the trainer computes."""
+    lacks: tuple[str, ...] = ()
+    """Arrays that the weights or the mask are computed from and the batch lacks: then neither is the trainer's."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class DialectBatch:
         value = getattr(self, name) if name in PER_TOKEN else self.extra.get(name)
         if value is None:
             have = [known for known in PER_TOKEN if getattr(self, known) is not None] + sorted(self.extra)
-            raise SchemaError(f"the batch has no '{name}', which this setting reads; it has {have}")
+            raise SchemaError(f"the batch has no '{name}', which this setting reads: log {name}; it has {have}")
         return np.asarray(value)
 
     def flat(self, array: Array) -> Array:

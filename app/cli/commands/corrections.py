@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ratioscope.errors import ConfigError
+from ratioscope.errors import ConfigError, SchemaError
 from ratioscope.metrics.dialects import dialect
 from ratioscope.metrics.digits import digits
 
@@ -63,6 +63,8 @@ def corrections(
     if slice and dialect:
         raise ConfigError(f"--by {by}: a trainer's own correction needs --by run or --by step")
     chosen = _chosen(dialect, preset, config, threshold, level)
+    import polars as pl
+
     from ratioscope.ingest.analysis.correction_effects import correction_effects, effect_frame
 
     opened_run = opened(run)
@@ -73,12 +75,20 @@ def corrections(
         )
     keys = {"run": (), "step": ("step",)}.get(by, ("key",))
     frame = effect_frame(effects.sums, keys).rename({"key": by} if slice else {})
+    if effects.absent and frame.is_empty():
+        title, why = next(iter(effects.absent.items()))
+        more = f"; {len(effects.absent) - 1} more are not available" if len(effects.absent) > 1 else ""
+        raise SchemaError(f"{title} is not available, {why}{more}")
     if as_json:
-        print_json(frame.to_dicts())
+        absent = [{"correction": title, "reason": why} for title, why in effects.absent.items()]
+        print_json(pl.concat([frame, pl.DataFrame(absent)], how="diagonal").to_dicts() if absent else frame.to_dicts())
         return
     if by == "run" and not reading:
         _say_best(effect_frame(effects.sums, ("step",)), opened_run)
     _print(frame, opened_run, by)
+    for why in dict.fromkeys(effects.absent.values()):
+        titles = [title for title, own in effects.absent.items() if own == why]
+        say(f"{', '.join(titles)}: not available, {why}", "dim")
     if dialect and len(chosen) == 1:
         _print_config(dialect, chosen[0])
     print_next(opened_run, after_corrections(opened_run, dialect))

@@ -17,12 +17,11 @@ if TYPE_CHECKING:
 
 def dialect_rows(run: "Run", dialect: str, preset: str | None, config: Path | None) -> list[dict[str, Any]]:
     """One row per step: "step", then the trainer's metrics, by the preset, by the file, or else by its first preset."""
-    from ratioscope.ingest.analysis.correction_effects import correction_effects
+    from ratioscope.ingest.analysis.correction_effects import logged_by_trainer
 
     chosen = of_trainer(dialect, [preset] if preset else [], config)[0]
     with stages(dialect, len(run.steps)) as advance:
-        effects = correction_effects(run, [chosen], progress=lambda done, total: advance(f"step {done} of {total}"))
-    logged = effects.logged.get(chosen.title, {})
+        logged = logged_by_trainer(run, chosen, lambda done, total: advance(f"step {done} of {total}"))
     if not logged:
         if reason := run.no_tokens:
             raise ConfigError(f"what {dialect} would have logged is not available, because {reason}; try: --logged")

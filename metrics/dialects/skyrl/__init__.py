@@ -47,17 +47,27 @@ def evaluate(
         numbers = training_batch_differences(tokens) | logged(steps)
     parts = [part for step in steps for rank in step for part in rank]
     rows = len(tokens.mask)
+    weights = _joined(parts, "weights", rows)
     mask = _joined(parts, "mask", rows, tokens.mask)
     losses = [part.metrics["policy_loss"] for part in parts if "policy_loss" in part.metrics]
     per_token = {f"loss_token_{when}": _joined(parts, f"loss_{when}", rows) for when in ("before", "after")}
     return Evaluation(
         metrics={f"policy/{name}": value for name, value in numbers.items()},
-        weights=_joined(parts, "weights", rows),
+        weights=weights,
         mask=arrays.mask if mask is None else mask > 0,
         warnings=(*settings.warnings, *_warnings(tokens, settings)),
         losses={"policy_loss": sum(losses)} if losses else {},
         arrays={name: array for name, array in per_token.items() if array is not None},
+        lacks=tuple(_absent(tokens)) if settings.anchors_on_rollout and weights is None else (),
     )
+
+
+def _absent(tokens: Tokens) -> Iterator[str]:
+    """Arrays that every loss reads and the batch lacks."""
+    if tokens.current is None:
+        yield "current_logprobs"
+    if tokens.advantages is None:
+        yield "advantages"
 
 
 def _with_prompts(settings: Settings, arrays: DialectBatch) -> Settings:

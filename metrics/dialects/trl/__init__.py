@@ -76,7 +76,7 @@ def evaluate(
     `weights`: the ratio, None without correction. `mask`: the tokens that the mask mode and the off-policy mask leave.
     """
     settings = parse(config, version)
-    needs = _NEEDS if settings.corrected and settings.off_policy_mask_threshold is None else {}
+    needs = _NEEDS if settings.off_policy_mask_threshold is None else {}
     arrays, absent = completed(batch_arrays(batch), needs)
     ratio, metrics = None, dict[str, float]()
     if settings.corrected:

@@ -4,7 +4,9 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from support.paths import ROOT
 
@@ -184,3 +186,53 @@ def test_a_verb_ends_with_commands_that_work(verb: str, capsys: Output) -> None:
     capsys.readouterr()
     assert main([verb, RUN, "--json"]) == 0
     json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Columns with which every preset of every trainer can be carried out."""
+    draws = np.random.default_rng(0)
+    rollout = -draws.exponential(0.9, (24, 40)) - 1e-3
+    old, current = (np.minimum(rollout + draws.normal(0, 0.35, rollout.shape), -1e-4) for _ in "oc")
+    advantages = draws.choice([-1.0, 1.0], 24)
+    sides = {"rollout_logprobs": rollout, "old_logprobs": old, "current_logprobs": current}
+    return {name: side.astype(np.float32) for name, side in sides.items()} | {"advantages": advantages}
+
+
+@pytest.mark.parametrize(
+    "absent", [("advantages",), ("current_logprobs",), ("current_logprobs", "advantages")], ids=str
+)
+@pytest.mark.parametrize("dialect_name", NAMES)
+def test_a_preset_that_lacks_a_column_is_not_available_and_the_others_stand(
+    dialect_name: str, absent: tuple[str, ...], whole: dict[str, Any], tmp_path: Path, capsys: Output
+) -> None:
+    rows = []
+    for name, columns in (("whole", whole), ("part", {key: whole[key] for key in whole if key not in absent})):
+        with Collector(tmp_path / name, writer="thread") as collector:
+            collector.log(step=1, minibatch=0, **columns)
+        assert main(["corrections", str(tmp_path / name), "--dialect", dialect_name, "--json"]) == 0
+        rows.append({row["correction"]: row for row in json.loads(capsys.readouterr().out)})
+    everything, part = rows
+    assert list(everything) == [f"{dialect_name} {preset}" for preset in dialect(dialect_name).PRESETS]
+    assert set(part) == set(everything) and not any(row.get("reason") for row in everything.values())
+    for title, row in part.items():
+        if reason := row.pop("reason", None):
+            assert reason.startswith("because the batch has no ") and any(f"log {name}" in reason for name in absent)
+            assert row["removed_share"] is None and row["bias"] is None
+        else:
+            assert row == everything[title], title
+
+
+def test_a_correction_of_which_nothing_stands_is_an_error(
+    whole: dict[str, Any], tmp_path: Path, capsys: Output
+) -> None:
+    with Collector(tmp_path / "run", writer="thread") as collector:
+        collector.log(step=1, rollout_logprobs=whole["rollout_logprobs"], old_logprobs=whole["old_logprobs"])
+        collector.log(step=2, **whole)
+    asked = ["corrections", str(tmp_path / "run"), "--dialect", "skyrl", "--preset", "dppo_tv"]
+    assert main(asked) == 0
+    assert "skyrl dppo_tv: not available, because at 1 of 2 steps the batch has no" in capsys.readouterr().out
+    with Collector(tmp_path / "few", writer="thread") as collector:
+        collector.log(step=1, rollout_logprobs=whole["rollout_logprobs"], old_logprobs=whole["old_logprobs"])
+    assert main(["corrections", str(tmp_path / "few"), *asked[2:]]) == 3
+    assert "skyrl dppo_tv is not available, because the batch has no current_logprobs" in capsys.readouterr().err

@@ -4,6 +4,7 @@ import math
 import re
 import time
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from ratioscope.app.dashboard.pages.corrections.config import syntax
 from ratioscope.app.dashboard.pages.corrections.entries import comparison_of
 from ratioscope.ingest.analysis.correction_effects import correction_effects, effect_frame
 from ratioscope.ingest.run import Run, open_run
-from ratioscope.metrics.corrections.correction import CORRECTIONS
+from ratioscope.metrics.corrections.correction import CORRECTIONS, truncate
 from ratioscope.metrics.dialects import NAMES, dialect
 from ratioscope.metrics.distribution import Histogram, whole_histogram
 
@@ -56,7 +57,7 @@ def is_well(app: AppTest) -> None:
     assert not app.error and not app.warning, [box.value for box in (*app.error, *app.warning)]
 
 
-def test_the_weights_of_all_steps_are_added_up_once_a_level(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_weights_of_all_steps_are_added_up_once(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     made_of = list[int]()
 
     def noting(rows: pl.DataFrame) -> Histogram:
@@ -65,7 +66,7 @@ def test_the_weights_of_all_steps_are_added_up_once_a_level(opened: Open, monkey
 
     monkeypatch.setattr(outcomes, "whole_histogram", noting)
     is_well(opened("corrections", "stale"))
-    assert len(made_of) == 2
+    assert len(made_of) == 1
 
 
 def number(shown: str) -> float:
@@ -203,11 +204,14 @@ def test_a_range_of_steps_is_what_is_carried_out(opened: Open) -> None:
     assert "computed from the tokens of 3 of " in words(opened("corrections", "stale", lab="veto:1e-4"))
 
 
-def test_sequence_levels_say_whose_weights_they_are(opened: Open) -> None:
+def test_a_bound_on_sequences_has_the_numbers_of_the_command_line_or_none(opened: Open, runs: Path) -> None:
     app = opened("corrections", "stale", lab="truncate:token:2,truncate:sequence:2")
-    assert "over sequences; over tokens once" in html(app) and " sequences</td>" in html(app)
-    carried_out(app)
-    assert "over sequences; over tokens once" not in html(app) and " sequences</td>" not in html(app)
+    assert "not computed yet" in html(app) and " sequences</td>" not in html(app)
+    wanted = effect_frame(correction_effects(open_run(made(runs, "stale")), [truncate(2, level="sequence")]).sums)
+    assert f"{wanted['bias'][0]:.3f}" not in html(app)
+    assert f"{wanted['bias'][0]:.3f}" in html(carried_out(app))
+    rowless = opened("corrections", "many_steps", lab="truncate:token:2,truncate:sequence:2", steps="5:50")
+    assert "over sequences, because no step has token rows" in html(rowless) and " sequences</td>" in html(rowless)
 
 
 def test_the_best_is_marked_and_named_in_agreement_with_the_verdict(opened: Open) -> None:
@@ -241,7 +245,7 @@ def test_without_token_rows_single_thresholds_work_and_joint_rules_say_why_not(o
 def test_what_a_preset_cannot_read_is_said_in_its_row(opened: Open) -> None:
     app = carried_out(opened("corrections", "two_policies", lab="truncate:token:2,verl:bypass_pg_is,veto:1e-4"))
     is_well(app)
-    assert "current_logprobs" in html(app)
+    assert "not available, because the batch has no 'current_logprobs'" in unescape(html(app))
 
 
 @pytest.mark.parametrize("trainer", NAMES)

@@ -111,7 +111,8 @@ def _effects(source: OutcomeSource, threshold: Threshold) -> pl.DataFrame:
 
 def effects_to_prefetch(source: OutcomeSource, entries: Iterable[Entry]) -> list[CacheRequest]:
     """Requests for the values that the page reads from distributions for these entries, and for its first threshold."""
-    made = [threshold for entry in entries if (threshold := _threshold_of(entry)) is not None]
+    known = [threshold for entry in entries if (threshold := _threshold_of(entry)) is not None]
+    made = [threshold for threshold in known if threshold.level == "token" or not source.with_rows]
     levels = dict.fromkeys(threshold.level for threshold in made)
     requests: list[CacheRequest] = []
     for level in levels:
@@ -131,15 +132,12 @@ def needs_rows(entry: Entry) -> bool:
 
 
 def outcome(source: OutcomeSource, entry: Entry, ledger: CorrectionResults | None) -> CorrectionOutcome:
-    """The outcome of one entry: over tokens if every step with token rows was computed, else as far as it is known."""
+    """The outcome of one entry over tokens, as far as it is known; over sequences only where no step has token rows."""
     threshold = _threshold_of(entry)
-    if threshold is not None and (threshold.level == "token" or ledger is None):
+    if threshold is not None and (threshold.level == "token" or ledger is None or not source.with_rows):
         return _of_statistics(source, entry, threshold)
-    rows = _of_rows(source, entry, ledger) if ledger is not None else None
-    if threshold is not None and (rows is None or len(rows.steps) < max(1, rows.possible)):
-        return _of_statistics(source, entry, threshold)
-    assert rows is not None
-    return rows
+    assert ledger is not None
+    return _of_rows(source, entry, ledger)
 
 
 def on_common_steps(

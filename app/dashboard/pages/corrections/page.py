@@ -11,7 +11,7 @@ from ratioscope.ingest.jobs.correction_results import CorrectionResults
 from ratioscope.ingest.jobs.step_ledger import Digests
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.corrections.advice import advice, risk_per_step
-from ratioscope.metrics.corrections.correction import weighted_gap
+from ratioscope.metrics.corrections.correction import WeightedGap, weighted_gap
 from ratioscope.metrics.corrections.threshold import Threshold
 from ratioscope.metrics.distribution import Histogram
 from ratioscope.record import GAPS, sides
@@ -65,7 +65,7 @@ def render(scope: Scope) -> None:
         )
         return
     steps = scope.range
-    source = OutcomeSource(scope.view, gap, steps, scope.view.of(_digests, gap), scope.view.of(_digests, ""))
+    source = _source(scope.view, gap, steps)
     chosen = len(scope.recorded)
     if not chosen:
         st.caption("The run has no steps in the chosen range.")
@@ -87,9 +87,14 @@ def prefetch(view: View) -> Iterator[CacheRequest]:
     gap = weighted_gap(next(iter(view.run.gaps), ""))
     if gap is None:
         return
-    source, entries = OutcomeSource(view, gap, Steps().of(view.steps), {}, {}), comparison_of(DEFAULT).entries
+    source, entries = _source(view, gap, Steps().of(view.steps)), comparison_of(DEFAULT).entries
     yield from effects_to_prefetch(source, entries)
-    yield from charts_to_prefetch(view, [outcome(source, entry, None) for entry in entries], last_appearance())
+    computed = [outcome(source, entry, _ledger(view, gap, entry)) for entry in entries]
+    yield from charts_to_prefetch(view, computed, last_appearance())
+
+
+def _source(view: View, gap: WeightedGap, steps: range) -> OutcomeSource:
+    return OutcomeSource(view, gap, steps, view.of(_digests, gap), view.of(_digests, ""))
 
 
 def _digests(run: Run, gap: str) -> Digests:
@@ -100,7 +105,7 @@ def _compare(
     scope: Scope, source: OutcomeSource, entries: Sequence[Entry], chosen: int, advised: DeltaGenerator
 ) -> None:
     """The comparison. advised: the place of the advice, at the top of the page."""
-    ledgers = [_ledger(scope, source, entry) for entry in entries]
+    ledgers = [_ledger(scope.view, source.gap, entry) for entry in entries]
     wanted = [ledger for ledger in ledgers if ledger is not None]
     if wanted:
         comparison_job(scope, source, wanted, chosen)
@@ -120,8 +125,8 @@ def _compare(
     numbers_behind(lambda: _numbers(outcomes), "lab_numbers")
 
 
-def _ledger(scope: Scope, source: OutcomeSource, entry: Entry) -> CorrectionResults | None:
-    return jobs().ledger(scope.view.path, entry.correction(source.gap)) if needs_rows(entry) else None
+def _ledger(view: View, gap: WeightedGap, entry: Entry) -> CorrectionResults | None:
+    return jobs().ledger(view.path, entry.correction(gap)) if needs_rows(entry) else None
 
 
 def _advise(scope: Scope, source: OutcomeSource, outcomes: Sequence[CorrectionOutcome], common: Sequence[int]) -> None:
@@ -185,12 +190,12 @@ def _note(each: CorrectionOutcome) -> str:
         notes.append(f"token rows of {len(each.steps):,} of {count(each.possible, 'step')}" if each.possible else "")
         notes.append("an estimate: the budget kept a sample of the rows" if each.sampled else "")
     elif each.over == "sequences":
-        notes.append("over sequences; over tokens once computed from token rows")
+        notes.append("over sequences, because no step has token rows")
     if not each.exact:
         notes.append("intervals: a bound lies between histogram edges")
     if each.source == "rows" and len(each.steps):
         notes.append(f"uses {each.gap}")
-    notes.append(each.reason)
+    notes.append(each.reason and f"not available, because {each.reason}")
     if each.source == "rows" and not len(each.steps) and not each.reason:
         notes.append("not computed yet")
     return " · ".join(note for note in notes if note)
