@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from functools import cache
 
 from ratioscope.errors import ConfigError
-from ratioscope.record import GAPS
+from ratioscope.record import BETWEEN, GAPS
 
 from .definitions.registry import METRICS
 from .dialects import NAMES, dialect
@@ -43,17 +43,21 @@ def card(name: str) -> Card:
 def cards(name: str) -> tuple[Card, ...]:
     """The card of the metric with this name, or the cards of a family: every metric whose name begins with it (`ess`).
 
-    ConfigError for any other name, with the names that are close.
+    The metric that has the name of a family for its title comes first. ConfigError for any other name, with those that are close.
     """
-    short = name.rsplit("/", 1)[-1].removesuffix("_se")
-    own = [metric for metric in METRICS if metric.name == short]
-    family = own or [metric for metric in METRICS if metric.name.startswith(f"{short}_")]
+    gap, _, own = name.rpartition("/")
+    short = own.removesuffix("_se") if gap in ("", *GAPS) or BETWEEN in gap else name
+    family = [metric for metric in METRICS if metric.name == short] or sorted(
+        (metric for metric in METRICS if metric.name.startswith(f"{short}_")),
+        key=lambda metric: metric.title.casefold() != short.casefold(),
+    )
     if family:
         return tuple(Card(one, tuple(place for known, place in _elsewhere() if known == one.name)) for one in family)
     names = [metric.name for metric in METRICS]
-    close = get_close_matches(short, names, n=4) or [known for known in names if short[:4] in known]
+    theirs = dict.fromkeys(place.name for _, place in _elsewhere())
+    close = get_close_matches(name, [*names, *theirs], n=4) or [known for known in names if name[:4] in known]
     near = f"close are {', '.join(close)}; " if close else ""
-    raise ConfigError(f"there is no metric '{name}'; {near}`ratioscope explain` lists all")
+    raise ConfigError(f"there is no metric of the name '{name}'; {near}`ratioscope explain` lists all")
 
 
 def lines(card: Card) -> Iterator[tuple[str, str]]:

@@ -16,7 +16,8 @@ def explain(
         str | None,
         typer.Argument(
             metavar="METRIC",
-            help="A metric, e.g. kl_k3 or mismatch/kl_k3, a family, or a signal of an alert; else all are listed.",
+            help="A metric, e.g. kl_k3 or mismatch/kl_k3, a family, a signal of an alert, or a trainer's own name for a "
+            "number; else all are listed.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -24,7 +25,8 @@ def explain(
     """Print a metric's card: formula, estimator, unit, direction, bands, and its name in every trainer.
 
     A prefix such as ess prints the card of every metric that begins with it. A signal of an alert, such as
-    alignment, prints what it means, when it opens an alert and what to try. Without a name it lists all names.
+    alignment, prints what it means, when it opens an alert and what to try. A name that a trainer logs, such as
+    train/ppo_kl, prints what the trainer measures. Without a name it lists all names.
     """
     if metric is None:
         _list(as_json=as_json)
@@ -63,15 +65,20 @@ def _list(*, as_json: bool) -> None:
 
 
 def _entries(name: str) -> list[tuple[str, list[tuple[str, str]]]]:
-    """(name, card) of the metric of this name, else of the signal, else of each metric of the family."""
+    """(name, card) of the metric of this name, else of the signal, else of the trainers' number, else of each of a family."""
+    from ratioscope.ingest.importers.scalars.agreement import OWN, facts_of, named_by_trainers
     from ratioscope.metrics.card import cards, lines
     from ratioscope.metrics.definitions.registry import METRICS
     from ratioscope.metrics.grading.signals import SIGNALS
 
+    name = name.removeprefix(f"{OWN}/")
     if name not in {metric.name for metric in METRICS}:
         for signal in SIGNALS:
             if signal.name == name:
                 return [(name, _signal(signal))]
+        theirs = named_by_trainers(name)
+        if theirs and not any(metric.name.startswith(f"{name}_") for metric in METRICS):
+            return [(own, facts_of(trainer, own)) for trainer, own in theirs]
     return [(entry.metric.name, [(h, text) for h, text in lines(entry) if text]) for entry in cards(name)]
 
 

@@ -107,6 +107,37 @@ def why_own(name: str, trainer: str | None, version: str | None) -> str:
     return note or "no metric of ours has its definition"
 
 
+def named_by_trainers(name: str) -> list[tuple[str, str]]:
+    """(trainer, its own name) of the numbers that this name may stand for; empty where no table has it.
+
+    The name may have a prefix, as trackers and callbacks add one, or be the end of the trainer's.
+    """
+    known = [(trainer, own) for trainer in NAMES for own in sorted(_known_names(trainer) | set(dialect(trainer).NOTES))]
+    for found in (
+        [each for each in known if name in (each[1], "/".join(each))],
+        [each for each in known if name.endswith(f"/{each[1]}")],
+        [each for each in known if each[1].endswith(f"/{name}")],
+    ):
+        if found:
+            return found
+    return []
+
+
+def facts_of(trainer: str, name: str) -> list[tuple[str, str]]:
+    """(heading, text) of all that the tables know of a trainer's number."""
+    tables = dialect(trainer)
+    agreed = [each for each in AGREEMENTS if (each.dialect, each.name) == (trainer, name)]
+    near, note = tables.CANONICAL.get(name), tables.NOTES.get(name)
+    other = f"no metric of ours; it comes close to {near}" if near else "no metric of ours has its definition"
+    return [
+        ("trainer", f"{trainer} (compared with {', '.join(tables.VERSIONS)})"),
+        *(("is", f"{each.metric}{f', since {trainer} {each.since}' if each.since else ''}") for each in agreed),
+        *([] if agreed else [("is", other)]),
+        *([("note", note)] if note else []),
+        *(("source", each.source) for each in agreed),
+    ]
+
+
 def is_metric(name: str) -> bool:
     """True for `<gap>/<metric>` of ours."""
     gap, _, metric = name.partition("/")

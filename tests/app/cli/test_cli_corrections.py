@@ -13,6 +13,7 @@ from support.paths import ROOT
 from ratioscope import Collector, open_run
 from ratioscope.app.cli import main
 from ratioscope.app.cli.commands.dialect_metrics import dialect_rows
+from ratioscope.app.cli.commands.explain import _entries
 from ratioscope.metrics.corrections.correction import CORRECTIONS
 from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.dialects import NAMES, dialect
@@ -163,6 +164,41 @@ def test_a_family_of_metrics_and_a_signal_are_explained_too(capsys: Output) -> N
         assert main(["explain", signal.name]) == 0
         assert capsys.readouterr().out.startswith(signal.name.split("_")[0])
     assert main(["explain", "kl_k3", "--json"]) == 0 and json.loads(capsys.readouterr().out)["name"] == "kl_k3"
+
+
+def test_the_metric_that_is_read_first_comes_first_of_its_family(capsys: Output) -> None:
+    assert main(["explain", "kl"]) == 0 and capsys.readouterr().out.startswith("kl_k3\n")
+
+
+@pytest.mark.parametrize("trainer", NAMES)
+def test_every_number_of_a_trainer_is_explained_as_the_trainers_own(trainer: str) -> None:
+    for name, near in dialect(trainer).CANONICAL.items():
+        ((own, card),) = _entries(f"{trainer}/{name}")
+        words = [text for _, text in card]
+        assert (
+            own == name and words[0].startswith(f"{trainer} (") and dialect(trainer).NOTES.get(name, words[0]) in words
+        )
+        assert any((near or "no metric of ours") in text for text in words), name
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("train/sampling/importance_sampling_ratio/mean", "trl (compared with"),
+        ("rollout_is_seq_fraction_high", "so always 0"),
+        ("ratioscope/mismatch/kl_k3_se", "exp(x) - 1 - x"),
+        ("rollout:referee/kl_k3", "exp(x) - 1 - x"),
+    ],
+)
+def test_a_name_may_have_the_prefix_of_a_tracker_or_lack_that_of_its_trainer(
+    name: str, said: str, capsys: Output
+) -> None:
+    assert main(["explain", name]) == 0 and said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["mismatch_kl/all/mean", "foo/kl_k3", "rollout/entropy", "x/ess", "policy/step"])
+def test_the_end_of_a_name_that_nobody_knows_is_no_metric(name: str, capsys: Output) -> None:
+    assert main(["explain", name]) == 2 and f"no metric of the name '{name}'" in capsys.readouterr().err
 
 
 def test_without_a_name_all_metrics_and_signals_are_listed(capsys: Output) -> None:
