@@ -22,7 +22,7 @@ from pyarrow.csv import write_csv
 
 from ratioscope.arrays import Array, Integers
 from ratioscope.errors import SourceError
-from ratioscope.ingest.analysis.diagnosis import RunDiagnosis, diagnosed_gap, plain_diagnosis
+from ratioscope.ingest.analysis.diagnosis import described, diagnosed_gap, plain_diagnosis
 from ratioscope.ingest.analysis.evidence import evidence_of
 from ratioscope.ingest.analysis.run_settings import PARTS
 from ratioscope.ingest.run import Run
@@ -59,7 +59,7 @@ def bundle(run: Run, sequences: int = SEQUENCES) -> bytes:
     gap = diagnosed_gap(run)
     sampled = evidence_of(run, gap)
     evidence = _without_names(sampled.evidence)
-    result = RunDiagnosis(diagnose(evidence), gap, sampled.steps, sampled.left_out, evidence.without_number)
+    result = described(diagnose(evidence), sampled, gap)
     tokens = _tokens(evidence, sequences)
     settings = {part: run.info.get(part) for part in PARTS}
     counts = {"version": __version__, "sequences": tokens["sequence"].n_unique(), "tokens": len(tokens)}

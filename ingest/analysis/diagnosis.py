@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import isclose, isnan, nan
 from typing import Any
 
 import polars as pl
@@ -9,15 +10,20 @@ import polars as pl
 from ratioscope.errors import SourceError
 from ratioscope.metrics.diagnosis.decomposition import diagnose
 from ratioscope.metrics.diagnosis.diagnosis import CannotTell, Diagnosis, Likely
+from ratioscope.metrics.diagnosis.evidence import CLIP
 from ratioscope.metrics.diagnosis.proof import with_proof
+from ratioscope.record import GAPS, sides
 
 from ..run import Run
-from .evidence import evidence_of
+from .drift import drift_of
+from .evidence import Sampled, evidence_of
 from .no_gap import why_no_gap
 from .weight_proof import weight_proof
 
 SAMPLED = ("mismatch", "total")
 """Gaps whose earlier policy sampled the tokens, the best one first."""
+SAME = 0.005
+"""Two values that differ by a smaller part are one in three digits."""
 ARGUMENTS: Mapping[str, str] = {
     "token": "token_ids",
     "entropy": "entropy",
@@ -52,6 +58,8 @@ class RunDiagnosis:
     """Tokens that were left out because one of their log-probs is no finite number."""
     among: range | None = None
     """The steps that were asked about; None for all."""
+    read_kl_k3: tuple[float, float] = (nan, 0.0)
+    """(K3 over the tokens that were read, log-ratios above CLIP taken as CLIP, its error from their choice), nats/token."""
 
     def why(self, cause: CannotTell) -> str:
         """Why the record cannot tell a cause, and what to record, in words."""
@@ -68,15 +76,27 @@ class RunDiagnosis:
             else f"{len(self.steps)} steps, {self.steps[0]} to {self.steps[-1]}"
         )
         tokens = f"{_count(self.diagnosis.tokens, 'token')} of {_count(self.diagnosis.sequences, 'sequence')}"
-        return f"Read: {tokens} at {steps}{few}. The history of the gap is of all steps."
+        return f"Read: {tokens} at {steps}{few}. {self._apart}The history of the gap is of all steps."
+
+    @property
+    def _apart(self) -> str:
+        """The K3 of the tokens that were read beside that of all tokens, in one sentence; empty where they are one."""
+        (own, error), whole = self.read_kl_k3, self.diagnosis.gap
+        if isnan(own) or isclose(own, whole, rel_tol=SAME):
+            return ""
+        chosen = f" ± {error:.2g}" if error else ""
+        clipped = f"a log-ratio above {CLIP:g} counted as {CLIP:g}"
+        return f"Their K3, {clipped}, is {own:.3g}{chosen}; over all tokens of these steps K3 is {whole:.3g}. "
 
 
 def diagnosis_of(run: Run, gap: str | None = None, steps: Sequence[int] | None = None) -> RunDiagnosis:
     """The diagnosis of a run. gap: None chooses the mismatch, else the total. steps: the steps to look at; None: all.
 
-    SourceError if the run has no such gap, or no token rows at these steps.
+    SourceError if the run has no such gap, or no token rows at these steps; with the size of the drift for the drift.
     """
     chosen = diagnosed_gap(run, gap)
+    if chosen not in SAMPLED:
+        raise SourceError(drift_of(run, steps).words.removesuffix("."))
     sampled = evidence_of(run, chosen, steps)
     if not len(sampled.evidence):
         if reason := run.no_tokens:
@@ -84,17 +104,23 @@ def diagnosis_of(run: Run, gap: str | None = None, steps: Sequence[int] | None =
         if reason := why_no_gap(run):
             raise SourceError(reason)
         raise SourceError(f"the run {run.name} {_why_no_tokens(run, chosen, steps)}")
-    diagnosis = diagnose(sampled.evidence)
-    if chosen in SAMPLED:
-        diagnosis = with_proof(diagnosis, weight_proof(run, sampled.steps, sampled.evidence.names.get("replica", ())))
+    proof = weight_proof(run, sampled.steps, sampled.evidence.names.get("replica", ()))
+    diagnosis = with_proof(diagnose(sampled.evidence), proof).muting(run.rules.muted_causes)
     among = None if not steps else range(min(steps), max(steps) + 1)
+    return described(diagnosis, sampled, chosen, among)
+
+
+def described(diagnosis: Diagnosis, sampled: Sampled, gap: str, among: range | None = None) -> RunDiagnosis:
+    """The diagnosis of this evidence, with the gap of all tokens of its steps."""
+    evidence = sampled.evidence
     return RunDiagnosis(
-        diagnosis.muting(run.rules.muted_causes),
-        chosen,
+        diagnosis.stated(sampled.kl_k3),
+        gap,
         sampled.steps,
         sampled.left_out,
-        sampled.evidence.without_number,
+        evidence.without_number,
         among,
+        (evidence.mean(evidence.distance), evidence.error(evidence.distance)),
     )
 
 
@@ -119,15 +145,24 @@ def _why_no_tokens(run: Run, gap: str, steps: Sequence[int] | None) -> str:
 
 def diagnosed_gap(run: Run, gap: str | None = None) -> str:
     """The gap that is diagnosed: the one asked for, else the mismatch, else the total. SourceError if the run lacks it."""
-    chosen = gap or next((name for name in SAMPLED if name in run.gaps), None)
-    if chosen is None or chosen not in run.gaps:
-        if gap is None and (reason := why_no_gap(run)):
-            raise SourceError(reason)
-        there = ", ".join(run.gaps) or "no gap"
+    chosen = gap or next((name for name in SAMPLED if name in run.gaps), SAMPLED[0])
+    if chosen in run.gaps:
+        return chosen
+    if gap is None and (reason := why_no_gap(run)):
+        raise SourceError(reason)
+    named = sides(chosen)
+    if chosen not in GAPS:
         raise SourceError(
-            f"the run {run.name} has {there}; a diagnosis wants {gap or 'the mismatch or the total'}: record both of its sides"
+            f"a diagnosis is of {', '.join(GAPS)}; the size of {chosen}: ratioscope metrics RUN --gap {chosen}"
         )
-    return chosen
+    absent = [policy for policy in named if policy not in run.policies]
+    why = (
+        f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not on record; pass "
+        f"{' and '.join(f'{policy}_logprobs=' for policy in absent)} to the collector"
+        if absent
+        else f"no token has both {named[0]} and {named[1]}; log both under the same step and the same sequence_ids"
+    )
+    raise SourceError(f"the {chosen} of {run.name} was not measured: {why}")
 
 
 def plain_diagnosis(result: RunDiagnosis) -> dict[str, Any]:
@@ -138,6 +173,8 @@ def plain_diagnosis(result: RunDiagnosis) -> dict[str, Any]:
         "healthy": diagnosis.is_healthy,
         "gap": result.gap,
         "kl_k3": diagnosis.gap,
+        "kl_k3_read": result.read_kl_k3[0],
+        "kl_k3_read_error": result.read_kl_k3[1],
         "kl_k3_left": diagnosis.rest,
         "explained": diagnosis.explained,
         "unexplained": diagnosis.unexplained,

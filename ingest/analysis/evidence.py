@@ -1,6 +1,6 @@
 """The evidence that a diagnosis needs: tokens of few chosen steps, and the level of the gap at every step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from ratioscope.metrics.engines.arrow_columns import measured_rows
 from ratioscope.record import GAPS
 
 from ..rows.token_frame import token_counts, token_frame
-from ..rows.windows import PER_SEQUENCE, Windows, cut, windows
+from ..rows.windows import PER_SEQUENCE, cut, windows
 from ..run import Run
 from .gap_history import READ, gap_history, history_with_mix
 from .step_rows import columns_of
@@ -25,6 +25,8 @@ MOST_TOKENS = 60_000
 """About so many tokens are kept. A step gives its share of them, by sequences at even distances, and at least one sequence."""
 LONGEST = 16_000
 """At most so many tokens of a sequence are kept, in windows. It counts as one of them: a diagnosis wants many sequences."""
+SAME = 1e-9
+"""Weights that differ by a smaller part are equal."""
 COLUMNS = (
     "rank", "token_ids", "mask", "entropy", "group_id", "replica", "turn", "rollout_versions", "rollout_version_min",
     "trainer_version",
@@ -49,6 +51,8 @@ class Sampled:
     """Steps whose rows were read, ascending."""
     left_out: int
     """Sequences of these steps that were not looked at, because there are too many."""
+    kl_k3: float
+    """K3 over every token of these steps, as `metrics` has it, in nats/token; NaN if it is not on record."""
 
 
 def evidence_of(run: Run, gap: str, steps: Sequence[int] | None = None) -> Sampled:
@@ -60,7 +64,21 @@ def evidence_of(run: Run, gap: str, steps: Sequence[int] | None = None) -> Sampl
         part, more = _tokens_of(run, step, gap, MOST_TOKENS // max(len(chosen), 1))
         parts += [part] if len(part) else []
         left_out += more
-    return Sampled(_evidence(parts, history_with_mix(run, gap, gap_history(frame, gap))), tuple(chosen), left_out)
+    whole = _whole(frame, gap, chosen)
+    evidence = _evidence(
+        parts, history_with_mix(run, gap, gap_history(frame, gap)), dict(whole.select("step", "n").iter_rows())
+    )
+    kl_k3 = float((whole["level"] * whole["n"]).sum() / whole["n"].sum()) if len(whole) else np.nan
+    return Sampled(evidence, tuple(chosen), left_out, kl_k3)
+
+
+def _whole(frame: pl.DataFrame, gap: str, steps: Sequence[int]) -> pl.DataFrame:
+    """step, level, n: the K3 and the number of all tokens of these steps, whether or not their rows were kept."""
+    own = frame.filter(pl.col("step").is_in(list(steps)))
+    if f"{gap}/kl_k3" not in own.columns:
+        return pl.DataFrame({"step": [], "level": [], "n": []})
+    n = pl.col(f"{gap}/tokens").cast(pl.Float64)
+    return own.select("step", level=pl.col(f"{gap}/kl_k3").cast(pl.Float64), n=n).filter(pl.col("n") > 0)
 
 
 def steps_to_read(run: Run, gap: str) -> list[int]:
@@ -95,7 +113,7 @@ def _chosen_steps(run: Run, frame: pl.DataFrame, gap: str) -> list[int]:
 
 def evidence_of_records(records: pa.Table, gap: str) -> Evidence:
     """The evidence of joined Records of one or more steps; their own steps are all the history it has."""
-    return _evidence([_tokens(records, gap, len(records))], None)
+    return _evidence([_tokens(records, gap, np.ones(len(records)))], None, {})
 
 
 def _tokens_of(run: Run, step: int, gap: str, most: int) -> tuple[pl.DataFrame, int]:
@@ -105,12 +123,21 @@ def _tokens_of(run: Run, step: int, gap: str, most: int) -> tuple[pl.DataFrame, 
     counts = token_counts(records)[measured]
     tokens = int(np.where(counts > LONGEST, LONGEST // PER_SEQUENCE, counts).sum())
     every = max(1, int(np.ceil(tokens / max(most, 1))))
-    return _tokens(records.take(measured[::every]), gap, len(measured)), len(measured) - len(measured[::every])
+    parts = [np.flatnonzero(part) for part in (counts > LONGEST, counts <= LONGEST)]
+    # Few long sequences hold many tokens: both parts are sampled apart, and the tokens that are read stand for all of their part.
+    stands = np.zeros(len(measured))
+    for part in parts:
+        stands[part[::every]] = counts[part].sum() / max(counts[part[::every]].sum(), 1)
+    read = np.flatnonzero(stands)
+    return _tokens(records.take(measured[read]), gap, stands[read]), len(measured) - len(read)
 
 
-def _tokens(records: pa.Table, gap: str, rows: int) -> pl.DataFrame:
-    """One row per sampled token of these Records, with the facts of the evidence; of long sequences, the tokens of windows."""
-    if not rows:
+def _tokens(records: pa.Table, gap: str, stands: Floats) -> pl.DataFrame:
+    """One row per sampled token of these Records, with the facts of the evidence; of long sequences, the tokens of windows.
+
+    stands: sequences of its step that each record stands for.
+    """
+    if not len(records):
         return pl.DataFrame()
     earlier, later = (f"{policy}_logprob" for policy in GAPS[gap])
     columns = (
@@ -119,14 +146,14 @@ def _tokens(records: pa.Table, gap: str, rows: int) -> pl.DataFrame:
         "cached_tokens", "kv_version", "media", "pack_position", "router_agreement", "sampled_id", "inclusion_probability",
     )  # fmt: skip
     lengths: Integers = token_counts(records)
-    spans = windows(lengths, LONGEST)
+    spans = windows(lengths, LONGEST, seed=records["step"][0].as_py())
     parts = records if len(spans.row) == len(lengths) else cut(records, spans)
     frame = token_frame(parts, (*columns, *LABELS.values(), earlier, later))
     version = pl.coalesce("rollout_version", "rollout_version_min")
     return frame.with_columns(
         row=pl.Series(np.repeat(spans.row, spans.length)),
         length=pl.Series(np.repeat(lengths[spans.row], spans.length)),
-        share=pl.Series(np.repeat(_kept_share(spans, lengths), spans.length)),
+        stands=pl.Series(np.repeat(stands[spans.row] / spans.share, spans.length)),
         position=pl.col("position") + pl.Series(np.repeat(spans.start, spans.length)),
         lag=pl.col("trainer_version") - version,
         kv_age=version - pl.col("kv_version"),
@@ -136,7 +163,8 @@ def _tokens(records: pa.Table, gap: str, rows: int) -> pl.DataFrame:
     ).filter(pl.col("mask").fill_null(True))
 
 
-def _evidence(parts: Sequence[pl.DataFrame], history: History | None) -> Evidence:
+def _evidence(parts: Sequence[pl.DataFrame], history: History | None, tokens: Mapping[int, float]) -> Evidence:
+    """tokens: number of tokens with a finite log-ratio at each step, of which the parts may hold a sample."""
     if not parts:
         empty = np.zeros(0)
         return Evidence(empty, empty, empty.astype(np.int64), empty.astype(np.int64), {}, {}, history)
@@ -164,17 +192,18 @@ def _evidence(parts: Sequence[pl.DataFrame], history: History | None) -> Evidenc
     return Evidence(
         known["earlier"].to_numpy(), known["later"].to_numpy(), known["row"].cast(pl.Int64).to_numpy(),
         known["position"].cast(pl.Int64).to_numpy(), facts, names, history, len(frame) - len(known),
-        _weight(known["inclusion_probability"], known["share"].to_numpy()),
+        _weight(known, tokens), len(known) < sum(tokens.values()),
     )  # fmt: skip
 
 
-def _kept_share(spans: Windows, lengths: Integers) -> Floats:
-    """The share of its sequence that the windows of each window's sequence hold together; 1 where one window holds all of it."""
-    kept = np.bincount(spans.row, spans.length, minlength=len(lengths))
-    return (kept / np.maximum(lengths, 1))[spans.row]
+def _weight(known: pl.DataFrame, tokens: Mapping[int, float]) -> Floats | None:
+    """Tokens that each token stands for, relative to the mean; None if all stand for as many.
 
-
-def _weight(probability: pl.Series, share: Floats) -> Floats | None:
-    """Tokens that each token stands for, relative to the mean; None if all tokens of all sequences were kept."""
-    known = probability.cast(pl.Float64).fill_null(1.0).to_numpy() * share
-    return None if (known >= 1).all() else (1 / known) / (1 / known).mean()
+    A token stands for those that had the same chance to be read. The tokens of a step then stand for all of that step.
+    """
+    weight = pl.col("stands") / pl.col("inclusion_probability").cast(pl.Float64).fill_null(1.0)
+    whole = pl.col("step").replace_strict(tokens, default=None, return_dtype=pl.Float64) / pl.col("w").sum().over(
+        "step"
+    )
+    own = known.select("step", w=weight).select(pl.col("w") * whole.fill_null(1.0)).to_series().to_numpy()
+    return None if not len(own) or np.ptp(own) <= SAME * own.max() else own / own.mean()

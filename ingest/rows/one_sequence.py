@@ -35,7 +35,7 @@ def span_frame(own: pa.Table, span: Span, wanted: Collection[str] | None) -> pl.
     size = length - first if span.most is None else min(span.most, length - first)
     if size == length:
         return token_frame(own, wanted)
-    one = Windows(np.zeros(1, np.int64), np.array([first]), np.array([size]))
+    one = Windows(np.zeros(1, np.int64), np.array([first]), np.array([size]), np.ones(1))
     return token_frame(cut(own, one), wanted).with_columns(pl.col("position") + first)
 
 

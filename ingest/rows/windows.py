@@ -6,14 +6,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ratioscope.arrays import Integers
+from ratioscope.arrays import Floats, Integers
 from ratioscope.metrics.engines.arrow_columns import list_lengths, whole
 from ratioscope.metrics.pieces import places
 
 from .token_frame import LISTS, token_counts
 
 PER_SEQUENCE = 4
-"""Windows of a long sequence, at even distances: the first begins with it and the last ends with it."""
+"""Windows of a long sequence: the first begins with it, the last ends with it, the others are tiles of the middle by chance."""
+TURN = (5**0.5 - 1) / 2
+"""Golden section: its multiples modulo 1 fill 0 to 1 evenly, however many are taken."""
 
 
 @dataclass(frozen=True)
@@ -26,16 +28,28 @@ class Windows:
     """Place of its first token in the sequence, from 0."""
     length: Integers
     """Number of its tokens."""
+    share: Floats
+    """The chance with which its tokens are in a window: 1 for the ends and for whole sequences."""
 
 
-def windows(lengths: Integers, most: int) -> Windows:
-    """One window over each sequence of at most so many tokens; PER_SEQUENCE in each longer one, with `most` tokens together."""
-    each = max(1, most // PER_SEQUENCE)
+def windows(lengths: Integers, most: int, seed: int = 0) -> Windows:
+    """One window over each sequence of at most so many tokens; PER_SEQUENCE in each longer one, with at most `most` together.
+
+    The middle of a long sequence is cut into tiles, of which every one is taken with the same chance: weighted by 1 / share, a
+    mean over the windows has no bias, though both ends are always there. seed: other tiles.
+    """
+    each, inner = max(1, most // PER_SEQUENCE), PER_SEQUENCE - 2
     count = np.where(lengths > most, PER_SEQUENCE, 1)
     row = np.repeat(np.arange(len(lengths)), count)
-    long = count[row] > 1
-    start = np.where(long, places(count) * (lengths[row] - each) // (PER_SEQUENCE - 1), 0)
-    return Windows(row, start, np.where(long, each, lengths[row]))
+    place, size = places(count), lengths[row]
+    tiles = -(-(size - 2 * each) // each)
+    chance = (row + 1 + 97 * seed) * TURN % 1
+    tile = ((place - 1 + chance) * tiles / inner).astype(np.int64)
+    middle = (count[row] > 1) & (place > 0) & (place < PER_SEQUENCE - 1)
+    last = (count[row] > 1) & (place == PER_SEQUENCE - 1)
+    start = np.where(middle, each * (1 + tile), np.where(last, size - each, 0))
+    length = np.where(middle, np.minimum(each, size - each - start), np.where(count[row] > 1, each, size))
+    return Windows(row, start, length, np.where(middle, inner / np.maximum(tiles, 1), 1.0))
 
 
 def cut(records: pa.Table, spans: Windows) -> pa.Table:

@@ -52,7 +52,8 @@ class Likely:
         """The gap before and after the undoing, in one sentence: at how few steps, and which part of the gap."""
         if self.share is None:
             return ""
-        before, after = f"{self.share.before:.3g}", f"{self.share.after:.3g}"
+        error = f" ± {self.share.before_error:.2g}" if self.share.before_error else ""
+        before, after = f"{self.share.before:.3g}{error}", f"{self.share.after:.3g}"
         own, steps = percent(self.share.share), len(self.share.over_steps)
         where = f"At the {steps} steps that were read, the" if steps > 1 else "The"
         is_whole = abs(self.share.share - self.of_whole) < SAME
@@ -99,7 +100,7 @@ class Diagnosis:
     excluded: tuple[Excluded, ...]
     cannot_tell: tuple[CannotTell, ...]
     gap: float
-    """Mean clipped K3 of the evidence as recorded, nats/token."""
+    """Mean clipped K3 of the evidence as recorded, nats/token; that of `metrics` once the run has said it, see `stated`."""
     rest: float
     """Mean clipped K3 after all likely causes are undone, nats/token; NaN if no token is left."""
     noise: Noise | None
@@ -115,6 +116,12 @@ class Diagnosis:
         """The diagnosis with likely causes set apart. reasons: code of a muted cause -> why."""
         muted = tuple((item, reasons[item.cause.code]) for item in self.likely if item.cause.code in reasons)
         return replace(self, likely=tuple(i for i in self.likely if i.cause.code not in reasons), muted=muted)
+
+    def stated(self, gap: float) -> "Diagnosis":
+        """The diagnosis with the K3 of all tokens, of which the evidence may hold a sample; NaN if that is not known."""
+        if not gap >= 0:
+            return self
+        return replace(self, gap=gap, rest=gap if not self.found and self.rest == self.gap else self.rest)
 
     @property
     def found(self) -> tuple[Likely, ...]:

@@ -47,6 +47,8 @@ class Evidence:
     weight: Floats | None = None
     """Tokens of the run that each token stands for, relative to the mean; None: each stands for itself. Under a budget the worst
     sequences are always kept and the others by chance: Horvitz and Thompson 1952."""
+    sampled: bool = False
+    """True if it holds only some of the tokens that it stands for, so that its means have an error."""
     results: dict[Hashable, object] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Function -> its result for this evidence, see `once`. Empty again in evidence that is made of this one."""
 
@@ -71,6 +73,23 @@ class Evidence:
     def mean(self, values: Floats | Booleans) -> float:
         """The mean of the values over the tokens that the evidence stands for; NaN without tokens."""
         return float((self.weights * values).sum() / self.weights.sum()) if len(self) else np.nan
+
+    def mean_of_rows(self, flags: Booleans) -> float:
+        """The share of the sequences that have the flag. flags: shape (rows,)."""
+        return float(np.average(flags, weights=self.weights[self.starts]))
+
+    def share(self, flags: Booleans) -> str:
+        """The share of the tokens that have the flag, in words; with its error, if it has one."""
+        error = self.error(flags)
+        return f"{self.mean(flags):.2%}" + (f" ± {error:.2%}" if error else "")
+
+    def error(self, values: Floats | Booleans) -> float:
+        """The standard error of their mean from the choice of tokens, sequences as the units; 0 if all tokens were read."""
+        if not self.sampled:
+            return 0.0
+        total = self.weights.sum()
+        residual = row_sums(self, values - self.mean(values))
+        return float(np.sqrt((residual**2).sum() * self.rows / (self.rows - 1)) / total) if self.rows > 1 else np.inf
 
     @cached_property
     def effective_tokens(self) -> float:

@@ -46,6 +46,8 @@ class Share:
     """Mean clipped K3 without the fault, nats/token."""
     over_steps: tuple[AtStep, ...] = ()
     """The same of each step, ascending; empty if the steps are not on record."""
+    before_error: float = 0.0
+    """Standard error of `before` where the evidence is a sample of the tokens; 0 where it holds them all."""
 
     @property
     def z(self) -> float:
@@ -66,15 +68,17 @@ def share_explained(evidence: Evidence, after: Floats) -> Share:
     own, rest = row_sums(evidence, evidence.distance), row_sums(evidence, after)
     total, remaining, tokens = own.sum(), rest.sum(), max(float(evidence.weights.sum()), 1e-300)
     steps = over_steps(evidence, after)
+    before, after_ = float(total / tokens), float(remaining / tokens)
+    chosen = evidence.error(evidence.distance)
     if total <= 0:  # two equal sides: there is nothing to explain
-        return Share(0.0, 0.0, 0.0, float(remaining / tokens), steps)
+        return Share(0.0, 0.0, 0.0, after_, steps, chosen)
     if len(own) < 2:
-        return Share(float(1 - remaining / total), np.inf, float(total / tokens), float(remaining / tokens), steps)
+        return Share(float(1 - remaining / total), np.inf, before, after_, steps, chosen)
     # Linearised ratio, the sequence as the unit: Cochran 1977, eq. 6.13.
     ratio = remaining / total
     residual = rest - ratio * own
     error = float(np.sqrt((residual**2).sum() * len(own) / (len(own) - 1)) / total)
-    return Share(float(1 - ratio), error, float(total / tokens), float(remaining / tokens), steps)
+    return Share(float(1 - ratio), error, before, after_, steps, chosen)
 
 
 def over_steps(evidence: Evidence, after: Floats) -> tuple[AtStep, ...]:

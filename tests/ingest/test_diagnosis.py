@@ -1,13 +1,16 @@
 """The diagnosis of a run: the steps that are read, and runs of which too little is on record."""
 
+import json
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from support.edge_runs import made, many_steps
 from support.growth_runs import growth_run
 
 from ratioscope import Budget, Collector, open_run
+from ratioscope.app.cli import main
 from ratioscope.arrays import Floats
 from ratioscope.errors import SourceError
 from ratioscope.ingest.analysis.diagnosis import ARGUMENTS, diagnosis_of, plain_diagnosis
@@ -107,3 +110,64 @@ def test_rows_that_a_budget_kept_give_the_gap_of_all_rows(tmp_path: Path) -> Non
 
 def test_every_fact_has_its_words_and_the_argument_that_records_it() -> None:
     assert set(FACTS) == set(ARGUMENTS) and {name for cause in CAUSES for name in cause.needs} <= set(FACTS)
+
+
+def two_sides(folder: Path, *, rollout: bool = True, moved: float = 0.01) -> Path:
+    """A run of three steps whose current is apart from old; without rollout it has only the drift."""
+    draws = np.random.default_rng(0)
+    with Collector(folder, writer="thread") as collector:
+        for step in range(3):
+            old = -draws.exponential(size=(8, 50 + step))
+            sides = {"old_logprobs": old, "current_logprobs": old + draws.normal(0, moved, old.shape)}
+            collector.log(step=step, **sides, **({"rollout_logprobs": old} if rollout else {}))
+    return folder
+
+
+@pytest.mark.parametrize("steps", [None, [1, 2]])
+def test_the_answer_on_a_drift_has_the_numbers_of_metrics_and_no_cause(
+    steps: list[int] | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = two_sides(tmp_path / "run", rollout=False)
+    asked = ["diagnose", str(folder), "--gap", "drift", *(["--steps", "1:2"] if steps else [])]
+    assert main([*asked, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    frame = open_run(folder).metrics(by=("step",)).filter(pl.col("step").is_in(steps or [0, 1, 2]))
+    for name in ("ppo_kl", "abs_log_ratio", "share_outside_0.8_1.2"):
+        assert found["measured"][name] == pytest.approx(
+            np.average(frame[f"drift/{name}"], weights=frame["drift/tokens"])
+        )
+    assert found["measured"]["max_abs_log_ratio"] == frame["drift/max_abs_log_ratio"].max()
+    assert found["steps_read"] == (steps or [0, 1, 2]) and found["tokens"] == frame["drift/tokens"].sum()
+    assert not found["likely"] and not found["excluded"] and found["healthy"] is None
+    assert main(asked) == 0
+    assert "Both sides are the trainer's" in capsys.readouterr().out
+    with pytest.raises(SourceError, match="Both sides are the trainer's"):
+        diagnosis_of(open_run(folder), "drift", steps)
+
+
+def test_the_drift_of_a_copy_of_rollout_is_called_the_total_gap(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diagnose", str(two_sides(tmp_path / "copy")), "--gap", "drift"]) == 0
+    shown = capsys.readouterr().out
+    assert "so the drift is the total gap" in shown and "the trainer's" not in shown and "--gap total" in shown
+    assert main(["diagnose", str(two_sides(tmp_path / "equal", rollout=False, moved=0)), "--gap", "drift"]) == 0
+    assert "Old and current are equal at all 1,224 tokens of 3 steps" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("gap", "said"),
+    [
+        (
+            None,
+            "the mismatch of run was not measured: rollout is not on record; pass rollout_logprobs= to the collector",
+        ),
+        ("total", "the total of run was not measured: rollout is not on record"),
+        ("rollout:referee", "the size of rollout:referee: ratioscope metrics RUN --gap rollout:referee"),
+    ],
+)
+def test_a_gap_that_was_not_measured_is_called_so_with_the_argument_that_records_it(
+    gap: str | None, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SourceError, match=said):
+        diagnosis_of(open_run(two_sides(tmp_path / "run", rollout=False)), gap)

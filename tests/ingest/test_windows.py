@@ -1,5 +1,7 @@
 """Windows into long sequences: their tokens are those of the whole, at their places, and a diagnosis keeps few of them."""
 
+from pathlib import Path
+
 import numpy as np
 import polars as pl
 import pyarrow as pa
@@ -9,6 +11,7 @@ from polars.testing import assert_frame_equal
 from ratioscope import Collector
 from ratioscope.app.report import texts, worst
 from ratioscope.ingest.analysis import evidence
+from ratioscope.ingest.analysis.diagnosis import diagnosis_of, plain_diagnosis
 from ratioscope.ingest.rows.one_sequence import Span
 from ratioscope.ingest.rows.token_frame import token_counts, token_frame
 from ratioscope.ingest.rows.windows import cut, windows
@@ -38,8 +41,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_windows_begin_with_a_sequence_and_end_with_it() -> None:
     found = windows(np.array([10, 400, 401, 1000]), 400)
     assert found.row.tolist() == [0, 1, *[2] * 4, *[3] * 4]
-    assert found.start.tolist() == [0, 0, 0, 100, 200, 301, 0, 300, 600, 900]
-    assert found.length.tolist() == [10, 400, *[100] * 8]
+    assert found.start[[0, 1, 2, 5, 6, 9]].tolist() == [0, 0, 0, 301, 0, 900]
+    assert found.length[[0, 1, 2, 5, 6, 9]].tolist() == [10, 400, *[100] * 4]
+    ends = (found.start + found.length)[:-1][np.diff(found.row) == 0]
+    assert (ends <= found.start[1:][np.diff(found.row) == 0]).all(), "no token is in two windows"
+
+
+@pytest.mark.parametrize("length", [401, 999, 5000])
+def test_each_token_of_a_long_sequence_is_in_a_window_with_the_chance_that_the_window_says(length: int) -> None:
+    found = windows(np.full(3000, length), 400)
+    change = np.zeros(length + 1)
+    np.add.at(change, found.start, 1 / found.share)
+    np.add.at(change, found.start + found.length, -1 / found.share)
+    # Tiles are chosen evenly, not by dice: the mean of 3,000 choices is nearer than that of as many throws.
+    np.testing.assert_allclose(np.cumsum(change)[:-1] / 3000, 1, atol=0.02)
 
 
 def test_tokens_of_windows_are_those_of_the_whole_at_their_places(run: Run) -> None:
@@ -51,7 +66,7 @@ def test_tokens_of_windows_are_those_of_the_whole_at_their_places(run: Run) -> N
     start = pl.Series(np.repeat(spans.start, spans.length))
     parts = parts.with_columns(pl.col("position") + start)
     whole = token_frame(records, columns)
-    assert len(parts) == 120 + 7 + 120 + 120
+    assert len(parts) == spans.length.sum() > 3 * 90
     assert (parts["token_id"] == parts["position"]).all()
     assert_frame_equal(
         parts, whole.join(parts.select("sequence_id", "position"), on=("sequence_id", "position"), how="semi")
@@ -70,10 +85,44 @@ def test_a_list_of_another_length_is_cut_nowhere(run: Run) -> None:
 def test_a_diagnosis_keeps_a_bounded_part_of_each_sequence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evidence, "LONGEST", 120)
     found = evidence.evidence_of(run, "mismatch").evidence
-    assert np.bincount(found.row).tolist() == [120, 7, 0, 120, 120] * 2
+    read = np.bincount(found.row)
+    assert read[1] == 7 and (read <= 120).all() and (read[[0, 3, 4]] > 90).all()
     assert found.position[found.row == 0].max() == 999 and set(found.facts["length"][found.row == 0]) == {1000}
-    ratio = found.weights[found.row == 0][0] / found.weights[found.row == 1][0]
-    assert ratio == pytest.approx(1000 / 120)
+    assert found.sampled and found.weights.max() == pytest.approx(16 * found.weights.min()), (
+        "2 of 32 tiles of the longest"
+    )
+
+
+def test_a_diagnosis_states_the_gap_of_metrics_though_it_reads_windows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Constants stand at the ends of long sequences, which are always in a window."""
+    monkeypatch.setattr(evidence, "LONGEST", 400)
+    monkeypatch.setattr(evidence, "MOST_TOKENS", 12_000)
+    draws, bad, tokens = np.random.default_rng(1), 0, 0
+    with Collector(tmp_path / "run", writer="thread") as collector:
+        for step in range(4):
+            lengths = [4000] * 6 * (step > 0) + [int(n) for n in draws.integers(100, 300, 40)]
+            old = [-draws.exponential(1.2, n).astype(np.float32) for n in lengths]
+            rollout = [side + draws.normal(0, 0.01, len(side)).astype(np.float32) for side in old]
+            for side in rollout[: 6 * (step > 0)]:
+                side[-60:] = 0
+                bad += 60
+            tokens += sum(lengths)
+            collector.log(
+                step=step, rollout_logprobs=rollout, old_logprobs=old, token_ids=[np.arange(n) for n in lengths]
+            )
+    run = open_run(tmp_path / "run")
+    found = evidence.evidence_of(run, "mismatch").evidence
+    result = diagnosis_of(run)
+    (own, error), item = result.read_kl_k3, result.diagnosis.likely[0]
+    exact = run.metrics(by=())["mismatch/kl_k3"][0]
+    assert result.diagnosis.gap == pytest.approx(exact) and plain_diagnosis(result)["kl_k3"] == pytest.approx(exact)
+    assert abs(own - exact) < 3 * error and 0 < error < 0.3 * exact and result.left_out > 0
+    assert item.cause.code == "filler_values" or item.cause.code == "unscored_tokens"
+    share, apart = found.mean(found.earlier == 0), found.error(found.earlier == 0)
+    assert abs(share - bad / tokens) < 3 * apart < bad / tokens and " ± " in item.effect and " ± " in item.proof
+    assert f"over all tokens of these steps K3 is {exact:.3g}" in result.read
 
 
 def test_a_span_is_a_slice_of_its_sequence(run: Run) -> None:

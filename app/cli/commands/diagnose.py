@@ -1,5 +1,6 @@
 """`ratioscope diagnose RUN`: why the policies are apart, how sure that is, what was ruled out, and what to do."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,7 +26,7 @@ def diagnose(
     as_json: AsJson = False,
 ) -> None:
     """Name the causes of the gap: likely ones with the share that each explains, and those that are ruled out or open."""
-    from ratioscope.ingest.analysis.diagnosis import diagnosis_of, plain_diagnosis
+    from ratioscope.ingest.analysis.diagnosis import SAMPLED, diagnosed_gap, diagnosis_of, plain_diagnosis
     from ratioscope.ingest.analysis.grades import verdict_of
     from ratioscope.ingest.analysis.known_context import known_context, plain_known
     from ratioscope.metrics.diagnosis.judged import judged
@@ -35,8 +36,12 @@ def diagnose(
 
     wanted, floor = steps_of(steps), floor_named(baseline)
     opened_run = opened(run, rules)
+    chosen = None if wanted is None else [step for step in opened_run.steps if step in wanted]
+    if diagnosed_gap(opened_run, gap) not in SAMPLED:
+        _say_drift(opened_run, chosen, as_json=as_json)
+        return
     with working(f"diagnosing {opened_run.name}"):
-        result = diagnosis_of(opened_run, gap, None if wanted is None else [s for s in opened_run.steps if s in wanted])
+        result = diagnosis_of(opened_run, gap, chosen)
         verdict = judged(verdict_of(opened_run), result.diagnosis)
         known = known_context(opened_run, result, verdict)
     proofs = proofs_of(opened_run)
@@ -62,6 +67,24 @@ def diagnose(
         say(verdict.rules, "watch")
     _print(result, known)
     print_next(opened_run, after_diagnose(opened_run, is_bridged=known.bridge is not None and known.bridge.helps))
+
+
+def _say_drift(run: "Run", steps: Sequence[int] | None, *, as_json: bool) -> None:
+    """Prints the size of the drift, which has none of the causes of a gap."""
+    from ratioscope.ingest.analysis.drift import drift_of
+
+    drift = drift_of(run, steps)
+    if as_json:
+        print_json({
+            "name": run.name, "gap": "drift", "answer": drift.words, "healthy": None, "kl_k3": None, "likely": [],
+            "excluded": [], "cannot_tell": [], "measured": dict(drift.values), "steps_read": list(drift.steps),
+            "tokens": drift.tokens,
+        })  # fmt: skip
+        return
+    say(f"{run.name}: {drift.words}")
+    by_minibatch = "metrics RUN --gap drift --by step,minibatch", "the drift of each minibatch"
+    of_total = "diagnose RUN --gap total", "the causes of the gap between rollout and current"
+    print_next(run, (of_total if drift.is_total else by_minibatch,))
 
 
 def proofs_of(run: "Run") -> list[str]:

@@ -64,14 +64,15 @@ def shifted(evidence: Evidence) -> Result:
     undone = realigned.kept(~moved | there)
     after = np.where(moved & ~there, undone.mean(undone.distance) if len(undone) else 0.0, realigned.distance)
     # The recorded list runs ahead of its tokens if a token's own value stands before it.
-    effect = f"{sequences.mean():.0%} of the sequences fit when the sampler's list is moved by {-shift:+d}"
+    part = f"{evidence.mean_of_rows(sequences):.0%}"
+    effect = f"{part} of the sequences fit when the sampler's list is moved by {-shift:+d}"
     return Result(
         bool(sequences.sum() > 2 * (best == -shift).sum()),
         effect,
         "one shifted sequence would show",
         share_explained(evidence, after),
         undone,
-        {"shift": -shift, "sequences": f"{sequences.mean():.0%}"},
+        {"shift": -shift, "sequences": part},
     )
 
 
@@ -118,7 +119,7 @@ def permuted_rows(evidence: Evidence) -> Result:
         known[starts[row] + size : ends[row]] = False
     undone = evidence.with_earlier(earlier).kept(known)
     after = np.where(known, distances(evidence.later - earlier), undone.mean(undone.distance) if len(undone) else 0.0)
-    share = len(swapped) / len(best)
+    share = evidence.mean_of_rows(best != np.arange(len(best)))
     effect = f"{share:.0%} of the sequences fit the sampler's list of another sequence of their step"
     return Result(True, effect, "", share_explained(evidence, after), undone, {"sequences": f"{share:.0%}"})
 

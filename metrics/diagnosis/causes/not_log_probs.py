@@ -76,7 +76,7 @@ def positive_log_probs(evidence: Evidence) -> Result:
         undone, share = None, share_explained(evidence, np.zeros(len(evidence)))
     else:
         undone, share = evidence.kept(~bad), share_explained(evidence, undone_by_leaving(evidence, bad))
-    effect = f"{evidence.mean(bad):.2%} of the tokens have a log-prob above 0: {form or UNKNOWN} ({sides})"
+    effect = f"{evidence.share(bad)} of the tokens have a log-prob above 0: {form or UNKNOWN} ({sides})"
     return Result(True, effect, "", share, undone, {"side": sides, "form": form or UNKNOWN}, bad)
 
 

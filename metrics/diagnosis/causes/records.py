@@ -86,15 +86,23 @@ def _without_fillers(evidence: Evidence, spans: bool) -> Result:
             f"{RUN} equal values that the other side contradicts would show",
         )
     share = share_explained(evidence, undone_by_leaving(evidence, bad))
-    named = ", ".join(f"{value:g} ({side}, {int(tokens.sum())} tokens)" for side, value, tokens in fillers)
-    effect = f"{evidence.mean(bad):.2%} of the tokens have a constant in place of a log-prob: {named}{_at_an_end(evidence, bad)}"
+    read = " that were read" if evidence.sampled else ""
+    named = ", ".join(f"{value:g} ({side}, {int(tokens.sum())} tokens{read})" for side, value, tokens in fillers)
+    # A certain token has log-prob 0 honestly, so that only those count which the other side contradicts.
+    least = "at least " if any(value == 0 for _, value, _ in fillers) else ""
+    effect = f"{least}{evidence.share(bad)} of the tokens have a constant in place of a log-prob: {named}"
     return Result(
         True,
-        effect,
+        f"{effect}{_at_an_end(evidence, bad)}",
         "",
         share,
         evidence.kept(~bad),
-        {"values": ", ".join(f"{value:g}" for _, value, _ in fillers), "tokens": int(bad.sum()), "side": fillers[0][0]},
+        {
+            "values": ", ".join(f"{value:g}" for _, value, _ in fillers),
+            "tokens": int(bad.sum()),
+            "read": read,
+            "side": fillers[0][0],
+        },
     )
 
 
@@ -144,7 +152,7 @@ CAUSES = (
         "Find out why log-probs are missing (stop tokens, streaming, incomplete UTF-8). Record NaN for a missing one, not "
         "a number.",
         "Count the engine's log-probs per response and compare the count with the number of sampled tokens.",
-        estimate="{values} at {tokens} tokens",
+        estimate="{values} at {tokens} tokens{read}",
         mistaken_for={
             "unscored_tokens": "Fillers in spans at turn boundaries are unscored tokens; single ones are missing values."
         },

@@ -27,7 +27,7 @@ def _other_ids(evidence: Evidence) -> Result:
     if min(bad.sum(), (~bad).sum()) < FEW_TOKENS or not changes.later.any():
         return absent("no sequence has a point from which on the two lists are of other tokens")
     inside, outside = _correlation(evidence, changes.later), _correlation(evidence, ~bad)
-    share = len(np.unique(evidence.row[bad])) / evidence.rows
+    share = evidence.mean_of_rows(np.bincount(evidence.row_codes[bad], minlength=evidence.rows) > 0)
     words = f"the tokens after a point, in {share:.0%} of the sequences,"
     parameters: dict[str, Parameter] = {
         "sequences": f"{share:.0%}",
@@ -55,7 +55,7 @@ def _other_context(evidence: Evidence) -> Result:
     bad = (place >= last) & (place < last + BESIDE) & (evidence.row == evidence.row[last])
     if min(bad.sum(), (~bad).sum()) < FEW_TOKENS:
         return undecided(f"{len(ends)} tokens stand after one without a number, which is too few")
-    share = len(np.unique(evidence.row[bad])) / evidence.rows
+    share = evidence.mean_of_rows(np.bincount(evidence.row_codes[bad], minlength=evidence.rows) > 0)
     words = f"the {BESIDE} tokens after each that has no counterpart, in {share:.0%} of the sequences,"
     parameters: dict[str, Parameter] = {
         "sequences": f"{share:.0%}",
