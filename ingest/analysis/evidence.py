@@ -68,7 +68,7 @@ def evidence_of(run: Run, gap: str, steps: Sequence[int] | None = None) -> Sampl
     evidence = _evidence(
         parts, history_with_mix(run, gap, gap_history(frame, gap)), dict(whole.select("step", "n").iter_rows())
     )
-    kl_k3 = float((whole["level"] * whole["n"]).sum() / whole["n"].sum()) if len(whole) else np.nan
+    kl_k3 = float(np.average(whole["level"].to_numpy(), weights=whole["n"].to_numpy())) if len(whole) else np.nan
     return Sampled(evidence, tuple(chosen), left_out, kl_k3)
 
 

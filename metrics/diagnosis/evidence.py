@@ -88,7 +88,7 @@ class Evidence:
         if not self.sampled:
             return 0.0
         total = self.weights.sum()
-        residual = row_sums(self, values - self.mean(values))
+        residual = row_sums(self, np.asarray(values - self.mean(values), np.float64))
         return float(np.sqrt((residual**2).sum() * self.rows / (self.rows - 1)) / total) if self.rows > 1 else np.inf
 
     @cached_property

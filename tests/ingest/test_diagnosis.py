@@ -118,8 +118,10 @@ def two_sides(folder: Path, *, rollout: bool = True, moved: float = 0.01) -> Pat
     with Collector(folder, writer="thread") as collector:
         for step in range(3):
             old = -draws.exponential(size=(8, 50 + step))
-            sides = {"old_logprobs": old, "current_logprobs": old + draws.normal(0, moved, old.shape)}
-            collector.log(step=step, **sides, **({"rollout_logprobs": old} if rollout else {}))
+            current = old + draws.normal(0, moved, old.shape)
+            collector.log(
+                step=step, rollout_logprobs=old if rollout else None, old_logprobs=old, current_logprobs=current
+            )
     return folder
 
 
