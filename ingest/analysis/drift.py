@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
@@ -64,6 +65,14 @@ def drift_of(run: Run, steps: Sequence[int] | None = None) -> Drift:
     mismatch = f"mismatch/{LARGEST}"
     is_total = mismatch in known.columns and bool((known[mismatch] == 0).all())
     return Drift(tuple(known["step"].unique().sort()), int(whole[0]), values, is_total)
+
+
+def plain_drift(drift: Drift) -> dict[str, Any]:
+    """The answer as values that JSON can hold, under the names of `plain_diagnosis`."""
+    return {
+        "answer": drift.words, "healthy": None, "gap": "drift", "kl_k3": None, "likely": [], "excluded": [], "cannot_tell": [],
+        "measured": dict(drift.values), "steps_read": list(drift.steps), "tokens": drift.tokens,
+    }  # fmt: skip
 
 
 def _count(number: int, noun: str) -> str:

@@ -71,15 +71,11 @@ def diagnose(
 
 def _say_drift(run: "Run", steps: Sequence[int] | None, *, as_json: bool) -> None:
     """Prints the size of the drift, which has none of the causes of a gap."""
-    from ratioscope.ingest.analysis.drift import drift_of
+    from ratioscope.ingest.analysis.drift import drift_of, plain_drift
 
     drift = drift_of(run, steps)
     if as_json:
-        print_json({
-            "name": run.name, "gap": "drift", "answer": drift.words, "healthy": None, "kl_k3": None, "likely": [],
-            "excluded": [], "cannot_tell": [], "measured": dict(drift.values), "steps_read": list(drift.steps),
-            "tokens": drift.tokens,
-        })  # fmt: skip
+        print_json({"name": run.name} | plain_drift(drift))
         return
     say(f"{run.name}: {drift.words}")
     by_minibatch = "metrics RUN --gap drift --by step,minibatch", "the drift of each minibatch"
