@@ -12,7 +12,7 @@ from ratioscope.metrics.diagnosis.decomposition import diagnose
 from ratioscope.metrics.diagnosis.diagnosis import CannotTell, Diagnosis, Likely
 from ratioscope.metrics.diagnosis.evidence import CLIP
 from ratioscope.metrics.diagnosis.proof import with_proof
-from ratioscope.record import GAPS, sides
+from ratioscope.record import GAPS, gap_between, sides
 
 from ..run import Run
 from .drift import drift_of
@@ -145,12 +145,14 @@ def _why_no_tokens(run: Run, gap: str, steps: Sequence[int] | None) -> str:
 
 def diagnosed_gap(run: Run, gap: str | None = None) -> str:
     """The gap that is diagnosed: the one asked for, else the mismatch, else the total. SourceError if the run lacks it."""
-    chosen = gap or next((name for name in SAMPLED if name in run.gaps), SAMPLED[0])
+    named = sides(gap or next((name for name in SAMPLED if name in run.gaps), SAMPLED[0]))
+    chosen = gap_between(*named)
     if chosen in run.gaps:
         return chosen
+    if reason := run.no_tokens:
+        raise SourceError(f"{reason}, which a diagnosis reads")
     if gap is None and (reason := why_no_gap(run)):
         raise SourceError(reason)
-    named = sides(chosen)
     if chosen not in GAPS:
         raise SourceError(
             f"a diagnosis is of {', '.join(GAPS)}; the size of {chosen}: ratioscope metrics RUN --gap {chosen}"

@@ -103,12 +103,14 @@ def _clipped(batch: DialectBatch, weight: Array, sampled: Array) -> Array:
     mean, with old or current, and divide by the mean of the batch. The candidate that matches the most tokens up to a common
     factor is taken as the weight without bounds. The tolerance 1e-4 allows for float32.
     """
+    if not sampled.any():
+        return np.zeros_like(sampled)
     fits = []
     with np.errstate(all="ignore"):
         for raw in _unbounded(batch, sampled):
             factor = weight / raw
             fits.append(sampled & ~np.isclose(factor, np.median(factor[sampled]), rtol=1e-4, atol=0.0))
-    return min(fits, key=np.count_nonzero) if sampled.any() else np.zeros_like(sampled)
+    return min(fits, key=np.count_nonzero)
 
 
 def _unbounded(batch: DialectBatch, sampled: Array) -> Iterator[Array]:

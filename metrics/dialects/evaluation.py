@@ -79,7 +79,7 @@ class DialectBatch:
         """The array of that name; SchemaError if the batch lacks it."""
         value = getattr(self, name) if name in PER_TOKEN else self.extra.get(name)
         if value is None:
-            have = [known for known in PER_TOKEN if getattr(self, known) is not None] + sorted(self.extra)
+            have = [known for known in PER_TOKEN if _is_known(getattr(self, known))] + sorted(self.extra)
             raise SchemaError(f"the batch has no '{name}', which this setting reads: log {name}; it has {have}")
         return np.asarray(value)
 
@@ -116,6 +116,11 @@ def batch_arrays(batch: BatchLike) -> DialectBatch:
         **{name: _floating(name, arrays.pop(name, None), shape) for name in PER_TOKEN if name != "mask"},
         extra=arrays,
     )
+
+
+def _is_known(array: Array | None) -> bool:
+    """False for an absent array, and for NaN in its place, see absent_arrays.completed."""
+    return array is not None and not np.isnan(array).all()
 
 
 def not_allowed(field_name: str, value: object, allowed: Iterable[object] | str) -> ConfigError:

@@ -173,3 +173,7 @@ def test_a_gap_that_was_not_measured_is_called_so_with_the_argument_that_records
 ) -> None:
     with pytest.raises(SourceError, match=said):
         diagnosis_of(open_run(two_sides(tmp_path / "run", rollout=False)), gap)
+
+
+def test_a_gap_may_be_named_by_its_two_policies(tmp_path: Path) -> None:
+    assert diagnosis_of(open_run(two_sides(tmp_path / "run")), "rollout:current").gap == "total"

@@ -75,7 +75,7 @@ def corrections(
         )
     keys = {"run": (), "step": ("step",)}.get(by, ("key",))
     frame = effect_frame(effects.sums, keys).rename({"key": by} if slice else {})
-    if effects.absent and frame.is_empty():
+    if len(effects.absent) == len(chosen) and frame.is_empty():
         title, why = next(iter(effects.absent.items()))
         more = f"; {len(effects.absent) - 1} more are not available" if len(effects.absent) > 1 else ""
         raise SchemaError(f"{title} is not available, {why}{more}")
@@ -160,7 +160,7 @@ def of_trainer(name: str, presets: Sequence[str], config: Path | None) -> "Seque
 
 def _print(frame: "pl.DataFrame", run: "Run", by: str) -> None:
     if frame.is_empty():
-        why = run.no_tokens or "no step has token rows with the policies these corrections read"
+        why = run.no_tokens or "no step has token rows with finite log-probs of the policies these corrections read"
         say(f"{run.name}: not available, because {why}", "dim")
         return
     gaps = frame["gap"].unique()

@@ -272,3 +272,17 @@ def test_a_correction_of_which_nothing_stands_is_an_error(
         collector.log(step=1, rollout_logprobs=whole["rollout_logprobs"], old_logprobs=whole["old_logprobs"])
     assert main(["corrections", str(tmp_path / "few"), *asked[2:]]) == 3
     assert "skyrl dppo_tv is not available, because the batch has no current_logprobs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dialect_name", NAMES)
+def test_what_a_batch_has_is_what_was_recorded(
+    dialect_name: str, whole: dict[str, Any], tmp_path: Path, capsys: Output
+) -> None:
+    for name, rollout in (("alone", whole["rollout_logprobs"]), ("nan", np.full((24, 40), np.nan, np.float32))):
+        old = None if name == "alone" else whole["old_logprobs"]
+        with Collector(tmp_path / name, writer="thread") as collector:
+            collector.log(step=1, rollout_logprobs=rollout, old_logprobs=old)
+        code = main(["corrections", str(tmp_path / name), "--dialect", dialect_name])
+        said = capsys.readouterr()
+        assert code in (0, 3) and "not available, because" in said.out + said.err
+        assert "'advantages']" not in said.err and "Warning" not in said.err
