@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .adapter import AdapterModule
 from .watching.hooks import Hook
-from .watching.source import SourceFunction, SourceTree
+from .watching.source import SourceFunction, SourceTree, parsed
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,17 @@ class Drift:
 
 
 def drift(adapter: AdapterModule, source: SourceTree) -> Drift:
-    """Looks every hook of an adapter up in the source. An adapter of a user's own will do.
+    """Looks every hook of an adapter up in the source.
 
     A hook whose package is not there at all is left out. Arguments are compared for looks in the adapter's own folder.
     """
     hooks = (*adapter.HOOKS, *getattr(adapter, "OBJECT_HOOKS", ()))
-    reads = _arguments_read(Path(inspect.getfile(adapter)))  # type: ignore[arg-type]
+    return drift_of(hooks, Path(inspect.getfile(adapter)), source)  # type: ignore[arg-type]
+
+
+def drift_of(hooks: Iterable[Hook], file: Path, source: SourceTree) -> Drift:
+    """The same for the hooks of an adapter in this file."""
+    hooks, reads = tuple(hooks), _arguments_read(file)
     there = {top: source.has_package(top) for top in {hook.module.partition(".")[0] for hook in hooks}}
     return Drift(tuple(_found(hook, source, reads) for hook in hooks if there[hook.module.partition(".")[0]]))
 
@@ -99,7 +104,7 @@ def _arguments_read(file: Path) -> dict[str, set[str]]:
     """Name of a look -> the arguments of the call that it reads as `call.arguments["name"]`, by the text of the adapter."""
     reads: dict[str, set[str]] = {}
     for part in sorted(file.parent.glob("*.py")) if file.name == "__init__.py" else [file]:
-        for node in ast.walk(ast.parse(part.read_bytes())):
+        for node in ast.walk(parsed(part)):
             if isinstance(node, ast.FunctionDef):
                 reads.setdefault(node.name, set()).update(_subscripts(node))
     return reads

@@ -1,8 +1,10 @@
-"""`ratioscope attach --check`: which trainers would be recorded, and what an adapter would miss, before a run is started."""
+"""`ratioscope attach --check`: which trainers would be recorded, and what an adapter would miss, before a run is started.
+
+All is read as text: the trainers, and a file of the user's own. Nothing of either is imported.
+"""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +17,8 @@ from .adapter_argument import adapter_of
 from .terminal import print_json, print_table, say
 
 if TYPE_CHECKING:
-    from ratioscope.collectors.adapter import AdapterModule
     from ratioscope.collectors.drift import Drift, HookedFunction
-
-    from .own_trainer import Script
+    from ratioscope.collectors.watching.source import SourceTree
 
 
 def check(trainer: str | None, folder: Path | None, as_json: bool) -> None:
@@ -26,89 +26,43 @@ def check(trainer: str | None, folder: Path | None, as_json: bool) -> None:
 
     trainer: a name, or the file of an adapter or of a training script; None for all.
     """
-    from ratioscope.collectors.drift import drift
+    from ratioscope.collectors.trainers import ADAPTERS
     from ratioscope.collectors.watching.source import SourceTree
 
     if folder is not None and not folder.is_dir():
         raise ConfigError(f"{folder} is no folder; wanted a checkout of a trainer, or a folder of checkouts")
-    if trainer is not None and trainer.endswith(".py") and (script := _script(Path(trainer))) is not None:
-        _tell_script(trainer, script, as_json)
-        return
     source = SourceTree(folder)
-    drifts = {title: drift(adapter, source) for title, adapter in _adapters(trainer)}
+    if trainer is not None and (trainer.endswith(".py") or "/" in trainer):
+        from .own_file import check_file
+
+        check_file(Path(trainer), source, folder, as_json)
+        return
+    names = [adapter.name for adapter in ADAPTERS] if trainer is None else [trainer]
+    drifts = dict(drift_of_trainer(name, source) for name in names)
+    tell_drifts(drifts, folder, as_json)
+    end_with_findings(drifts, demanded=trainer is not None)
+
+
+def drift_of_trainer(name: str, source: SourceTree) -> tuple[str, Drift]:
+    """The title of the trainer, and what its adapter finds."""
+    from ratioscope.collectors.drift import drift
+
+    adapter = adapter_of(name)
+    return adapter.title, drift(adapter.load(), source)
+
+
+def end_with_findings(drifts: dict[str, Drift], *, demanded: bool) -> None:
+    """Ends with 1 if an adapter misses something. demanded: or if one of the trainers would not be recorded."""
+    if any(one.fatal or one.changed or (demanded and not one.would_record) for one in drifts.values()):
+        raise typer.Exit(1)
+
+
+def tell_drifts(drifts: dict[str, Drift], folder: Path | None, as_json: bool) -> None:
+    """Prints them. folder: the checkout that was read; None for what is installed."""
     if as_json:
-        print_json({title: _facts(one) for title, one in drifts.items()})
+        print_json({title: facts(one) for title, one in drifts.items()})
     else:
         _tell(drifts, folder)
-    if any(one.fatal or one.changed or (trainer and not one.would_record) for one in drifts.values()):
-        raise typer.Exit(1)
-
-
-def _script(file: Path) -> Script | None:
-    from .own_trainer import script_of
-
-    return script_of(file) if file.is_file() else None
-
-
-def _tell_script(file: str, script: Script, as_json: bool) -> None:
-    """Ends with 1 if nothing useful would be recorded."""
-    from .own_trainer import USES
-
-    if as_json:
-        print_json(
-            {
-                "file": file,
-                "would_record": not script.problems,
-                "problems": script.problems,
-                "advice": script.advice,
-                "given": sorted(script.given),
-                "missing": script.missing,
-            }
-        )
-    else:
-        say(f"{file} would {'not be recorded' if script.problems else 'be recorded'}", "bold")
-        for line in (*script.problems, *script.advice):
-            say(f"  {line}")
-        if not script.problems and script.missing:
-            say()
-            print_table(("log does not get", "what it is for"), [(name, USES[name]) for name in script.missing])
-        elif not script.problems:
-            say(
-                "  log gets everything that a page uses"
-                if not script.is_open
-                else "  log gets **values: their names are not seen"
-            )
-    if script.problems:
-        raise typer.Exit(1)
-
-
-def _adapters(trainer: str | None) -> Iterator[tuple[str, AdapterModule]]:
-    from ratioscope.collectors.trainers import ADAPTERS
-
-    if trainer is not None and trainer.endswith(".py"):
-        yield trainer, _own(Path(trainer))
-    else:
-        for adapter in ADAPTERS if trainer is None else (adapter_of(trainer),):
-            yield adapter.title, adapter.load()
-
-
-def _own(file: Path) -> AdapterModule:
-    """An adapter of the user's own. Its file is run, as `attach` does with it."""
-    if not file.is_file():
-        raise ConfigError(f"{file} does not exist; wanted the name of a trainer or the file of an adapter")
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    if spec is None or spec.loader is None:
-        raise ConfigError(f"{file} is no Python file")
-    module: Any = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise ConfigError(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
-    lacking = [name for name in ("HOOKS", "recorder") if not hasattr(module, name)]
-    if lacking:
-        raise ConfigError(f"{file} has no {' and no '.join(lacking)}; docs/your_trainer.md shows a complete adapter")
-    adapter: AdapterModule = module
-    return adapter
 
 
 def _tell(drifts: dict[str, Drift], folder: Path | None) -> None:
@@ -167,7 +121,7 @@ def _place(hit: HookedFunction) -> str:
     return f"{hit.function.file.name}:{hit.function.line}" if hit.function else "not there"
 
 
-def _facts(one: Drift) -> dict[str, Any]:
+def facts(one: Drift) -> dict[str, Any]:
     return {
         "would_record": one.would_record if one.found else None,
         "functions": [

@@ -8,9 +8,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-
-from ratioscope.errors import ConfigError
 
 POLICIES = ("rollout_logprobs", "old_logprobs", "current_logprobs")
 WAITS = ("tolist", "item", "cpu", "numpy")
@@ -86,23 +83,11 @@ class Script:
         return [] if self.is_open else [name for name in USES if name not in self.given]
 
 
-def script_of(file: Path) -> Script | None:
-    """The use that the script makes of a Collector; None if it makes none, or is an adapter."""
-    try:
-        tree = ast.parse(file.read_text())
-    except (SyntaxError, ValueError) as error:
-        raise ConfigError(f"{file} is no Python: {error}") from error
-    names = {
-        target.id
-        for one in tree.body
-        if isinstance(one, ast.Assign)
-        for target in one.targets
-        if isinstance(target, ast.Name)
-    }
-    makes = any(_called(call) == "Collector" for call in _calls(tree))
-    if not makes or "HOOKS" in names:
+def script_of(tree: ast.Module) -> Script | None:
+    """The use that the script makes of a Collector; None if it makes none and logs to none."""
+    logs = [call for call in calls_of(tree) if _called(call) == "log" and _is_ours(call, _collectors(tree))]
+    if not logs and not calls_to(tree, "Collector"):
         return None
-    logs = [call for call in _calls(tree) if _called(call) == "log" and _is_ours(call)]
     named = [word for call in logs for word in call.keywords]
     return Script(
         calls=len(logs),
@@ -111,14 +96,57 @@ def script_of(file: Path) -> Script | None:
         waits=tuple(
             f"{word.arg} takes .{method}()"
             for word in named
-            for method in dict.fromkeys(_called(inner) for inner in _calls(word.value))
+            for method in dict.fromkeys(_called(inner) for inner in calls_of(word.value))
             if method in WAITS and word.arg in (*POLICIES, "mask", "loss_mask", "advantages", "rewards")
         ),
-        is_closed=any(_called(call) == "close" for call in _calls(tree)),
+        is_closed=any(_called(call) == "close" for call in calls_of(tree)) or bool(_entered(tree)),
     )
 
 
-def _calls(node: ast.AST) -> Iterator[ast.Call]:
+def imports_of(tree: ast.Module) -> dict[str, str]:
+    """Name in the script -> what it imports under this name, dotted. Imports inside functions count."""
+    imported: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported |= {one.asname or one.name: one.name for one in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            imported |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+    return imported
+
+
+def calls_to(tree: ast.Module, name: str) -> list[ast.Call]:
+    """The calls of ratioscope's `name`, under whatever name the script imports it."""
+    imported = imports_of(tree)
+    return [call for call in calls_of(tree) if _is_ratioscopes(call, name, imported)]
+
+
+def _is_ratioscopes(call: ast.Call, name: str, imported: dict[str, str]) -> bool:
+    head, _, rest = ast.unparse(call.func).partition(".")
+    whole = f"{imported.get(head, '?')}.{rest}".rstrip(".")
+    return whole.startswith("ratioscope.") and whole.endswith(f".{name}")
+
+
+def _collectors(tree: ast.Module) -> set[str]:
+    """The names, dotted, that a Collector is given in the script."""
+    made = set(map(id, calls_to(tree, "Collector")))
+    targets = [
+        *((node.value, target) for node in ast.walk(tree) if isinstance(node, ast.Assign) for target in node.targets),
+        *((one.context_expr, one.optional_vars) for one in _withs(tree)),
+    ]
+    return {ast.unparse(target) for value, target in targets if id(value) in made and target is not None}
+
+
+def _entered(tree: ast.Module) -> list[ast.withitem]:
+    """The collectors that a `with` closes."""
+    made = set(map(id, calls_to(tree, "Collector")))
+    return [one for one in _withs(tree) if id(one.context_expr) in made]
+
+
+def _withs(tree: ast.Module) -> Iterator[ast.withitem]:
+    return (item for node in ast.walk(tree) if isinstance(node, ast.With | ast.AsyncWith) for item in node.items)
+
+
+def calls_of(node: ast.AST) -> Iterator[ast.Call]:
     return (one for one in ast.walk(node) if isinstance(one, ast.Call))
 
 
@@ -129,11 +157,11 @@ def _called(call: ast.Call) -> str:
     )
 
 
-def _is_ours(call: ast.Call) -> bool:
+def _is_ours(call: ast.Call, collectors: set[str]) -> bool:
     """True if it looks like Collector.log: other loggers have a method of this name too."""
     names = {word.arg for word in call.keywords}
-    owner = ast.unparse(call.func)
-    return "collector" in owner.lower() or bool(names.intersection(POLICIES))
+    owner = ast.unparse(call.func).removesuffix(".log")
+    return owner in collectors or "collector" in owner.lower() or bool(names.intersection(POLICIES))
 
 
 def _arguments() -> set[str]:

@@ -10,13 +10,39 @@ from __future__ import annotations
 import ast
 import importlib.util
 import sys
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from ratioscope.errors import ConfigError
+
 _FOLLOWED = 12
 """Imports, assignments and base classes that are followed from one name."""
+_MOST_BYTES = 2 << 20
+"""The largest file that is read. The syntax tree takes a hundred times its bytes; no trainer has a file of half the size."""
+
+
+def parsed(file: Path) -> ast.Module:
+    """The syntax tree of a file, in the encoding that the file declares. ConfigError if it has none."""
+    if not file.is_file():  # a pipe or a device would never end
+        what = "is a folder" if file.is_dir() else "is no file" if file.exists() else "does not exist"
+        raise ConfigError(f"{file} {what}; wanted a file of Python")
+    with file.open("rb") as opened:
+        text = opened.read(_MOST_BYTES + 1)
+    if len(text) > _MOST_BYTES:
+        raise ConfigError(f"{file} has more than {_MOST_BYTES >> 20} MiB; wanted a file of Python that a person wrote")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the compiler's, on escapes in the text
+            return ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        raise ConfigError(f"{file} is no Python {sys.version_info[0]}.{sys.version_info[1]}: {error}") from error
+    except (RecursionError, MemoryError) as error:
+        raise ConfigError(
+            f"{file} is nested too deeply to be read; wanted a file of Python that a person wrote"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -187,8 +213,8 @@ class _Module:
     def names(self) -> dict[str, ast.ClassDef | _Def | _Import | str]:
         """Each name at the top of the module: a class, a function, an import, or the name that is assigned to it."""
         try:
-            tree = ast.parse(self.file.read_bytes())
-        except (SyntaxError, ValueError, OSError):
+            tree = parsed(self.file)
+        except (ConfigError, OSError):
             return {}
         return dict(self._named(tree.body))
 

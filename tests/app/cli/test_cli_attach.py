@@ -115,15 +115,12 @@ def test_the_check_says_whether_a_trainer_would_be_recorded(capsys: Captured, tm
         (("--source", "no-such-folder"), "no-such-folder is no folder; wanted a checkout"),
         (
             ("no-such.py", "--check"),
-            "no-such.py does not exist; wanted the name of a trainer or the file of an adapter",
+            "no-such.py does not exist; wanted a file of Python",
         ),
         (("no-such", "--check"), "no trainer is named 'no-such'"),
         (("EasyR1",), "EasyR1 keeps no log-probs of its engine"),
         (("LLaMA-Factory", "--check"), "has no GRPO"),
-        (
-            ("tests/conftest.py", "--check"),
-            "has no HOOKS and no recorder; docs/your_trainer.md shows a complete adapter",
-        ),
+        (("tests/support", "--check"), "tests/support is a folder; wanted a file of Python"),
     ],
 )
 def test_a_check_of_nothing_says_what_is_wanted(argv: tuple[str, ...], says: str, capsys: Captured) -> None:

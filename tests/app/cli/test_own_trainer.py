@@ -2,6 +2,9 @@
 
 import importlib.util
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ from support.paths import ROOT
 
 import ratioscope
 from ratioscope.app.cli import main
+from ratioscope.collectors.trainers import ADAPTERS
 
 Captured = pytest.CaptureFixture[str]
 EXAMPLE = ROOT / "docs" / "mytrainer.py"
@@ -93,7 +97,78 @@ def test_what_would_slow_a_trainer_or_be_left_out_is_said(tmp_path: Path, capsys
     assert "their names are not seen" in capsys.readouterr().out
 
 
-def test_a_file_that_is_no_python_is_told_so(tmp_path: Path, capsys: Captured) -> None:
-    (tmp_path / "mine.py").write_text("def (")
-    assert main(["attach", str(tmp_path / "mine.py"), "--check"]) == 2
-    assert "mine.py is no Python" in " ".join(capsys.readouterr().err.split())
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        ("def train(): ...\n", 1, "no Collector, no ratioscope.attach and no import of a trainer"),
+        ("import no_such_package\n", 1, "so that nothing would be recorded; docs/your_trainer.md"),
+        ("import ratioscope\nratioscope.attach(object(), 'run')\n", 1, "cannot be told; name it"),
+        ("import ratioscope as r\nr.attach('no-such', 'run')\n", 1, "cannot be told; name it"),
+        (
+            "from trl import GRPOTrainer\n",
+            0,
+            "-- python {file}` records the trainers that it imports: TRL would be recorded",
+        ),
+        (
+            "def f():\n    import trl.trainer\n    import ratioscope as r\n    r.attach(t, 'run')\n",
+            0,
+            "calls ratioscope.attach",
+        ),
+        ("from ratioscope import attach as a\na('openrlhf', 'run')\n", 1, "not installed here: OpenRLHF"),
+        ("HOOKS = ()\n", 2, "has HOOKS and no recorder; docs/your_trainer.md shows a complete adapter"),
+        ("recorder = int\nHOOKS = tuple(made())\n", 2, "HOOKS has no Hook(...) with constants in its text"),
+        ("# -*- coding: latin-1 -*-\nname = '\xe9'\n", 1, "no Collector"),
+        ("pattern = '\\d'\n", 1, "no Collector"),
+        ("def (", 2, "is no Python"),
+        ("x\0", 2, "is no Python"),
+        ("a = " + "b + " * 50_000 + "b\n", 2, "nested too deeply"),
+        ("#" * 3_000_000, 2, "has more than 2 MiB"),
+    ],
+)
+def test_a_file_without_a_collector_is_read_and_never_run(
+    text: str, code: int, words: str, tmp_path: Path, capsys: Captured, recwarn: pytest.WarningsRecorder
+) -> None:
+    file, ran = tmp_path / "mine.py", tmp_path / "ran"
+    file.write_bytes(f"{text}\nopen({str(ran)!r}, 'w')\n".encode("latin-1"))
+    assert main(["attach", str(file), "--check"]) == code
+    said = capsys.readouterr()
+    assert words.format(file=file).replace(" ", "") in "".join((said.out + said.err).split())
+    assert not ran.exists() and not recwarn.list
+
+
+def test_a_collector_under_any_name_is_seen(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from ratioscope import Collector as C\nwith C('run') as c:\n    c.log(step=1, **values)\nlogger.log(2)\n"
+    )
+    assert main(["attach", str(tmp_path / "mine.py"), "--check", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["advice"] == []
+
+
+def test_what_the_text_of_an_adapter_does_not_have_is_named(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/loop.py").write_text("class Loop:\n    def update(self): ...\ndef f(): ...\n")
+    (tmp_path / "adapter.py").write_text(
+        "import not_here\nfrom ratioscope.collectors.watching import hooks as h\nM: str = 'mine.loop'\n"
+        "MORE = [h.Hook(M, name='f', needed=False)]\n"
+        "HOOKS = (h.Hook(M, 'Loop.update'), *MORE, *(h.Hook(M, n) for n in 'ab'), not_here.HOOK) + (h.Hook(M, 'g'),)\n"
+        "class recorder: ...\n"
+    )
+    assert main(["attach", str(tmp_path / "adapter.py"), "--check", "--source", str(tmp_path)]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "2 of 3 functions" in out and "mine.loop has no g" in out and "on line 5" in out
+
+
+def test_a_check_imports_nothing_of_the_users(tmp_path: Path) -> None:
+    packages = {adapter.package.partition(".")[0] for adapter in ADAPTERS} | {"torch", "transformers", "ray"}
+    for name in packages:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    (tmp_path / "mine.py").write_text("".join(f"import {name}\n" for name in packages))
+    checks = (["attach", "--check"], ["attach", "--list"], ["attach", "mine.py", "--check"])
+    code = f"from ratioscope.app.cli import main\nprint([main(argv) for argv in {checks}])"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.stdout.endswith("[0, 0, 1]\n"), done.stdout + done.stderr
+    assert not (tmp_path / "ran").exists()
