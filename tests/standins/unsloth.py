@@ -91,7 +91,7 @@ def drive(run_dir: Path | None, **options: Any) -> dict[str, Any]:
     """All that a small training computed, recorded into `run_dir` or not at all."""
     kept, tiny_trl.WatchedTrainer = tiny_trl.WatchedTrainer, trainer_class()  # type: ignore[misc, assignment]
     try:
-        trace = tiny_trl.train(run_dir, vllm_stub=True, **options)
+        trace = tiny_trl.train(run_dir, vllm_stub=True, **{"rollout": False, **options})
     finally:
         tiny_trl.WatchedTrainer = kept  # type: ignore[misc]
         del sys.modules[NAME]

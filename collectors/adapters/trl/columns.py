@@ -103,15 +103,20 @@ def facts(rows: list[Row], inputs: Inputs) -> dict[str, Any]:
         "sequence_ids": [row.sequence_id for row in rows],
         "group_ids": [row.group_id for row in rows],
         "generation_step": [row.step for row in rows],
-        "rollout_versions": [row.rollout_version for row in rows],
+        "rollout_versions": _if_any([row.rollout_version for row in rows]),
         "turns": turns(inputs["tool_mask"].bool()) if "tool_mask" in inputs else None,
-        "replica": None if all(row.replica is None for row in rows) else [row.replica for row in rows],
+        "replica": _if_any([row.replica for row in rows]),
         "rewards": [row.reward for row in rows],
         "finish_reasons": [row.finish_reason for row in rows],
         "prompt_texts": [row.prompt for row in rows],
         "media": media(rows, inputs),
-        "extra": None if all(row.extra is None for row in rows) else [row.extra for row in rows],
+        "extra": _if_any([row.extra for row in rows]),
     }
+
+
+def _if_any(values: list[Any]) -> list[Any] | None:
+    """The values; None if there is none."""
+    return None if all(value is None for value in values) else values
 
 
 def prompts(inputs: Inputs, visit: int) -> dict[str, Tensor]:

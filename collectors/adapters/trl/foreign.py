@@ -62,6 +62,16 @@ def replacements(trainer: Any, watched: Iterable[str]) -> str | None:
     return ", ".join(f"{module} replaces {name}" for name, module in modules.items()) or None
 
 
+def other_sampler(trainer: Any) -> str | None:
+    """The code that samples in place of TRL's own, in words; None if TRL samples."""
+    if getattr(trainer, "rollout_func", None) is not None:
+        return "a rollout_func"
+    if is_unsloths(trainer):
+        return None
+    methods = _replacing(trainer, ("_generate", "_generate_single_turn"))
+    return next((f"{name} of {module}" for name, module in methods.items() if module != "builtins"), None)
+
+
 def _replacing(trainer: Any, watched: Iterable[str]) -> dict[str, str]:
     """Name of a method -> the module of the class that defines it, unless the class is TRL's."""
     defining = {name: next((base for base in type(trainer).__mro__ if name in vars(base)), object) for name in watched}

@@ -32,6 +32,7 @@ from ...watching.recording import Recording
 from ..visits import Visits
 from .columns import chosen, facts, hidden_turns, left, prompts, readings, reasons, rollout_of
 from .completion_forward import CompletionForward
+from .foreign import other_sampler
 from .rloo import OLD, REFERENCE, RlooScores, is_rloo
 from .rows import Completions, Row, sampled_rows
 
@@ -50,8 +51,11 @@ OLD_IS_CURRENT = (
 )
 USERS = "the rollout_version given to attach"
 ENGINES = "the trainer's last weight sync to vLLM (_last_loaded_step)"
-TRAINERS = (
-    "the trainer's step: it samples with its own weights, unless a rollout_func returns rollout_version for a row"
+TRAINERS = "the trainer's step: it samples with its own weights"
+ROWS_OWN = "rollout_version of each completion, where the rollout_func returns one; unknown elsewhere"
+NO_VERSIONS = (
+    "{} samples and does not tell with which weights, so lag is not recorded; a rollout_func can return rollout_version, a list "
+    "with the number of updates of the weights for each completion, or attach(..., rollout_version=...) can supply it"
 )
 
 Inputs = Mapping[str, Any]
@@ -85,7 +89,8 @@ class GrpoRecorder:
 
     def __init__(self, trainer: Trainer, recording: Recording) -> None:
         self._trainer, self._recording = trainer, recording
-        self._rollout_version = recording.rollout_version or _loaded_version
+        self._others = None if recording.rollout_version else other_sampler(trainer)
+        self._rollout_version = recording.rollout_version or (_unknown if self._others else _loaded_version)
         self._rloo = RlooScores(trainer) if is_rloo(trainer) else None
         self._again: CompletionForward | None = None
         self._completions: Completions | None = None
@@ -93,7 +98,8 @@ class GrpoRecorder:
         self._sampled: Counter[int] = Counter()
         self._visits = Visits()
         self._loaded = getattr(trainer, "_last_loaded_step", None)
-        source = USERS if recording.rollout_version else ENGINES if trainer.use_vllm else TRAINERS
+        own = ROWS_OWN if self._others else ENGINES if trainer.use_vllm else TRAINERS
+        source = USERS if recording.rollout_version else own
         recording.describe(versions=source)
 
     def put_on(self, patches: Patches) -> None:
@@ -178,6 +184,8 @@ class GrpoRecorder:
             first = self._sampled[version]  # the trainer may sample several batches before the weights change
             loaded = self._rollout_version(self._trainer)
             rows = sampled_rows(self._trainer, examples, completions, first=first, loaded=loaded)
+            if any(row.rollout_version is None for row in rows):
+                self._recording.say_once("no_rollout_versions", version + 1, NO_VERSIONS.format(self._others))
             if self._again is not None:
                 self._again.add_to(rows, batch, version + 1)
             batch[ROWS] = rows
@@ -250,11 +258,16 @@ class GrpoRecorder:
         )
 
     def _note_sync(self) -> None:
-        loaded = self._rollout_version(self._trainer) if hasattr(self._trainer, "_last_loaded_step") else None
+        synced = self._recording.rollout_version or _loaded_version
+        loaded = synced(self._trainer) if hasattr(self._trainer, "_last_loaded_step") else None
         if loaded != self._loaded:
             self._loaded = loaded
             step = self._trainer.state.global_step + 1
             self._recording.event("weight_sync", step, f"the engine samples with the weights after {loaded} updates")
+
+
+def _unknown(trainer: Trainer) -> None:
+    """Nobody knows with which weights a function of the user's own samples."""
 
 
 def _loaded_version(trainer: Trainer) -> int:

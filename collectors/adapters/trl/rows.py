@@ -21,7 +21,7 @@ class Row:
     """The trainer's next logged step."""
     version: int
     """The updates of the trainer's weights so far."""
-    rollout_version: int
+    rollout_version: int | None
     """The version of the weights that sampled the completion."""
     replica: str | None
     """The engine's name."""
@@ -60,12 +60,18 @@ class _Rewards:
 
 
 def sampled_rows(
-    trainer: Trainer, examples: Sequence[Mapping[str, Any]], completions: Completions | None, *, first: int, loaded: int
+    trainer: Trainer,
+    examples: Sequence[Mapping[str, Any]],
+    completions: Completions | None,
+    *,
+    first: int,
+    loaded: int | None,
 ) -> list[Row]:
     """One Row per example, in the order of the examples.
 
-    first: number of rows that this rank sampled earlier with the same weights. loaded: version of the weights that sampled. A
-    rollout_func may give each row its own version as `rollout_version`, and the engine's name as `replica`.
+    first: number of rows that this rank sampled earlier with the same weights. loaded: version of the weights that sampled,
+    None if not known. A rollout_func may give each row its own version as `rollout_version`, and the
+    engine's name as `replica`.
     """
     version, rank, count = trainer.state.global_step, trainer.accelerator.process_index, len(examples)
     first_of_all = first * trainer.accelerator.num_processes + rank * count  # TRL gathers rows rank by rank
@@ -76,7 +82,7 @@ def sampled_rows(
             group_id=f"{version + 1}-{(first_of_all + index) // trainer.num_generations}",
             step=version + 1,
             version=version,
-            rollout_version=int(example.get("rollout_version", loaded)),
+            rollout_version=loaded if example.get("rollout_version") is None else int(example["rollout_version"]),
             replica=example.get("replica"),
             reward=rewards.total[index],
             extra={"rewards": rewards.parts[index]} if len(trainer.reward_func_names) > 1 else None,

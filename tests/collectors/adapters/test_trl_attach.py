@@ -16,7 +16,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from ratioscope import attach
 from ratioscope.collectors.adapters.trl import WRAPPED
 from ratioscope.collectors.adapters.trl.config import engine_name
-from ratioscope.collectors.adapters.trl.recorder import NO_ROLLOUT, OLD_IS_CURRENT
+from ratioscope.collectors.adapters.trl.foreign import other_sampler
+from ratioscope.collectors.adapters.trl.recorder import NO_ROLLOUT, NO_VERSIONS, OLD_IS_CURRENT
 from ratioscope.collectors.batch.tokenizer_copy import decoder
 from ratioscope.errors import ConfigError
 
@@ -138,12 +139,15 @@ def test_what_the_trainer_does_not_hold_is_said_once(tmp_path: Path, caplog: pyt
 
 
 def test_versions_are_those_of_the_engine_and_of_the_trainer(tmp_path: Path) -> None:
-    trace = train(tmp_path / "synced", vllm_stub=True, num_iterations=2)
+    trace = train(tmp_path / "synced", vllm_stub=True, rollout=False, num_iterations=2)
     assert [(event, step) for event, step, _ in events(trace)] == [("weight_sync", 1), ("weight_sync", 3)]
     rows = token_rows(tmp_path / "synced").to_pylist()
     # sampled before steps 1 and 3, each then used for two updates; old is computed with the sampling
     found = {(row["step"], row["generation_step"], row["rollout_version_min"], row["trainer_version"]) for row in rows}
     assert found == {(1, 1, 0, 0), (2, 1, 0, 0), (3, 3, 2, 2)}
+    train(tmp_path / "own", rollout=False, steps=2)
+    rows = token_rows(tmp_path / "own").to_pylist()
+    assert {(row["step"], row["rollout_version_min"]) for row in rows} == {(1, 0), (2, 1)}
     train(tmp_path / "stale", options={"rollout_version": lambda trainer: trainer.state.global_step // 2 * 2})
     rows = token_rows(tmp_path / "stale").to_pylist()
     assert {(row["step"], row["rollout_version_min"], row["trainer_version"]) for row in rows} == {
@@ -151,6 +155,31 @@ def test_versions_are_those_of_the_engine_and_of_the_trainer(tmp_path: Path) -> 
         (2, 0, 1),
         (3, 2, 2),
     }
+
+
+@pytest.mark.parametrize("vllm_stub", [False, True])
+def test_nobody_knows_the_weights_that_a_rollout_func_samples_with_unless_it_tells(
+    tmp_path: Path, vllm_stub: bool
+) -> None:
+    trace = train(tmp_path / "run", vllm_stub=vllm_stub, steps=1)
+    assert {row["rollout_version_min"] for row in token_rows(tmp_path / "run").to_pylist()} == {None}
+    assert [note for event, _, note in events(trace) if event == "no_rollout_versions"] == [
+        NO_VERSIONS.format("a rollout_func")
+    ]
+    trainer = make_trainer(str(tmp_path), max_steps=1)
+    untold = trainer.rollout_func
+    trainer.rollout_func = lambda prompts, trainer: untold(prompts, trainer) | {"rollout_version": [7, None] * 4}
+    attachment = attach(trainer, tmp_path / "told")
+    trainer.train()
+    assert attachment.detach()
+    assert {row["rollout_version_min"] for row in token_rows(tmp_path / "told").to_pylist()} == {7, None}
+
+
+def test_a_subclass_that_samples_itself_has_no_version(tmp_path: Path) -> None:
+    made = make_trainer(str(tmp_path), rollout=False)
+    assert other_sampler(made) is None
+    made.__class__ = type("Mine", (type(made),), {"_generate_single_turn": lambda *_: None})
+    assert other_sampler(made) == f"_generate_single_turn of {__name__}"
 
 
 def test_a_row_that_comes_by_twice_in_one_step_is_another_minibatch(tmp_path: Path) -> None:
