@@ -189,6 +189,7 @@ class Setting:
     resume_from_checkpoint: bool = False
     train_infer_correction: Any = field(default_factory=lambda: SimpleNamespace(filters=True, ratio_high=1.02))
     model_update_frequency: int = 1
+    updates: bool = True
     agentic: bool = False
     logprobs: bool = True
     names: bool = True
@@ -275,7 +276,8 @@ def drive(
             worker = actor(config)
             results, batches = [], []
             for step in range(first_step, first_step + steps):
-                worker.strategy.model_update("actor_train")
+                if own.updates and step % own.model_update_frequency == 0:  # as ModelUpdateGroup does
+                    worker.strategy.model_update("actor_train")
                 data = sampled(worker, own, step)
                 batches.append(
                     {name: value.tolist() for name, value in {**data.batch, **data.non_tensor_batch}.items()}

@@ -17,7 +17,9 @@ def drive(run_dir: Path | None, *, trainer: str = "grpo", **options: Any) -> dic
     if trainer == "async":
         trace = train_async(run_dir, **options)
     else:
-        trace = train(run_dir, rloo=trainer == "rloo", **{"vllm_stub": True, "rollout": False, "num_iterations": 2, **options})
+        trace = train(
+            run_dir, rloo=trainer == "rloo", **{"vllm_stub": True, "rollout": False, "num_iterations": 2, **options}
+        )
     return {
         "losses": trace.losses,
         "gradients": trace.gradients,

@@ -58,6 +58,7 @@ def _mixins() -> dict[str, Any]:
             return None
 
         def _generate_completions(self, samples: list[Any]) -> list[Any]:
+            self._last_loaded_step = self._step
             for place, sample in enumerate(samples):
                 sample.prompt_id, sample.request_id = sample.messages[-1]["content"], f"request-{place}"
             self._engine.load(self.model)

@@ -189,6 +189,7 @@ def on_the_cpu(device: Any) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cuda, "current_device", lambda: device)
         patch.setattr(sys.modules["openrlhf.trainer.ray.ppo_actor"], "torch_dist_barrier_and_cuda_sync", lambda: None)
+        patch.setattr(torch.cuda, "empty_cache", lambda: None)
         yield
 
 
@@ -215,6 +216,7 @@ def trained(strategy: Strategy, steps: int, correction: str, settle: Callable[[]
         batches.append([kept(item) for item in trainer.replay_buffer.items])
         with on_the_cpu(torch.device("cpu")):
             statuses.append({name: float(value) for name, value in trainer.ppo_train(0.1).items()})
+            trainer.broadcast_to_vllm()
         settle()
         trainer.replay_buffer.clear()
     return {

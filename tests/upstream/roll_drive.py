@@ -125,6 +125,7 @@ def drive(
     logs, calls = [], list[dict[str, Any]]()
     with _spied(module, calls):
         for step in range(steps):
+            actor.strategy.model_update("actor_train")
             batch = _batch(module, config, table.detach(), step, has_logprobs=has_logprobs)
             batch, metrics = _prepared(module, config, actor, batch)
             result = actor.train_step(batch)
@@ -229,6 +230,7 @@ def _actor(module: Module, config: Any, worker: str) -> Any:
         "worker": actor, "worker_config": actor.worker_config, "model": model, "optimizer": Descent(model.table),
         "scheduler": SimpleNamespace(step=lambda: None, get_last_lr=lambda: [0.1]), "scaler": None, "offload_nccl": False,
         "param_dtype": torch.float32, "reduce_scatter_during_grad_accumulation": True, "cpu_offload_enabled": False,
+        "weight_updaters": {"actor_train": SimpleNamespace(model_update=lambda: None)},
         "ep_enabled": False, "load_states": lambda **_: None, "offload_states": lambda **_: None,
     })  # fmt: skip
     actor.strategy = strategy

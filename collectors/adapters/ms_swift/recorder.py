@@ -33,6 +33,10 @@ RAY = (
     "swift rlhf and megatron rlhf without Ray are recorded"
 )
 VERSIONS = "updates of the weights that the engine was loaded with before it sampled"
+NO_VERSIONS = (
+    "ms-swift does not tell which weights sampled these completions, so lag is not recorded; attach(..., rollout_version=...) "
+    "can supply it"
+)
 
 Batch = Any
 """ms-swift's GRPOBatch."""
@@ -134,11 +138,13 @@ class SwiftRecorder:
                 version=updates,
                 rollout_version=given(making.trainer)
                 if given is not None
-                else noted(sample).get("rollout_version", None if is_async else updates),
+                else noted(sample).get("rollout_version", None if is_async else _sampled_with(making.trainer)),
                 reward=noted(sample).get("reward"),
             )
             for sample in call.arguments["samples"]
         ]
+        if any(row.rollout_version is None for row in rows):
+            self._recording.say_once("no_rollout_versions", updates + 1, NO_VERSIONS)
         setattr(call.result[1], ROWS, rows)
 
     def chunked(self, call: Call) -> None:
@@ -255,6 +261,14 @@ def _updates(trainer: Trainer) -> int:
     """Updates of the trainer's weights so far."""
     state = trainer.state
     return int(state.global_step if hasattr(state, "global_step") else state.iteration)
+
+
+def _sampled_with(trainer: Trainer) -> int | None:
+    """Updates of the weights that have just sampled without a call of `_fast_infer`; None if the trainer does not tell."""
+    if hasattr(trainer.state, "global_step"):
+        return None if trainer.use_fast_infer else _updates(trainer)  # without vLLM its own model samples
+    loaded = getattr(trainer, "_last_loaded_step", None)  # Megatron's counts the calls of a training step
+    return _updates(trainer) if loaded == trainer._step else None
 
 
 def _rank(trainer: Trainer) -> int:

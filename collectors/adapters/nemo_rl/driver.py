@@ -73,6 +73,7 @@ class NemoDriver:
         self._has: set[str] = set()
         self._config: Mapping[str, Any] = {}
         self._synced: int | None = None
+        self._samples_itself = False
         self._events: list[tuple[str, int, str]] = []
 
     def begins(self, call: Call) -> None:
@@ -204,7 +205,8 @@ class NemoDriver:
         if (chosen := self._recording.rollout_version) is not None:
             versions = [chosen(self)] * rows
         elif versions is None and not self._is_async:
-            versions = [self._done] * rows
+            told = self._done if self._samples_itself else self._synced
+            versions = None if told is None else [told] * rows
         return {**scores, "rollout_versions": versions}
 
     def _say_what_is_absent(self, step: int, facts: Mapping[str, Any], *, is_reference_known: bool = True) -> None:
@@ -237,6 +239,7 @@ class NemoDriver:
     def _begins(self, call: Call, counted: str) -> None:
         state = call.arguments.get("grpo_save_state") or call.arguments.get("ppo_save_state")
         self._config = self._recording.watch(lambda: settings(call.arguments["master_config"])) or {}
+        self._samples_itself = call.arguments.get("policy_generation", call) is None
         self._goes_on(steps_done(state, counted))
         self._recording.describe(decode=decoder(call.arguments["tokenizer"]))
 

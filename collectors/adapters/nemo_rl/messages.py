@@ -8,7 +8,8 @@ ABSENT_REFERENCE = (
     "NeMo-RL skips reference_policy_logprobs; grpo.skip_reference_policy_logprobs_calculation: false records them"
 )
 ABSENT_VERSIONS = (
-    "weight versions of prompt groups are unknown: record the replay buffer's process too, as `ratioscope run` does"
+    "it is not known which weights sampled, so lag is not recorded: asynchronous training tells it in the replay buffer's "
+    "process, which `ratioscope run` records too, synchronous training with a refit before the rollout"
 )
 ABSENT_STEP = (
     "current is not recorded: the driver did not send the step; record its process as well, as `ratioscope run` does"
@@ -18,7 +19,7 @@ FILTERED = (
     "positive log-ratio there does not come from a mismatch of the engines"
 )
 VERSIONS = {
-    "sync": "steps done when the step was sampled; generation is refitted before each rollout",
+    "sync": "steps done at the last refit of the generation before the rollout",
     "async": "weight_version of the prompt group at the start of its rollout; with in_flight_weight_updates later tokens may "
     "have newer weights",
 }

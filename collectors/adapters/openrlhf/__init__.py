@@ -29,6 +29,7 @@ from ..installed_name import installed
 from ..visits import FirstVisits
 from .rows import Sample, columns, samples_of
 from .settings import (
+    NO_BROADCAST,
     NO_ENTROPY,
     NO_ROLLOUT,
     NO_VERSIONS,
@@ -89,6 +90,8 @@ class OpenRlhfRecorder:
         self._steps_before: int | None = None
         self._micro_steps = 0
         self._writes = True
+        self._sent: int | None = None
+        self._has_sent = False
         self._step: _Step | None = None
         self._batch: _Batch | None = None
         self._visits = FirstVisits()
@@ -98,6 +101,8 @@ class OpenRlhfRecorder:
         if self._steps_before is None:
             self._steps_before = max(self._resumed, frozen_steps(trainer.args))
             self._writes = holds_the_copy(trainer.strategy)
+            if self._has_sent or not self._resumed:  # the engines load the weights that training begins with
+                self._sent = self._steps_before
         self._steps_before += 1
         if self._writes:
             self._step = _Step(self._steps_before, first_micro_step=self._micro_steps)
@@ -151,6 +156,7 @@ class OpenRlhfRecorder:
         return {**call.result, **added} if added else None
 
     def weights_sent(self, call: Call) -> None:
+        self._sent, self._has_sent = self._steps_before, True
         if self._recording.has_collector and self._steps_before is not None:
             done = self._steps_before
             self._recording.event("weight_sync", done, f"the engines have the weights after {done} steps")
@@ -195,7 +201,10 @@ class OpenRlhfRecorder:
         if getattr(trainer.args.train, "async_enable", False):
             self._recording.say_once("no_rollout_versions", step, NO_VERSIONS)
             return None
-        return step - 1
+        if self._sent is None or not hasattr(trainer, "broadcast_to_vllm"):
+            self._recording.say_once("no_rollout_versions", step, NO_BROADCAST)
+            return None
+        return self._sent
 
     def _describe(self, trainer: Any, step: int) -> None:
         if self._recording.has_collector:

@@ -6,7 +6,12 @@ from importlib import metadata
 from typing import Any
 
 VERSIONS = (
-    "training steps: synchronous training samples with the weights in training; unknown with --train.async_enable"
+    "training steps at the last broadcast of weights to vLLM, with whose weights synchronous training samples; unknown with "
+    "--train.async_enable"
+)
+NO_BROADCAST = (
+    "no broadcast of weights to vLLM was seen since the run was resumed, so lag is not recorded. "
+    "attach(..., rollout_version=...) can supply the version"
 )
 NO_ROLLOUT = (
     "OpenRLHF asks vLLM for log-probs only if it corrects with them, so neither mismatch nor total is recorded; "

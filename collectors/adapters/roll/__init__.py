@@ -61,6 +61,10 @@ OLD_IS_CURRENT = (
     "without enable_old_logprobs_recompute ROLL uses the detached log-probs of a step's first forward pass as old; the record "
     "has these as old"
 )
+NO_UPDATE = (
+    "no model update was seen before this step, so it is not known which weights sampled, and lag is not recorded. "
+    "attach(..., rollout_version=...) can supply the version"
+)
 NO_VERSIONS = (
     "with async_generation_ratio > 0 ROLL's workers do not know which weights sampled a sequence; they are at most that many "
     "steps old, rounded up. attach(..., rollout_version=...) can supply the version"
@@ -103,12 +107,16 @@ class RollRecorder:
         self._recording = recording
         self._step: int | None = None
         self._update = -1
+        self._sent: int | None = None
+        self._has_sent = False
         self._names = Names()
         self._now: _MicroBatch | None = None
         self._visits = FirstVisits()
 
     def update_begins(self, call: Call) -> None:
         step = int(call.arguments["batch"].meta_info.get("global_step", 0))
+        if self._has_sent:
+            self._sent, self._has_sent = step, False
         self._update = 0 if step != self._step else self._update + 1
         self._step, self._names, self._now = step, Names(), None
 
@@ -145,6 +153,7 @@ class RollRecorder:
         return result
 
     def weights_sent(self, call: Call) -> None:
+        self._has_sent = True
         if self._recording.has_collector and self._step is not None and call.target.worker.rank_info.dp_rank == 0:
             self._recording.event(
                 "weight_sync", self._step + 1, f"the engines have the weights after step {self._step}"
@@ -184,7 +193,9 @@ class RollRecorder:
         if worker.pipeline_config.async_generation_ratio > 0:
             self._recording.say_once("no_rollout_versions", step, NO_VERSIONS)
             return None
-        return step - step % int(getattr(worker.worker_config, "model_update_frequency", 1))
+        if self._sent is None:
+            self._recording.say_once("no_rollout_versions", step, NO_UPDATE)
+        return self._sent
 
     def _describe(self, worker: Any, step: int) -> None:
         if self._recording.has_collector:

@@ -5,6 +5,11 @@ ASYNC_VERSIONS = (
     "the trainer's finished steps at the engine's last weight sync before the prompt was scheduled: the oldest weights of its "
     "tokens; weights may change within a sequence, and extra has the newest (rollout_version_newest)"
 )
+NO_VERSIONS = (
+    "it is not known which weights sampled some sequences, so their lag is not recorded: no weight sync came before, or a "
+    "generator that does not hold the trainer's inference_engine_client sampled them; attach(..., rollout_version=...) can "
+    "supply it"
+)
 NO_ROLLOUT = (
     "the generator returns no rollout_logprobs, so neither mismatch nor total is recorded; SkyRL's own generator returns them "
     "with generator.sampling_params.logprobs=1 (and without a custom chat template), a custom generator must return them itself"

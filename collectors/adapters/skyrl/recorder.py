@@ -16,7 +16,7 @@ from ...watching.recording import Recording
 from . import messages as words
 from .rows import Facts, Rows, appended_ends, sequence_ids, trajectories
 from .sampling import Beside, Filters, Masks, Sampling, Syncs
-from .settings import appends_ends, described, is_gym_generator, is_out_of_order, versions_of
+from .settings import appends_ends, described, is_gym_generator, is_out_of_order, samples_with_the_engine, versions_of
 
 
 @dataclass
@@ -67,7 +67,7 @@ class SkyrlRecorder:
         """The sync trainer is about to sample prompts."""
         self._note_trainer(call.target)
         asked, step = call.arguments["input_batch"], call.target.global_step
-        version = self._engine_version(default=step - 1)
+        version = self._engine_version()
         for prompt, trajectory in zip(asked["prompts"], asked.get("trajectory_ids") or (), strict=False):
             self._samplings[trajectory.instance_id] = Sampling(step, version, version, prompt)
 
@@ -76,18 +76,18 @@ class SkyrlRecorder:
         group = call.target
         step, seconds = group.global_step_when_scheduled, group.group_completion_time_s
         scheduled = None if seconds is None else self._syncs.before(time.monotonic() - seconds)
-        newest = self._engine_version(default=step - 1)
-        version = newest if self._recording.rollout_version else step - 1 if scheduled is None else scheduled
+        newest = self._engine_version()
+        version = newest if self._recording.rollout_version or newest is None else scheduled
         masks = self._filters.unfiltered(group.generator_output["loss_masks"])
         prompt = group.prompts[0] if group.prompts else None
-        self._groups.put(group, Sampling(step, version, max(version, newest), prompt, masks))
+        self._groups.put(group, Sampling(step, version, newest, prompt, masks))
 
     def groups_taken(self, call: Call) -> None:
         """The groups that the fully async trainer is about to train on."""
         self._note_trainer(call.target)
         for group in call.arguments["cur_generation_group_mini_batch"]:
             step = group.global_step_when_scheduled
-            sampling = self._groups.note(group) or Sampling(step, step - 1, step - 1)
+            sampling = self._groups.note(group) or Sampling(step)
             self._samplings[group.uid] = sampling
             output = group.generator_output
             self._masks.add(call.target.global_step, output["response_ids"], sampling.masks or output["loss_masks"])
@@ -104,7 +104,7 @@ class SkyrlRecorder:
         self._note_trainer(call.target)
         output, uids = call.arguments["generator_output"], [str(uid) for uid in call.arguments["uids"]]
         step = call.target.global_step
-        samplings = [self._samplings.get(uid) or Sampling(step, step - 1, step - 1) for uid in uids]
+        samplings = [self._samplings.get(uid) or Sampling(step) for uid in uids]
         waiting = {uid: sampling for uid, sampling in self._samplings.items() if uid not in set(uids)}
         self._samplings = {uid: sampling for uid, sampling in waiting.items() if sampling.step >= step}
         stop_reasons = output.get("stop_reasons")
@@ -170,11 +170,11 @@ class SkyrlRecorder:
             versions=None if self._recording.rollout_version is not None else versions_of(trainer),
         )
 
-    def _engine_version(self, default: int) -> int:
-        """The version of the engine's weights now: the user's `rollout_version`, else the last sync's, else `default`."""
+    def _engine_version(self) -> int | None:
+        """The version of the weights that sample now: the user's `rollout_version`, else the last sync's; None if not known."""
         if self._recording.rollout_version is not None and self._trainer is not None:
             return self._recording.rollout_version(self._trainer)
-        return default if self._syncs.newest is None else self._syncs.newest
+        return self._syncs.newest if samples_with_the_engine(self._trainer) else None
 
     def _sampled_masks(self, trainer: Trainer, output: Mapping[str, Any], step: int) -> Sequence[Sequence[int]]:
         """The mask of sampled tokens of each row, without end-of-sequence tokens that SkyRL appended."""
@@ -205,5 +205,7 @@ class SkyrlRecorder:
         if rows.lacks("old_logprobs"):
             loss = self._trainer.cfg.trainer.algorithm.policy_loss_type
             self._recording.say_once("no_old_logprobs", step, words.NO_OLD.format(loss=loss))
+        if rows.lacks_versions:
+            self._recording.say_once("no_rollout_versions", step, words.NO_VERSIONS)
         if rows.clamped:
             self._recording.say_once("clamped_logprobs", step, words.CLAMPED.format(tokens=rows.clamped))

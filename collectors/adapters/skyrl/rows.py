@@ -58,7 +58,8 @@ class Facts:
 
     def _extra_of(self, row: int) -> dict[str, Any] | None:
         extra: dict[str, Any] = {}
-        if (sampling := self.samplings[row]).newest > sampling.version:
+        sampling = self.samplings[row]
+        if sampling.newest is not None and sampling.version is not None and sampling.newest > sampling.version:
             extra["rollout_version_newest"] = sampling.newest
         if self.trajectories is not None:
             extra["trajectory"] = self.trajectories[row]
@@ -89,6 +90,11 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    @property
+    def lacks_versions(self) -> bool:
+        """Whether it is not known of a row which weights sampled it."""
+        return self._facts is None or any(sampling.version is None for sampling in self._facts.samplings)
 
     def lacks(self, column: str) -> bool:
         """Whether the batch has no such column."""

@@ -23,9 +23,9 @@ class Sampling:
 
     step: int
     """The trainer's step when they were scheduled."""
-    version: int
-    """The version of the engine's weights when they were scheduled."""
-    newest: int
+    version: int | None = None
+    """The version of the engine's weights when they were scheduled; None if not known."""
+    newest: int | None = None
     """The version of the engine's weights when all were complete. Weights may have changed within a sequence."""
     prompt: Any = None
     masks: Sequence[Sequence[int]] | None = None

@@ -32,6 +32,14 @@ def is_gym_generator(generator: Any) -> bool:
     return any(base.__name__ == "SkyRLGymGenerator" for base in type(generator).__mro__)
 
 
+def samples_with_the_engine(trainer: Trainer) -> bool:
+    """Whether the generator is SkyRL's own, or holds the engine that SkyRL syncs. Any other may sample with what it likes."""
+    engine = getattr(trainer, "inference_engine_client", None)
+    generator = getattr(trainer, "generator", None)
+    held = getattr(generator, "__dict__", {}).values()
+    return is_gym_generator(generator) or (engine is not None and any(value is engine for value in held))
+
+
 def is_out_of_order(trainer: Trainer) -> bool:
     """Whether workers return current in the order of packed micro-batches, as before 0.4.0, and not in the batch's order."""
     if trainer.cfg.trainer.max_tokens_per_microbatch <= 0:

@@ -32,6 +32,10 @@ NO_VERSIONS = (
     "the samples have no weight versions that count pushes, so lag is not recorded; a rollout function keeps them with "
     "meta_info['weight_version'] of each call"
 )
+MIXED = (
+    "{} of {} samples have several weight versions and calls of the engine that were not seen, so lag is not recorded for them; "
+    "extra has their weight_versions"
+)
 REPLAYED = "the samples come from --load-debug-rollout-data: their weight versions belong to another run, so lag is not recorded"
 CARRIED = "ratioscope_facts"
 """Attribute of a Box: the facts of its samples, see `Carried`."""
@@ -128,6 +132,9 @@ class RolloutSide:
         spans = [self._calls.spans(sample, args) for sample in samples]
         if all(one is None for one in spans):
             self._recording.say_once("no_rollout_versions", rollout_id, NO_VERSIONS, logging.WARNING)
+        mixed = sum(one is None and bool(sample.weight_versions) for one, sample in zip(spans, samples, strict=True))
+        if mixed:
+            self._recording.say_once("mixed_versions", rollout_id, MIXED.format(mixed, len(samples)))
         return spans
 
 

@@ -54,7 +54,7 @@ class Calls:
     def spans(self, sample: Sample, args: Arguments) -> Spans | None:
         """The versions of the sample's tokens; None if a call reported none.
 
-        If the calls of a sample with several versions were not all noted, all its tokens get the oldest version.
+        None also for a sample of several versions whose calls were not all noted: nobody knows which of them sampled a token.
         """
         pushes_of_calls, length = list(sample.weight_versions or []), int(sample.response_length)
         versions = [version_of(pushes, args) for pushes in pushes_of_calls]
@@ -62,8 +62,10 @@ class Calls:
         if not known or len(known) < len(versions):
             return None
         spans = self._spans(sample)
-        if len(set(known)) == 1 or [pushes for _, pushes in spans] != pushes_of_calls:
-            return ((length, min(known)),)
+        if len(set(known)) == 1:
+            return ((length, known[0]),)
+        if [pushes for _, pushes in spans] != pushes_of_calls:
+            return None
         ends = [end for end, _ in spans[:-1]] + [length]  # a tool's tokens after the last call are masked anyway
         return tuple(zip(ends, known, strict=True))
 

@@ -125,6 +125,12 @@ def test_engines_that_are_updated_every_other_step_are_stale_in_between(tmp_path
     assert set(rows.select(lag=pl.col("trainer_version") - pl.col("rollout_version_min"))["lag"]) == {0, 1}
 
 
+def test_without_a_model_update_nobody_knows_which_weights_sampled(tmp_path: Path) -> None:
+    drive(tmp_path / "run", setting=Setting(updates=False), strict=True)
+    assert rows_of(tmp_path / "run")["rollout_version_min"].null_count() == 2 * SAMPLES * EPOCHS
+    assert events_of(tmp_path / "run").count("no_rollout_versions") == 1
+
+
 def test_asynchronous_generation_says_that_versions_are_unknown_unless_told(tmp_path: Path) -> None:
     setting = Setting(async_generation_ratio=1.5)
     drive(tmp_path / "run", setting=setting, strict=True)

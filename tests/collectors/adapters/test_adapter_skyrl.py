@@ -105,6 +105,19 @@ def test_the_engine_had_the_version_of_the_last_sync_before(monkeypatch: pytest.
     assert syncs.newest == 1
 
 
+def test_a_generator_apart_from_the_trainers_engine_has_no_version() -> None:
+    engine, other = object(), object()
+
+    def version(held: object, *, is_synced: bool = True) -> int | None:
+        recorder = SkyrlRecorder(Noted())  # type: ignore[arg-type]
+        recorder._trainer = SimpleNamespace(inference_engine_client=engine, generator=SimpleNamespace(engine=held))
+        if is_synced:
+            recorder._syncs.add(3)
+        return recorder._engine_version()
+
+    assert (version(engine), version(other), version(engine, is_synced=False)) == (3, None, None)
+
+
 def test_a_note_goes_with_its_object() -> None:
     notes, thing, other = Beside(), Batch({}), Batch({})
     notes.put(thing, "noted")
@@ -159,7 +172,7 @@ def test_outputs_without_logprobs_leave_the_rest_of_the_row(trainer: Any) -> Non
         (4, 2, 3),
     ]
     assert all("current_logprobs" not in row and row["rollout_logprobs"] for row in logged)
-    assert set(said) == {"no_current_logprobs"}
+    assert set(said) == {"no_current_logprobs", "no_rollout_versions"}
 
 
 def test_another_models_training_is_no_row(trainer: Any) -> None:
