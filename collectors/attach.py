@@ -42,6 +42,9 @@ class Attachment:
         """The collector of this process. It is made when there is something to record, or by this call."""
         return self._recording.collector
 
+    def __repr__(self) -> str:
+        return f"<Attachment of {self._recording!r}>"
+
     def detach(self, timeout: float | None = 10.0) -> bool:
         """Ends the recording. True if all that was recorded is on disk. A second call does nothing."""
         self._recording.take_off()
@@ -61,6 +64,7 @@ def attach(trainer: Trainer, run_dir: str | os.PathLike[str], **options: Unpack[
     recording = Recording(run_dir, options, name)
     try:
         recording.attached(begin(recording))
+        recording.speak_at_the_end()
     except Exception as error:
         is_users = isinstance(error, ConfigError) and not (isinstance(error, Refused) or is_installed())
         if options.get("strict", False) or is_users:

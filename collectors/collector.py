@@ -45,6 +45,7 @@ from .process.trainer_process import TrainerProcess
 from .self_noise import Scorer, SecondForward, SelfNoise, self_noise_of
 from .unfit_call import keeps_unfit_calls
 from .writing.backlog import LEAST_BYTES, Backlog
+from .writing.last_line import Logged, last_line, policies_in, recorded
 from .writing.live_scalars import LiveScalars
 from .writing.queue_items import BeginItem, DroppedItem, EventItem, Item, WeightsItem
 from .writing.row_target import RowTarget
@@ -151,6 +152,9 @@ class Collector:
         wanted = writer or os.environ.get(WRITER, "process")
         self._has_process = sink is None and wanted != "thread" and sys.platform != "win32"
         self._raised = 0  # losses that were raised
+        is_first = rank == 0 and self._task.part_of is None
+        self._speaks = is_first and sink is None and when_full == "drop"
+        self._by = "" if rank_told() is None else f"rank {rank}"
         self._inherited: object = None
         self._synced: int | None = None  # the newest version given to `sync`
         self._reset(label(known_rank, self._task.part_of))
@@ -349,6 +353,8 @@ class Collector:
             self._thread.abandon()
         if first and (self.counts.sequences.dropped or self.counts.failures):
             warn("%s: %s", self.run_dir, self.counts.losses)
+        if first and self._speaks:
+            warn("ratioscope: %s", self._last_line())
         self._raise_losses()
         return finished
 
@@ -356,6 +362,16 @@ class Collector:
     def counts(self) -> Counts:
         """Numbers of sequences and tokens offered, written and dropped so far. A forked child counts its own."""
         return self._ledger.counts
+
+    def __repr__(self) -> str:
+        told = "no step yet" if self._logged.first is None else recorded(self._logged, self.counts.tokens.written)
+        return f"<Collector of {self.run_dir}: {told}>"
+
+    def _last_line(self) -> str:
+        sequences, tokens = self.counts.sequences, self.counts.tokens.written
+        why = f"none of {sequences.offered} sequences reached the disk" if sequences.offered else "log was not called"
+        kept = self._logged if sequences.written + sequences.left_out else Logged()
+        return last_line(self.run_dir, kept, tokens, by=self._by, because=why)
 
     def __enter__(self) -> Self:
         return self
@@ -381,6 +397,7 @@ class Collector:
             batch = Batch(step, index, self._task.rank, label, first_index, offered, size, taken, held)
             self._check(batch)
             is_queued = self._thread.put(batch)
+            self._logged.add(step, policies_in(values))
             close_before_multiprocessing_exits()
         except BaseException:
             self._copies.release_all(held)
@@ -442,6 +459,7 @@ class Collector:
         self._ledger = Ledger(detail=self._texts.detail)
         self._copies = HostCopies(self._task.queue_bytes)
         self._numbers = SequenceNumbers(label)
+        self._logged = Logged()
         self._synced = None
         self._process: WriterProcess | None = None
         backlog = Backlog(self._task.queue_batches, self._task.queue_bytes)
@@ -480,6 +498,7 @@ class Collector:
         if self._process is not None:
             self._process.disinherit()
         self._inherited = (self._thread, self._copies, self._process)  # not freed: page-locked memory is the parent's
+        self._speaks = False
         self._task = replace(self._task, part_of=part_of_parent(self._task.part_of))
         self._reset(f"{self._task.rank}.{os.getpid()}")
         if was_stopped:

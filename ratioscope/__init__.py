@@ -3,12 +3,17 @@
 Public names resolve on first use, so that a trainer that imports the collector loads numpy and pyarrow and nothing heavier.
 """
 
+from __future__ import annotations
+
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from ratioscope.version import __version__
 
+TYPE_CHECKING = False  # as typing's, whose import takes longer than all of this file
+
 if TYPE_CHECKING:
+    from typing import Any
+
     from ratioscope import metrics as metrics
     from ratioscope import weights as weights
     from ratioscope.app import figures as figures
@@ -40,6 +45,11 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(_MODULES[name])
     raise AttributeError(f"module 'ratioscope' has no attribute {name!r}; public names: {__all__}")
+
+
+def __dir__() -> list[str]:
+    """The public names, which are no globals before their first use, and the module's own."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
 __all__ = [

@@ -8,6 +8,7 @@ An error is one line on standard error, without a traceback: what was found, wha
 
 import inspect
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -15,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ratioscope.app import end_in_silence
 from ratioscope.errors import ConfigError, MissingExtra, RatioscopeError
 from ratioscope.pandas_guard import keep_pandas_out
 from ratioscope.version import __version__
@@ -70,12 +72,14 @@ EPILOG = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code. Never raises for anything that a user can cause."""
-    if argv is None and WITHOUT_PANDAS.intersection(sys.argv[1:2]):
-        keep_pandas_out()
-    for stream in (sys.stdout, sys.stderr):
-        if reconfigure := getattr(stream, "reconfigure", None):
-            reconfigure(errors="backslashreplace")  # a terminal without Unicode shows what it can
     try:
+        if signal.getsignal(signal.SIGINT) is end_in_silence:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if argv is None and WITHOUT_PANDAS.intersection(sys.argv[1:2]):
+            keep_pandas_out()
+        for stream in (sys.stdout, sys.stderr):
+            if reconfigure := getattr(stream, "reconfigure", None):
+                reconfigure(errors="backslashreplace")  # a terminal without Unicode shows what it can
         code = application()(
             args=list(sys.argv[1:] if argv is None else argv), prog_name="ratioscope", standalone_mode=False
         )

@@ -22,25 +22,23 @@ if TYPE_CHECKING:
 
 
 def check(trainer: str | None, folder: Path | None, as_json: bool) -> None:
-    """Prints what each adapter finds. Ends with 1 if something would not be recorded.
-
-    trainer: a name, or the file of an adapter or of a training script; None for all.
-    """
+    """Prints what each adapter finds. Ends with 1 if something would not be recorded. trainer: a name; None for all."""
     from ratioscope.collectors.trainers import ADAPTERS
-    from ratioscope.collectors.watching.source import SourceTree
 
-    if folder is not None and not folder.is_dir():
-        raise ConfigError(f"{folder} is no folder; wanted a checkout of a trainer, or a folder of checkouts")
-    source = SourceTree(folder)
-    if trainer is not None and (trainer.endswith(".py") or "/" in trainer):
-        from .own_file import check_file
-
-        check_file(Path(trainer), source, folder, as_json)
-        return
+    source = source_tree(folder)
     names = [adapter.name for adapter in ADAPTERS] if trainer is None else [trainer]
     drifts = dict(drift_of_trainer(name, source) for name in names)
     tell_drifts(drifts, folder, as_json)
     end_with_findings(drifts, demanded=trainer is not None)
+
+
+def source_tree(folder: Path | None) -> SourceTree:
+    """The source that is read: of this checkout, or of what is installed."""
+    from ratioscope.collectors.watching.source import SourceTree
+
+    if folder is not None and not folder.is_dir():
+        raise ConfigError(f"{folder} is no folder; wanted a checkout of a trainer, or a folder of checkouts")
+    return SourceTree(folder)
 
 
 def drift_of_trainer(name: str, source: SourceTree) -> tuple[str, Drift]:

@@ -10,7 +10,7 @@ import typer
 
 from ratioscope.errors import ConfigError
 
-from .drift import drift_of_trainer, end_with_findings, facts, tell_drifts
+from .drift import drift_of_trainer, end_with_findings, facts, source_tree, tell_drifts
 from .own_trainer import USES, Script, calls_to, imports_of, script_of
 from .terminal import print_json, print_table, say
 
@@ -29,11 +29,12 @@ ATTACHES = "its text calls ratioscope.attach; the trainers that it imports:"
 BARE = "its text has no line of ratioscope; `ratioscope run --out RUN_DIR -- python {file}` records the trainers that it imports:"
 
 
-def check_file(file: Path, source: SourceTree, folder: Path | None, as_json: bool) -> None:
+def check_file(file: Path, folder: Path | None, as_json: bool) -> None:
     """Prints what can be seen in the file. Ends with 1 if something would not be recorded, or that cannot be told."""
     from ratioscope.collectors.watching.source import parsed
     from ratioscope.collectors.watching.source_hooks import names_given
 
+    source = source_tree(folder)
     try:
         tree = parsed(file)
         if "HOOKS" in names_given(tree):

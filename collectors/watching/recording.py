@@ -5,10 +5,12 @@ That is later than the start of the process, because the rank is known only then
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
@@ -19,6 +21,8 @@ from ..process.counts import reason_of
 from ..process.failures import Streaks, let_go
 from ..process.ranks import process_rank
 from ..process.signal_handlers import is_of_a_handler
+from ..process.variables import RUN
+from ..writing.last_line import Logged, last_line
 
 if TYPE_CHECKING:
     from ..batch.text_policy import Text
@@ -81,6 +85,7 @@ class Recording:
         self._logged, self._newest_step = 0, 0
         self._undo: Callable[[], None] | None = None
         self._said: set[str] = set()
+        self._speaks_in: int | None = None
         self._lock = threading.RLock()  # a signal handler of the trainer's may come in between
 
     @property
@@ -229,7 +234,23 @@ class Recording:
     def close(self, timeout: float | None = 10.0) -> bool:
         """Ends recording. True if all that was recorded is on disk."""
         self.is_active = False
-        return self._collector is None or self._collector.close(timeout)
+        if self._collector is not None:
+            return self._collector.close(timeout)
+        if self._speaks_in == os.getpid() and self.refused is None and not process_rank():
+            because = f"no step of {self.title} reached the functions that the adapter watches"
+            notice.warn("ratioscope: %s", last_line(self.run_dir, Logged(), 0, by="this process", because=because))
+        self._speaks_in = None
+        return True
+
+    def speak_at_the_end(self) -> None:
+        """Has this process, but no forked child, say when it ends or closes the recording that it has recorded nothing."""
+        if os.environ.get(RUN) != os.path.abspath(self.run_dir):  # else `ratioscope run` says it of the whole job
+            self._speaks_in = os.getpid()
+            atexit.register(_close_if_empty, weakref.ref(self))
+
+    def __repr__(self) -> str:
+        told = "nothing yet" if self._collector is None else repr(self._collector)
+        return f"{self.title} into {self.run_dir}: {f'refused: {self.refused}' if self.refused else told}"
 
     def _made(self) -> Collector:
         from ratioscope.metrics.dialects import NAMES as DIALECTS
@@ -256,3 +277,10 @@ class Recording:
             dialect=self.adapter if self.adapter in DIALECTS else None,
             computed_apart=self.computed_apart,
         )
+
+
+def _close_if_empty(recording: weakref.ref[Recording]) -> None:
+    """At the end of the process; a collector closes itself."""
+    found = recording()
+    if found is not None and not found.has_collector:
+        found.close()

@@ -128,3 +128,19 @@ def test_a_conversation_reads_as_a_line_per_message() -> None:
     conversation = [{"role": "system", "content": "be brief"}, {"role": "user", "content": parts}]
     assert prompt_text(conversation) == "system: be brief\nuser: what is [image]"
     assert (prompt_text("as it is"), prompt_text(None)) == ("as it is", None)
+
+
+def test_an_attachment_that_saw_no_step_says_so_once_and_shows_itself(
+    tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    attachment = ratioscope.attach("openrlhf", tmp_path / "run")
+    assert repr(attachment) == f"<Attachment of OpenRLHF (version unknown) into {tmp_path / 'run'}: nothing yet>"
+    assert attachment.detach() and attachment.detach()
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith(
+        f"ratioscope: nothing was recorded by this process into {tmp_path / 'run'}: no step of OpenRLHF"
+    )
+
+
+def test_the_public_names_are_listed_before_their_first_use() -> None:
+    assert set(ratioscope.__all__) <= set(dir(ratioscope)) and "import_module" not in dir(ratioscope)

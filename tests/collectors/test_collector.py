@@ -492,3 +492,41 @@ def test_an_exception_of_the_trainers_signal_handler_reaches_the_trainer() -> No
                 signal.signal(signal.SIGUSR1, before)
         collector.log(step=3, rollout_logprobs=[[-1.0]])
     assert (collector.counts.sequences.written, collector.counts.reasons) == (1, {MALFORMED: 4})
+
+
+@pytest.mark.parametrize(
+    ("policies", "words"),
+    [
+        (("rollout", "old", "current"), "mismatch, total and drift"),
+        (("rollout", "old"), "mismatch"),
+        (("old", "current"), "drift; no rollout log-probs, so no gap between sampler and trainer is measured"),
+        (("old",), "old alone, so no gap is measured: a gap has two sides"),
+        ((), None),
+    ],
+)
+def test_the_last_line_and_the_repr_say_what_was_recorded(
+    policies: tuple[str, ...], words: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = tmp_path / "a run"
+    collector = Collector(run)
+    assert repr(collector) == f"<Collector of {run}: no step yet>"
+    for step in (9, 2):
+        if policies:
+            collector.log(step=step, **{f"{policy}_logprobs": [[-1.0, -2.0]] for policy in policies})
+    assert collector.close() and collector.close()
+    told = f"steps 2 to 9, 4 tokens on disk, {words}"
+    said = (
+        f"recorded {told}; next: ratioscope dashboard '{run}'"
+        if words
+        else f"nothing was recorded into {run}: log was not called"
+    )
+    assert [record.getMessage() for record in caplog.records] == [f"ratioscope: {said}"]
+    assert not words or repr(collector) == f"<Collector of {run}: {told}>"
+
+
+def test_only_the_first_rank_of_a_job_speaks_and_no_program_that_converts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Collector(tmp_path / "ranks", rank=1).close()
+    Collector(tmp_path / "converted", when_full="wait").close()
+    assert not caplog.records

@@ -16,7 +16,12 @@ NOT_FOUND = "not found"
 
 
 def attach(
-    trainer: Annotated[str | None, typer.Argument(metavar="TRAINER", help="A trainer, e.g. verl or nemo-rl.")] = None,
+    trainer: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TRAINER", help="A trainer, e.g. verl or nemo-rl; with --check a file of your own, too."
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(metavar="RUN_DIR", help="The run folder to record into.")] = Path("runs/tonight"),
     everything: Annotated[bool, typer.Option("--list", help="List every trainer instead.")] = False,
     check: Annotated[
@@ -29,7 +34,11 @@ def attach(
     as_json: AsJson = False,
 ) -> None:
     """Print the lines that record a trainer, what they record, and the tested versions."""
-    if check or source is not None:
+    if trainer is not None and (check or source is not None) and (trainer.endswith(".py") or "/" in trainer):
+        from ..own_file import check_file
+
+        check_file(Path(trainer), source, as_json)
+    elif check or source is not None:
         from ..drift import check as checked
 
         checked(trainer, source, as_json)

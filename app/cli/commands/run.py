@@ -12,6 +12,8 @@ import typer
 from ratioscope.collectors.process.variables import LAUNCH, NAME, RUN, SCALARS, TEXT, VARIABLES
 from ratioscope.errors import ConfigError, RatioscopeError, SourceError
 
+from ..beside import beside, says_the_last_line
+
 CONTEXT = {"allow_interspersed_args": False}
 """All arguments after the command's first word are the command's own, even if -- was forgotten."""
 
@@ -31,16 +33,24 @@ def run(
 
     The command inherits RATIOSCOPE_... variables and a folder on PYTHONPATH, whose sitecustomize watches for the trainers of
     `ratioscope attach --list`: in `python train.py`, torchrun, accelerate, console and shell scripts, in their child processes
-    and in Ray's workers. Output and exit code are the command's own, and no failure to record ever fails it.
+    and in Ray's workers. Output and exit code are the command's own, and no failure to record ever fails it. At the end one
+    line on standard error says what was recorded, or that nothing was.
 
-    It cannot record a Python without ratioscope installed (which prints a note), a container with another environment, and
+    It cannot record a Python without ratioscope installed (which is said at the end), a container with another environment, and
     `python -I`, `-E` and `-S`. With several nodes, start it on each node, with an --out that all of them see.
     """
     if text not in ("full", "ids", "none"):
         raise ConfigError(f"--text {text}: wanted full, ids or none; try: --text ids")
     environment = recording_environment(os.environ, out, name=name, text=text, scalars=scalars)
-    print(f"ratioscope: recording into {environment['RATIOSCOPE_RUN']}", file=sys.stderr, flush=True)
-    replace_process(command, environment)
+    print(f"ratioscope: recording into {environment[RUN]}", file=sys.stderr, flush=True)
+    if not says_the_last_line(environment):
+        replace_process(command, environment)
+    silence = beside(command, environment)
+    try:
+        replace_process(command, environment)
+    except BaseException:
+        silence()
+        raise
 
 
 def recording_environment(

@@ -61,7 +61,10 @@ def test_a_training_command_records_and_prints_what_it_prints(job: Path, command
     (job / "console").chmod(0o755)
     done = recorded(job, command, "--name", "tonight", "--text", "none")
     assert (done.returncode, done.stdout) == (0, "[-0.5, -0.5]\n")
-    assert done.stderr == f"ratioscope: recording into {job / 'RUN'}\n"
+    assert done.stderr.splitlines() == [
+        f"ratioscope: recording into {job / 'RUN'}",
+        f"ratioscope: recorded steps 0 to 1, 4 tokens on disk, mismatch; next: ratioscope dashboard {job / 'RUN'}",
+    ]
     assert rows(job) == 2
     run = json.loads((job / "RUN" / "run.json").read_text())
     assert (run["name"], run["trainer"], len(run["attempts"])) == ("tonight", "toy 1", 1)
@@ -114,6 +117,53 @@ def _first_lines(run: Path) -> list[str]:
 @pytest.mark.parametrize("code", [0, 1, 7, 255])
 def test_the_exit_code_is_the_commands(job: Path, code: int) -> None:
     assert recorded(job, [PYTHON, "-c", f"import sys; sys.exit({code})"]).returncode == code
+
+
+NOTHING = "ratioscope: nothing was recorded into {run}: "
+ENDS: dict[str, tuple[list[str], int, str]] = {
+    "no trainer": ([PYTHON, "-c", "print(1)"], 0, NOTHING + "no process of this command was heard of"),
+    "no python": (["sh", "-c", "exit 7"], 7, NOTHING + "no process of this command was heard of"),
+    "a killed one": (["sh", "-c", "kill -9 $$"], -9, NOTHING + "no process of this command was heard of"),
+    "no ratioscope": (["./bare"], 0, NOTHING + "{python} has no ratioscope"),
+    "no log": ([PYTHON, "-c", "import ratioscope; ratioscope.Collector('RUN')"], 0, NOTHING + "log was not called"),
+    "killed in training": (
+        [PYTHON, "-c", "{log}; c.flush(); os.kill(os.getpid(), 9)"],
+        -9,
+        "ratioscope: recorded step 3, 2 tokens on disk, drift; no rollout log-probs",
+    ),
+}  # fmt: skip
+LOG = (
+    "import os, ratioscope; c = ratioscope.Collector('RUN'); "
+    "c.log(step=3, old_logprobs=[[-1, -2]], current_logprobs=[[-1, -2]])"
+)
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_the_last_line_says_what_was_recorded_or_that_nothing_was(job: Path, name: str) -> None:
+    command, code, words = ENDS[name]
+    python = job / "python3"
+    for script, of in ((python, "#!/bin/sh\nexit 3\n"), (job / "bare", f"#!{python}\n")):
+        script.write_text(of)
+        script.chmod(0o755)
+    made = [part.format(log=LOG) if "{log}" in part else part for part in command]
+    if name == "no ratioscope":  # a Python that finds none: it answers 3 to the question, and runs any script
+        python.write_text('#!/bin/sh\n[ "$1" = -c ] && exit 3\nexit 0\n')
+    done = recorded(job, made)
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == code and last.startswith(words.format(run=job / "RUN", python=python)), done.stderr
+    assert done.stderr.count("recorded ") == 1 == done.stderr.count("recording into")
+
+
+def test_a_command_has_no_child_that_it_did_not_start(job: Path) -> None:
+    code = "import os\ntry: os.waitpid(-1, 0)\nexcept ChildProcessError: print('none')"
+    assert recorded(job, [PYTHON, "-c", code]).stdout.startswith("none")
+
+
+def test_ctrl_c_before_the_command_line_is_there_leaves_no_traceback() -> None:
+    code = "import os, signal, sys; sys.argv = ['/bin/ratioscope']; import ratioscope.app; os.kill(os.getpid(), signal.SIGINT)"
+    done = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not where another program imports it
 
 
 def test_a_signal_reaches_the_command_and_its_death_is_seen(job: Path) -> None:
@@ -200,8 +250,8 @@ def test_a_python_without_ratioscope_says_what_is_missing_and_trains(job: Path) 
     (job / "sitecustomize.py").unlink()
     done = recorded(job, [PYTHON, "-S", "-c", code])
     assert (done.returncode, done.stdout) == (0, "[-0.5, -0.5]\n")
-    assert f"{PYTHON} -m pip install {ROOT}\n" in done.stderr and done.stderr.count("\n") == 2
-    assert rows(job) == 0
+    assert f"{PYTHON} -m pip install {ROOT}\n" in done.stderr and done.stderr.count("\n") == 3
+    assert "nothing was recorded into" in done.stderr and rows(job) == 0
 
 
 @pytest.mark.parametrize("flag", ["-I", "-E", "-S"])

@@ -1,0 +1,58 @@
+"""The last line of a run's recording: what is on disk, and the next command; or that nothing is, and why."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Logged:
+    """The steps and policies that were logged."""
+
+    first: int | None = None
+    """The lowest step; None before the first."""
+    last: int | None = None
+    policies: set[str] = field(default_factory=set)
+
+    def add(self, step: int, policies: Iterable[str]) -> None:
+        self.first = step if self.first is None else min(self.first, step)
+        self.last = step if self.last is None else max(self.last, step)
+        self.policies.update(policies)
+
+    def __str__(self) -> str:
+        steps = f"step {self.first}" if self.first == self.last else f"steps {self.first} to {self.last}"
+        return "no step" if self.first is None else steps
+
+
+def policies_in(names: Collection[str]) -> list[str]:
+    """The policies whose log-probs are among the arguments of `log`."""
+    from ratioscope.record import POLICIES
+
+    return [policy for policy in POLICIES if f"{policy}_logprobs" in names]
+
+
+def recorded(logged: Logged, tokens: int) -> str:
+    """Steps, tokens and gaps that were recorded, in words."""
+    from ratioscope.record import GAPS, sides  # which imports pyarrow
+
+    gaps = [gap for gap in GAPS if set(sides(gap)) <= logged.policies]
+    if gaps == ["drift"]:
+        of = "drift; no rollout log-probs, so no gap between sampler and trainer is measured"
+    elif gaps:
+        of = gaps[0] if len(gaps) == 1 else f"{', '.join(gaps[:-1])} and {gaps[-1]}"
+    elif logged.policies:
+        of = f"{', '.join(sorted(logged.policies))} alone, so no gap is measured: a gap has two sides"
+    else:
+        of = "statistics alone"
+    return f"{logged}, {tokens:,} tokens on disk, {of}"
+
+
+def last_line(run_dir: object, logged: Logged, tokens: int, *, by: str = "", because: str = "") -> str:
+    """The whole line. by: of whom it tells, if not of the whole job. because: why nothing was recorded, where no step was."""
+    if logged.first is None:
+        return f"nothing was recorded{by and f' by {by}'} into {run_dir}: {because}"
+    return (
+        f"{by and f'{by} '}recorded {recorded(logged, tokens)}; next: ratioscope dashboard {shlex.quote(str(run_dir))}"
+    )
