@@ -39,7 +39,7 @@ from .process.counts import Counts, Dropped, Ledger, reason_of
 from .process.end_and_forks import close_before_multiprocessing_exits, end_with_process, handle_end_and_forks
 from .process.failures import let_go
 from .process.notice import warn
-from .process.ranks import label, part_of, part_of_parent, rank_told
+from .process.ranks import in_ray_worker, label, part_of, part_of_parent, rank_told
 from .process.signal_handlers import is_of_a_handler
 from .process.trainer_process import TrainerProcess
 from .self_noise import Scorer, SecondForward, SelfNoise, self_noise_of
@@ -152,7 +152,7 @@ class Collector:
         wanted = writer or os.environ.get(WRITER, "process")
         self._has_process = sink is None and wanted != "thread" and sys.platform != "win32"
         self._raised = 0  # losses that were raised
-        is_first = rank == 0 and self._task.part_of is None
+        is_first = rank == 0 and self._task.part_of is None and not in_ray_worker()
         self._speaks = is_first and sink is None and when_full == "drop"
         self._by = "" if rank_told() is None else f"rank {rank}"
         self._inherited: object = None
@@ -364,14 +364,18 @@ class Collector:
         return self._ledger.counts
 
     def __repr__(self) -> str:
-        told = "no step yet" if self._logged.first is None else recorded(self._logged, self.counts.tokens.written)
+        told = (
+            "no step yet"
+            if self._logged.first is None
+            else recorded(self._logged, self.counts.tokens.written, is_whole=False)
+        )
         return f"<Collector of {self.run_dir}: {told}>"
 
     def _last_line(self) -> str:
         sequences, tokens = self.counts.sequences, self.counts.tokens.written
         why = f"none of {sequences.offered} sequences reached the disk" if sequences.offered else "log was not called"
         kept = self._logged if sequences.written + sequences.left_out else Logged()
-        return last_line(self.run_dir, kept, tokens, by=self._by, because=why)
+        return last_line(self.run_dir, kept, tokens, by=self._by, because=why, is_whole=False)
 
     def __enter__(self) -> Self:
         return self

@@ -1,8 +1,9 @@
 """A process beside the command of `ratioscope run`: at the command's end it says that nothing was recorded.
 
 The launching process becomes the command, so that signals, terminal, process id and exit code are the command's own. This process
-is no child of it, has a session of its own, and holds nothing of the terminal but standard error. A collector says itself what it
-has recorded when it is closed; if none of the first rank was closed, because the command was killed, that too is said here.
+is no child of it, has a session of its own, and holds nothing of the terminal but standard error. A collector of the first rank
+says itself what it has recorded when it is closed. That is said here if there was none, because the command was killed or all
+recorders are Ray's workers, or if other processes recorded further policies.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _CLOSING_SECONDS = 5.0
 """Writers that have not closed their logs so long after the command's end are not waited for."""
 _LOOK_SECONDS = 0.05
 _LAST_BYTES = 1 << 14
+_FIRST_BYTES = 1 << 16
 NOBODY = (
     "no process of this command was heard of that trains with a trainer of `ratioscope attach --list` or makes a Collector. "
     "A Python without ratioscope, python -I, -E and -S, and another container cannot be recorded"
@@ -84,7 +86,8 @@ def _watch(watched: int, kept: int, command: Sequence[str], environment: Mapping
     os.closerange(3, 256)  # what the command has inherited is not kept open
     _wait_for(watched)
     logs = _closed(commits, before)
-    if not any(map(_has_spoken, logs)):
+    spoken = [log for log in logs if _has_spoken(log)]
+    if not spoken or _policies(spoken) != _policies(logs):
         line = _line(environment, logs, python)
         os.write(2, f"ratioscope: {line}\n".encode(errors="backslashreplace"))
 
@@ -139,7 +142,18 @@ def _has_spoken(log: Path) -> bool:
     """Whether the collector of this log has said itself what it recorded."""
     with log.open("rb") as opened:
         opening = decode_line(opened.readline(_LAST_BYTES)) or {}
-    return _is_closed(log) and opening.get("rank") == 0 and "part_of" not in opening
+    return _is_closed(log) and opening.get("rank") == 0 and not {"part_of", "ray_worker"}.intersection(opening)
+
+
+def _policies(logs: Sequence[Path]) -> set[str]:
+    """The policies in the first commits of these logs."""
+    logged = Logged()
+    for log in logs:
+        with log.open("rb") as opened:
+            for entry in map(decode_line, opened.readlines(_FIRST_BYTES)):
+                if entry is not None and entry.get("kind") == COMMIT:
+                    _add(entry, logged, Counter())
+    return logged.policies
 
 
 def _line(environment: Mapping[str, str], logs: Sequence[Path], python: str | None) -> str:

@@ -33,26 +33,29 @@ def policies_in(names: Collection[str]) -> list[str]:
     return [policy for policy in POLICIES if f"{policy}_logprobs" in names]
 
 
-def recorded(logged: Logged, tokens: int) -> str:
-    """Steps, tokens and gaps that were recorded, in words."""
+def recorded(logged: Logged, tokens: int, *, is_whole: bool = True) -> str:
+    """Steps, tokens and gaps that were recorded, in words. is_whole: False if other processes may have recorded more of them."""
     from ratioscope.record import GAPS, sides  # which imports pyarrow
 
     gaps = [gap for gap in GAPS if set(sides(gap)) <= logged.policies]
+    elsewhere = "" if is_whole else " unless another process records them"
     if gaps == ["drift"]:
-        of = "drift; no rollout log-probs, so no gap between sampler and trainer is measured"
+        of = f"drift; no rollout log-probs, so no gap between sampler and trainer is measured{elsewhere}"
     elif gaps:
         of = gaps[0] if len(gaps) == 1 else f"{', '.join(gaps[:-1])} and {gaps[-1]}"
     elif logged.policies:
-        of = f"{', '.join(sorted(logged.policies))} alone, so no gap is measured: a gap has two sides"
+        of = f"{', '.join(sorted(logged.policies))} alone: a gap has two sides"
+        of += "" if is_whole else ", and another process may record the other"
     else:
         of = "statistics alone"
     return f"{logged}, {tokens:,} tokens on disk, {of}"
 
 
-def last_line(run_dir: object, logged: Logged, tokens: int, *, by: str = "", because: str = "") -> str:
+def last_line(
+    run_dir: object, logged: Logged, tokens: int, *, by: str = "", because: str = "", is_whole: bool = True
+) -> str:
     """The whole line. by: of whom it tells, if not of the whole job. because: why nothing was recorded, where no step was."""
     if logged.first is None:
         return f"nothing was recorded{by and f' by {by}'} into {run_dir}: {because}"
-    return (
-        f"{by and f'{by} '}recorded {recorded(logged, tokens)}; next: ratioscope dashboard {shlex.quote(str(run_dir))}"
-    )
+    told = recorded(logged, tokens, is_whole=is_whole)
+    return f"{by and f'{by} '}recorded {told}; next: ratioscope dashboard {shlex.quote(str(run_dir))}"

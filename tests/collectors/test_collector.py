@@ -499,8 +499,11 @@ def test_an_exception_of_the_trainers_signal_handler_reaches_the_trainer() -> No
     [
         (("rollout", "old", "current"), "mismatch, total and drift"),
         (("rollout", "old"), "mismatch"),
-        (("old", "current"), "drift; no rollout log-probs, so no gap between sampler and trainer is measured"),
-        (("old",), "old alone, so no gap is measured: a gap has two sides"),
+        (
+            ("old", "current"),
+            "drift; no rollout log-probs, so no gap between sampler and trainer is measured unless another process records them",
+        ),
+        (("old",), "old alone: a gap has two sides, and another process may record the other"),
         ((), None),
     ],
 )
@@ -512,7 +515,8 @@ def test_the_last_line_and_the_repr_say_what_was_recorded(
     assert repr(collector) == f"<Collector of {run}: no step yet>"
     for step in (9, 2):
         if policies:
-            collector.log(step=step, **{f"{policy}_logprobs": [[-1.0, -2.0]] for policy in policies})
+            given: dict[str, Any] = {f"{policy}_logprobs": [[-1.0, -2.0]] for policy in policies}
+            collector.log(step=step, **given)
     assert collector.close() and collector.close()
     told = f"steps 2 to 9, 4 tokens on disk, {words}"
     said = (
