@@ -35,7 +35,7 @@ class ReferenceRange:
     @property
     def words(self) -> str:
         """The range and the floor in one line."""
-        own = "" if self.floor is None else f"; this run's own floor: {self.floor:.3g}"
+        own = "" if not self.floor else f"; this run's own floor: {self.floor:.3g}"
         if self.reference is None:
             return f"no published range: {self._why}{own}"
         low, high = self.reference.usual

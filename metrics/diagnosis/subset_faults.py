@@ -8,6 +8,7 @@ from ratioscope.arrays import Booleans, Floats, Integers
 
 from .cause import Parameter, Result, undecided
 from .evidence import Evidence
+from .factors import LARGEST, gap_of, times
 from .fits import least_squares
 from .once import once
 from .share import level_ratios, share_explained, strata, undone_by_leaving
@@ -56,17 +57,43 @@ def subset_fault(
         columns = np.stack([bad.astype(np.float64), np.ones(len(bad))], axis=1)
         coefficients, errors = least_squares(columns, log_sizes(evidence), evidence)
         sure = bool(coefficients[0] > clear * errors[0] * (1 + 4 / rows) and ratio > least)
-    effect = f"{words} have {ratio:.3g} times (± {100 * min(error, 9.99):.0f}%) the gap of the others"
+    if not sure and not np.isfinite(error) and evidence.distance.any():
+        return undecided(gap_of(words, ratio, error))
+    sure = sure and (by_size or _ratio_without_outlying(evidence, bad) > least)
     shown = max(least, float(np.exp(min(clear * error, 50.0))))
+    larger = f"{words} with more than {times(float(f'{shown:.2g}'))} the gap of the others would show"
     return Result(
         sure,
-        effect,
-        f"{words} with more than {shown:.2g} times the gap of the others would show",
+        gap_of(words, ratio, error),
+        larger if shown < LARGEST else "",
         share,
         evidence.kept(~bad),
         {} if parameters is None else parameters,
         bad=bad,
     )
+
+
+OUTLYING = (3, 0.001)
+"""At most so many tokens, and this share of all, are outlying: single bad tokens do not make a pattern. A convention."""
+
+
+@once
+def largest(evidence: Evidence) -> Integers:
+    """The tokens with the largest log-ratios that may be outlying, the largest first."""
+    order = np.argsort(-np.abs(evidence.log_ratio), kind="stable")
+    return order[: min(OUTLYING[0], int(len(evidence) * OUTLYING[1]))]
+
+
+@once
+def _without_outlying(evidence: Evidence) -> Evidence:
+    kept = np.ones(len(evidence), np.bool_)
+    kept[largest(evidence)] = False
+    return evidence.kept(kept)
+
+
+def _ratio_without_outlying(evidence: Evidence, bad: Booleans) -> float:
+    """The ratio of the gaps without the tokens that may be outlying: a fault is not one of single tokens."""
+    return ratio_of(_without_outlying(evidence), np.delete(bad, largest(evidence)))[0]
 
 
 @once

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ratioscope.arrays import Booleans, Floats
+from ratioscope.arrays import Booleans, Floats, Integers
 
 from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence
@@ -13,7 +13,7 @@ from ..fading import fades, is_less_sure
 from ..fits import correlation, mean_weight
 from ..once import once
 from ..share import share_explained
-from ..subset_faults import log_sizes
+from ..subset_faults import largest, log_sizes
 
 HEALTHY = 0.01
 """Mean K3 in nats/token below which noise is usual in 16 and 8 bits; the bound of watch in the verdict."""
@@ -23,6 +23,8 @@ UNSURE = 0.5
 """Tokens with a smaller probability than this show the noise of the logits: rounding noise vanishes near probability 1."""
 HEAVY = 12.0
 """Excess kurtosis of x among uncertain tokens above which it is no rounding noise; a normal distribution has 0."""
+DENIED, MOST_DENIED = 0.3, 0.001
+"""A log-prob of 0 is denied by a smaller one than minus this; from this share on they are no rounding noise."""
 KURTOSIS = 40.0
 """The same of rare tokens that have nearly the whole gap."""
 RARE = 0.6
@@ -51,6 +53,12 @@ class Noise(NamedTuple):
     """Variance of the sums over sequences relative to independent tokens."""
     growth: float
     """Change of log |x| from the first to the last quarter of the positions, at equal probability."""
+    outlying: int
+    """Number of outlying tokens without which the tails are those of rounding; 0 if they are without it, or in no case."""
+    of_outlying: float
+    """The part of the mean K3 that these tokens have, nats/token."""
+    contradicted: float
+    """Share of tokens with log-prob 0 on one side to which the other side gives a clearly smaller one."""
 
 
 @once
@@ -69,13 +77,37 @@ def noise(evidence: Evidence) -> Noise:
         evidence.mean(x < 0),
         float(sums.var() / expected) if expected > 0 else np.nan,
         _growth(evidence),
+        *_outlying(evidence, unsure),
+        evidence.mean(
+            (np.maximum(evidence.earlier, evidence.later) == 0)
+            & (np.minimum(evidence.earlier, evidence.later) < -DENIED)
+        ),
     )
 
 
+def _outlying(evidence: Evidence, unsure: Booleans) -> tuple[int, float]:
+    """(number of outlying tokens, their part of the mean K3), as in `Noise`."""
+    kept, far = unsure.copy(), largest(evidence)
+    for count in range(len(far) + 1):
+        kept[far[:count]] = False
+        if not _kurtosis(evidence.log_ratio[kept], evidence.weights[kept]) > HEAVY:
+            return count, _part(evidence, far[:count])
+    return 0, 0.0
+
+
+def _part(evidence: Evidence, tokens: Integers) -> float:
+    return float((evidence.weights * evidence.distance)[tokens].sum() / max(evidence.weights.sum(), 1e-300))
+
+
 def is_noise(gap: float, shape: Noise) -> bool:
-    """True if a gap is as small and as regular as rounding is: below HEALTHY, on both sides of 0, without heavy tails."""
-    regular = not shape.kurtosis > HEAVY and (np.isnan(shape.negative) or 0.3 < shape.negative < 0.7)
-    return gap < HEALTHY and (regular or gap < HEALTHY / 100)
+    """True if a gap is as small and as regular as rounding is: below HEALTHY, on both sides of 0, without heavy tails.
+
+    A few outlying tokens are left out. Log-probs of 0 that the other side denies may stand for missing ones.
+    """
+    size = gap - shape.of_outlying
+    light = shape.outlying or not shape.kurtosis > HEAVY
+    regular = light and (np.isnan(shape.negative) or 0.3 < shape.negative < 0.7)
+    return shape.contradicted < MOST_DENIED and size < HEALTHY and bool(regular or size < HEALTHY / 100)
 
 
 def _kurtosis(x: Floats, weights: Floats) -> float:
@@ -141,7 +173,8 @@ def router_flips(evidence: Evidence) -> Result:
     holds = few and two_sided and scattered
     kept = evidence.kept(~rare)
     share = share_explained(evidence, np.where(rare, kept.mean(kept.distance) if len(kept) else 0.0, evidence.distance))
-    effect = f"one token in a hundred has {shape.tail:.0%} of the gap; the excess kurtosis is {shape.kurtosis:.0f}"
+    peaked = "" if np.isnan(shape.kurtosis) else f"; the excess kurtosis is {shape.kurtosis:.0f}"
+    effect = f"one token in a hundred has {shape.tail:.0%} of the gap{peaked}"
     if few and not holds:
         effect += (
             f", but {spread.negative:.0%} of the rare tokens are negative, they follow each other {spread.in_runs:.1f} times as "

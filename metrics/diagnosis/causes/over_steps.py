@@ -9,6 +9,7 @@ from ratioscope.arrays import Booleans
 
 from ..cause import Cause, Parameter, Result, absent, undecided
 from ..evidence import Evidence
+from ..factors import error_words, times
 from ..history import LEAST_STEPS, Course, History, course
 from ..once import once
 from ..raised_steps import LEAST_SPAN, RaisedSteps, raised_steps
@@ -73,7 +74,11 @@ def _tested(
     if shape.kind == "sawtooth" or (~bad).sum() < FEW_TOKENS:
         bad = np.ones(len(evidence), np.bool_)
     share = _at_level_before(evidence, bad, shape)
-    parameters: dict[str, Parameter] = {"step": shape.onset, "factor": round(shape.factor, 2)}
+    parameters: dict[str, Parameter] = {
+        "step": shape.onset,
+        "factor": round(shape.factor, 2),
+        "times": times(shape.factor),
+    }
     return Result(True, words.format(**_numbers(shape)), shown, share, evidence.kept(~bad), parameters, bad=bad)
 
 
@@ -95,7 +100,7 @@ def _raised(evidence: Evidence) -> RaisedSteps | None:
 
 
 def _raised_in_words(raised: RaisedSteps) -> str:
-    return f"at {raised.words} the gap has {raised.factor:.3g} times its level at the other steps"
+    return f"at {raised.words} the gap has {times(raised.factor)} its level at the other steps"
 
 
 def passing_change(evidence: Evidence) -> Result:
@@ -108,7 +113,11 @@ def passing_change(evidence: Evidence) -> Result:
         return undecided(f"{_raised_in_words(raised)}, and no token of one of the two levels was read")
     if part := few_sequences(evidence.kept(bad)):
         return Result(False, f"{_raised_in_words(raised)}, but only in {part:.0%} of the sequences", shown)
-    parameters: dict[str, Parameter] = {"steps": raised.words, "factor": round(raised.factor, 2)}
+    parameters: dict[str, Parameter] = {
+        "steps": raised.words,
+        "factor": round(raised.factor, 2),
+        "times": times(raised.factor),
+    }
     share = share_explained(evidence, undone_by_leaving(evidence, bad))
     return Result(True, _raised_in_words(raised), shown, share, evidence.kept(~bad), parameters, bad=bad)
 
@@ -116,8 +125,8 @@ def passing_change(evidence: Evidence) -> Result:
 def _numbers(shape: Course) -> dict[str, object]:
     return {
         "step": shape.onset,
-        "factor": f"{shape.factor:.3g}",
-        "error": f"{100 * min(shape.error, 9.99):.0f}%",
+        "times": times(shape.factor),
+        "error": error_words(shape.error),
         "resets": shape.resets,
     }
 
@@ -129,9 +138,9 @@ def _in_words(shape: Course) -> str:
         case "sawtooth":
             return f"the gap falls {shape.resets} times to less than a third of its size"
         case "rise" if shape.is_steady:
-            return f"the gap grows all along, {shape.factor:.3g} times by the last step"
+            return f"the gap grows all along, {times(shape.factor)} by the last step"
         case _:
-            return f"the gap changes by a factor of {shape.factor:.3g} from step {shape.onset} on"
+            return f"the gap is {times(shape.factor)} as large from step {shape.onset} on"
 
 
 def _fresh(evidence: Evidence) -> bool:
@@ -150,7 +159,7 @@ def never_synced(evidence: Evidence) -> Result:
         evidence,
         ("rise",),
         lambda s: s.from_start and s.factor > GROWN,
-        "the gap rises from step {step} on, {factor} times by the last step (± {error})",
+        "the gap rises from step {step} on, {times} by the last step {error}",
         "a rise by three times from the first step on would show",
     )
 
@@ -161,7 +170,7 @@ def corrupted_load(evidence: Evidence) -> Result:
         evidence,
         ("jump",),
         lambda s: s.factor > GROWN,
-        "the gap jumps at step {step} to {factor} times its level (± {error}) and stays there",
+        "the gap jumps at step {step} to {times} its level {error} and stays there",
         "a jump by three times at one step would show",
     )
 
@@ -172,7 +181,7 @@ def sync_broke(evidence: Evidence) -> Result:
         evidence,
         ("rise",),
         lambda s: s.factor > GROWN and not s.from_start,
-        "the gap leaves its level at step {step} and grows {factor} times from there (± {error})",
+        "the gap leaves its level at step {step} and grows {times} from there {error}",
         "a rise by three times from a later step on would show",
     )
 
@@ -183,7 +192,7 @@ def missed_syncs(evidence: Evidence) -> Result:
         evidence,
         ("sawtooth",),
         lambda s: s.resets > 1,
-        "from step {step} on the gap rises up to {factor} times and falls back {resets} times",
+        "from step {step} on the gap rises up to {times} and falls back {resets} times",
         "two falls to less than a third of its size between neighbouring steps would show",
     )
 
@@ -197,7 +206,7 @@ def lasting_change(evidence: Evidence) -> Result:
         evidence,
         ("jump", "rise"),
         lambda s: 1 < s.factor <= GROWN and not s.is_steady,
-        "the gap is {factor} times (± {error}) as large from step {step} on",
+        "the gap is {times} {error} as large from step {step} on",
         "a lasting factor beyond five standard errors would show",
     )
 
@@ -213,7 +222,7 @@ CAUSES = (
         "Check that the sync sends the weights the engine uses: parameter names, the LoRA adapter's name, tied layers, "
         "sleep level.",
         "Compare a digest of one tensor of the engine with the trainer's after a sync.",
-        estimate="{factor:.3g} times the gap from step {step} on",
+        estimate="{times} the gap from step {step} on",
         alike=("stale_prefix",),
         mistaken_for={
             "stale_prefix": "Old keys and values of the prompt grow, too; with cached_tokens on record they are seen.",
@@ -230,7 +239,7 @@ CAUSES = (
         "Look at what happened at this step: a restart, a resume, a sleep level, a changed setting. Then sync again from "
         "the trainer.",
         "Force a full weight sync and look whether the gap returns to its level.",
-        estimate="{factor:.3g} times the gap from step {step} on",
+        estimate="{times} the gap from step {step} on",
         localises="from step {step} on",
         mistaken_for={
             "lasting_change": "A change of kernels or versions gives a small factor, a broken sync one that grows."
@@ -247,7 +256,7 @@ CAUSES = (
         "level that drops weights. Or a setting changed at this step.",
         "Load the weights into a fresh engine from a checkpoint, and compare all tensors of both engines.",
         "Compare a digest of each tensor of the engine with the trainer's, lm_head and embeddings first.",
-        estimate="{factor:.3g} times the gap from step {step} on",
+        estimate="{times} the gap from step {step} on",
         localises="from step {step} on",
         mistaken_for={
             "sync_broke": "Without syncs the gap grows with every update; wrong weights give a level at once.",
@@ -263,7 +272,7 @@ CAUSES = (
         "The gap grows until the next sync and falls back. The recorded versions do not show it.",
         "Sync after every update, or record the version that each response was sampled with.",
         "Compare the steps of the falls with the times of the weight syncs.",
-        estimate="up to {factor:.3g} times between syncs",
+        estimate="up to {times} between syncs",
         mistaken_for={"version_lag": "With versions on record the lag explains the sawtooth."},
     ),
     Cause(
@@ -277,7 +286,7 @@ CAUSES = (
         "Look at what began and what ended it: a restart, a sync that failed and the next that did not, a changed setting, other "
         "data.",
         "Score the batch of such a step again with the weights and settings of a good step: the gap must be gone.",
-        estimate="{factor:.3g} times the gap at {steps}",
+        estimate="{times} the gap at {steps}",
         localises="at {steps}",
         mistaken_for={"missed_syncs": "Without syncs the gap grows until the next one; here it has one level."},
     ),
@@ -290,7 +299,7 @@ CAUSES = (
         "A small and lasting factor points to a change of kernels, precision, versions or data, not to stale weights.",
         "Compare versions, settings and data before and after that step.",
         "Repeat a step from before with the new configuration.",
-        estimate="{factor:.3g} times the gap from step {step} on",
+        estimate="{times} the gap from step {step} on",
         localises="from step {step} on",
         mistaken_for={"sync_broke": "A broken sync grows without end."},
     ),

@@ -8,6 +8,7 @@ from ratioscope.arrays import Booleans, Floats, Integers
 
 from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence
+from ..factors import LARGEST
 from ..fits import correlation
 from ..ranks import rank_among_equals
 from ..share import level_ratios
@@ -43,8 +44,9 @@ def version_lag(evidence: Evidence) -> Result:
     bad = index != least
     ratios, errors, _ = level_ratios(evidence, index)
     course = ", ".join(
-        f"lag {int(lag)}: {ratio / max(ratios[least], 1e-300):.3g}"
+        f"lag {int(lag)}: {ratio / ratios[least]:.3g}"
         for lag, ratio in list(zip(lags, ratios, strict=True))[:6]
+        if ratio < LARGEST * ratios[least]
     )
     result = subset_fault(
         evidence,
@@ -54,7 +56,7 @@ def version_lag(evidence: Evidence) -> Result:
         {"most": int(lags.max()), "worst_lag": int(lags[int(np.argmax(ratios))])},
         CLEAR_LABEL,
     )
-    return result if result.too_few else replace(result, effect=f"{result.effect} ({course})")
+    return result if result.too_few or not course else replace(result, effect=f"{result.effect} ({course})")
 
 
 def stuck_replica(evidence: Evidence) -> Result:

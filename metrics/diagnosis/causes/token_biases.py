@@ -154,7 +154,8 @@ def _biases(number: int, named: str, share: Share) -> str:
         return f"no id with {ID[0]} tokens has a mean log-ratio that is not 0"
     is_one, more = number == 1, ", …" if number > 5 else ""
     ids = f"the token id {named} has" if is_one else f"{number} token ids ({named}{more}) have"
-    explained = f"{share.share:.0%} ± {100 * share.error:.1g}%" if share.share > 0.005 else "none"
+    error = f" ± {100 * share.error:.1g}%" if share.error < 1 else ""
+    explained = f"{share.share:.0%}{error}" if share.share > 0.005 else "none"
     return f"{ids} a mean log-ratio that is not 0 and {'explains' if is_one else 'explain'} {explained} of the gap"
 
 

@@ -5,6 +5,9 @@ from itertools import product
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.diagnosis_words import not_numbers
 
 from ratioscope.metrics.diagnosis.catalogue import CAUSE
 from ratioscope.metrics.diagnosis.decomposition import diagnose
@@ -41,6 +44,35 @@ def test_every_cause_has_an_answer(earlier: str, later: str, entropy: str) -> No
     causes = [item.cause for item in answer.likely]
     causes += [item.cause for item in answer.excluded] + [item.cause for item in answer.cannot_tell]
     assert sorted(cause.code for cause in causes) == sorted(CAUSE)
+    assert not_numbers(answer) == []
+
+
+@given(
+    rows=st.sampled_from([1, 2, 3, 8]),
+    length=st.sampled_from([4, 20, 60]),
+    noise=st.sampled_from([0.0, 1e-9, 1e-3, 0.03, 10.0]),
+    quiet=st.integers(0, 9),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=20)
+def test_no_size_of_a_gap_makes_a_number_that_says_nothing(
+    rows: int, length: int, noise: float, quiet: int, seed: int
+) -> None:
+    """quiet: the first half of the sequences has so many orders of magnitude less noise."""
+    draws, (row, position) = np.random.default_rng(seed), np.divmod(np.arange(rows * length), length)
+    later = -draws.exponential(1.0, len(row))
+    size = noise * np.where(row < rows / 2, 10.0**-quiet, 1.0)
+    facts = {
+        "step": row // 2,
+        "replica": row % 2,
+        "group": row // 2,
+        "lag": row % 3,
+        "length": np.full(len(row), length),
+    }
+    found = diagnose(
+        Evidence(later - draws.normal(0, 1, len(row)) * size, later, row, position, facts, {"replica": ("a", "b")})
+    )
+    assert not_numbers(found) == []
 
 
 def test_a_sampler_that_follows_the_entropy_alone_tells_no_temperature() -> None:
