@@ -18,7 +18,7 @@ def share_words(item: Likely) -> str:
     """Share and confidence of a cause in one line."""
     sure = f"{item.confidence} confidence"
     if item.share is None:
-        return f"no trace in the gap · {sure}"
+        return f"{item.weight} · {sure}"
     error = f" ± {100 * item.error:.1g}%" if 5e-5 < item.error < 1 else ""
     return f"explains {percent(item.of_whole)}{error} of the gap · {sure}"
 

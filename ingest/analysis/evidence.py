@@ -1,7 +1,7 @@
 """The evidence that a diagnosis needs: tokens of few chosen steps, and the level of the gap at every step."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -16,7 +16,9 @@ from ratioscope.record import GAPS
 from ..rows.token_frame import token_counts, token_frame
 from ..rows.windows import PER_SEQUENCE, cut, windows
 from ..run import Run
+from .copies import COMPUTED_APART, copied_steps
 from .gap_history import READ, gap_history, history_with_mix
+from .non_finite import non_finite_of, non_finite_of_records
 from .step_rows import columns_of
 
 MOST_STEPS = 12
@@ -64,12 +66,18 @@ def evidence_of(run: Run, gap: str, steps: Sequence[int] | None = None) -> Sampl
         part, more = _tokens_of(run, step, gap, MOST_TOKENS // max(len(chosen), 1))
         parts += [part] if len(part) else []
         left_out += more
+    for step in _copies_beside(run, frame, gap, chosen):
+        part, _ = _tokens_of(run, step, gap, MOST_TOKENS // MOST_STEPS)
+        if len(part) and part["earlier"].n_unique() == 1:  # no copy: placeholders, which are a fault
+            parts, chosen = [*parts, part], sorted([*chosen, step])
     whole = _whole(frame, gap, chosen)
-    evidence = _evidence(
+    own = _evidence(
         parts, history_with_mix(run, gap, gap_history(frame, gap)), dict(whole.select("step", "n").iter_rows())
     )
+    apart = run.info.get(COMPUTED_APART) is True
+    own = replace(own, non_finite=non_finite_of(run, gap, steps), computed_apart=apart)
     kl_k3 = float(np.average(whole["level"].to_numpy(), weights=whole["n"].to_numpy())) if len(whole) else np.nan
-    return Sampled(evidence, tuple(chosen), left_out, kl_k3)
+    return Sampled(own, tuple(chosen), left_out, kl_k3)
 
 
 def _whole(frame: pl.DataFrame, gap: str, steps: Sequence[int]) -> pl.DataFrame:
@@ -79,6 +87,12 @@ def _whole(frame: pl.DataFrame, gap: str, steps: Sequence[int]) -> pl.DataFrame:
         return pl.DataFrame({"step": [], "level": [], "n": []})
     n = pl.col(f"{gap}/tokens").cast(pl.Float64)
     return own.select("step", level=pl.col(f"{gap}/kl_k3").cast(pl.Float64), n=n).filter(pl.col("n") > 0)
+
+
+def _copies_beside(run: Run, frame: pl.DataFrame, gap: str, chosen: Sequence[int]) -> list[int]:
+    """The first and the newest step at which one side equals the other, if others were chosen."""
+    equal = sorted(copied_steps(run).get(gap, frozenset()).intersection(frame["step"]).difference(chosen))
+    return sorted({*equal[:1], *equal[-1:]})
 
 
 def steps_to_read(run: Run, gap: str) -> list[int]:
@@ -92,8 +106,13 @@ def _asked(run: Run, steps: Sequence[int] | None) -> pl.DataFrame:
 
 
 def _chosen_steps(run: Run, frame: pl.DataFrame, gap: str) -> list[int]:
-    """The worst steps, the first and the newest ones, and steps at even distances between them; ascending."""
+    """The worst steps, the first and the newest ones, and steps at even distances between them; ascending.
+
+    Steps at which one side is a copy of the other are read if there are no others.
+    """
     frame = frame.filter(pl.col("step").is_in(list(run.row_digests())))
+    measured = frame.filter(~pl.col("step").is_in(list(copied_steps(run).get(gap, ()))))
+    frame = frame if measured.is_empty() else measured
     known = (
         frame.filter(pl.col(f"{gap}/kl_k3").is_not_null()).sort("step")
         if f"{gap}/kl_k3" in frame.columns
@@ -113,7 +132,8 @@ def _chosen_steps(run: Run, frame: pl.DataFrame, gap: str) -> list[int]:
 
 def evidence_of_records(records: pa.Table, gap: str) -> Evidence:
     """The evidence of joined Records of one or more steps; their own steps are all the history it has."""
-    return _evidence([_tokens(records, gap, np.ones(len(records)))], None, {})
+    own = _evidence([_tokens(records, gap, np.ones(len(records)))], None, {})
+    return replace(own, non_finite=non_finite_of_records(records, gap))
 
 
 def _tokens_of(run: Run, step: int, gap: str, most: int) -> tuple[pl.DataFrame, int]:

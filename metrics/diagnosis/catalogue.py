@@ -7,6 +7,7 @@ from .causes import (
     alignment,
     first_tokens,
     last_tokens,
+    no_log_probs,
     not_log_probs,
     numerics,
     onset,
@@ -23,6 +24,7 @@ from .causes import (
 )
 
 CAUSES: tuple[Cause, ...] = (
+    *no_log_probs.CAUSES,
     *records.CAUSES,
     *not_log_probs.CAUSES,
     *alignment.CAUSES,

@@ -9,10 +9,10 @@ from ratioscope.arrays import Booleans
 from .evidence import Evidence
 from .share import Share
 
-UndoKind = Literal["changed numbers", "recorded label", "place", "cluster", "tail", "rest"]
+UndoKind = Literal["changed numbers", "recorded label", "place", "cluster", "tail", "rest", "nothing"]
 """The way a fault is undone: numbers are changed back, or tokens are left out by a label, place, cluster or tail.
 
-rest: the cause is named by elimination."""
+rest: the cause is named by elimination. nothing: the fault takes log-ratios away, so that no share of the gap can be computed."""
 Parameter = float | int | str
 
 
@@ -72,7 +72,7 @@ class Cause:
     comes_first: bool = False
     """True if no other cause can be judged in evidence with this fault: then it is undone before all others."""
     follows_from: tuple[str, ...] = ()
-    """Codes of causes that bring this signature with them."""
+    """Codes of causes that bring this signature with them: it is not named beside them, or after them if it has no undoing."""
     alike: tuple[str, ...] = ()
     """Codes of causes with the same signature: the record seldom tells them apart."""
     mistaken_for: Mapping[str, str] = field(default_factory=dict)

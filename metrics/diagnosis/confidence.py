@@ -20,6 +20,7 @@ CERTAIN = (
 """Causes whose signature is a proof, however small their share is."""
 AT_BEST: Mapping[UndoKind, Confidence] = {
     "changed numbers": "high", "recorded label": "high", "place": "high", "cluster": "medium", "tail": "medium", "rest": "low",
+    "nothing": "high",
 }  # fmt: skip
 """The level of a cause without a doubt. Nothing but the absence of other patterns speaks for a cause by elimination."""
 LEAST_SURE = 0.5

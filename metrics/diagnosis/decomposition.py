@@ -31,21 +31,35 @@ LOOSE = 0.5
 """If a cause without a clear signature may still explain more than this share, it is not excluded."""
 BONUS: Mapping[UndoKind, float] = {
     "changed numbers": 0.1, "recorded label": 0.25, "place": 0.0, "cluster": -0.2, "tail": -0.4, "rest": -1.0,
+    "nothing": 0.0,
 }  # fmt: skip
 """Between causes that explain nearly as much, the more specific one is named first: it had less freedom to fit."""
+COPY = "both sides are equal to the last bit, so that nothing was measured which could show it"
+"""Why no cause can be told of a gap whose sides may be one computation, told twice."""
 BLAME = 0.2
 """Between causes that explain nearly as much, the one that blames fewer tokens is named first."""
 
 
 def diagnose(evidence: Evidence, causes: Sequence[Cause] = CAUSES) -> Diagnosis:
     """The diagnosis of a gap from its tokens. causes: the hypotheses that are tested."""
-    first = {cause.code: _result(cause, evidence) for cause in causes}
-    undone, left = _undone(evidence, causes, first)
+    absent, judged = _without_log_probs(evidence, causes)
+    first = {cause.code: absent.get(cause.code) or _result(cause, judged) for cause in causes}
+    undone, left = _undone(judged, causes, first)
     named = {item.cause.code for item in undone}
-    silent = (cause for cause in causes if first[cause.code].holds and first[cause.code].share is None)
-    likely = (*undone, *(_silent(cause, first[cause.code]) for cause in silent if not named & set(cause.follows_from)))
+    silent = [cause for cause in causes if first[cause.code].holds and first[cause.code].share is None]
+    brought = {cause.code for cause in silent if named & set(cause.follows_from)}
+    before = [cause for cause in silent if cause.code in absent.keys() - brought]
+    after = [cause for cause in silent if (cause.code in absent) == (cause.code in brought)]
+    ends = [[_silent(cause, first[cause.code]) for cause in side] for side in (before, after)]
+    likely = (*ends[0], *undone, *ends[1])
     others = [cause for cause in causes if cause.code not in {item.cause.code for item in likely}]
-    open_causes = {cause.code: why for cause in others if (why := _why_not(cause, first[cause.code], evidence))}
+    is_equal = bool(len(judged)) and not judged.log_ratio.any()
+    is_copy = is_equal and not evidence.computed_apart
+    open_causes = {
+        cause.code: why
+        for cause in others
+        if (why := (COPY, ()) if is_copy and cause.code not in absent else _why_not(cause, first[cause.code], judged))
+    }
     shape = noise(left) if len(left) >= FEW_TOKENS else None
     rest = left.mean(left.distance)
     return Diagnosis(
@@ -58,7 +72,19 @@ def diagnose(evidence: Evidence, causes: Sequence[Cause] = CAUSES) -> Diagnosis:
         shape is not None and is_noise(rest, shape),
         len(evidence),
         evidence.rows,
+        is_equal=is_equal,
+        computed_apart=evidence.computed_apart,
     )
+
+
+def _without_log_probs(evidence: Evidence, causes: Sequence[Cause]) -> tuple[dict[str, Result], Evidence]:
+    """(results of the causes that take log-ratios away, the evidence in which every other cause is judged)."""
+    results = {cause.code: cause.test(evidence) for cause in causes if cause.kind == "nothing"}
+    judged = evidence
+    for result in results.values():
+        if result.holds and result.undone is not evidence:
+            judged = evidence.kept(np.zeros(len(evidence), np.bool_)) if result.undone is None else result.undone
+    return results, judged
 
 
 class Part(NamedTuple):

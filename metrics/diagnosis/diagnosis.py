@@ -5,9 +5,17 @@ from dataclasses import dataclass, replace
 
 from ..grading.finding import Confidence
 from .cause import Cause, Parameter
-from .causes.numerics import Noise
+from .causes.numerics import HEALTHY, Noise
 from .share import Share
 
+EQUAL = "Both sides are equal to the last bit"
+PROVED = "proved equal, because by the record they were computed apart."
+NOT_MEASURED = "not measured. Is one a copy of the other, or is the stack aligned?"
+REFEREE = (
+    "A third reading tells: log current_logprobs of the trainer's own forward pass, or score the tokens with "
+    "`ratioscope rescore`. Collector(computed_apart=True) records that each side has a computation of its own."
+)
+"""The check that tells a copy from two computations that agree."""
 SAME = 1e-9
 """Two shares that differ by less are one."""
 
@@ -41,6 +49,13 @@ class Likely:
         estimate = self.cause.estimate.format(**self.parameters) if self.parameters else ""
         title = f"{self.cause.title}: {estimate}" if estimate else self.cause.title
         return f"{title}, {self.where}" if self.where else title
+
+    @property
+    def weight(self) -> str:
+        """Its share of the gap in words."""
+        if self.cause.kind == "nothing":
+            return "its share of the gap cannot be computed"
+        return f"explains {percent(self.of_whole)} of the gap" if self.share else "no trace in the gap"
 
     @property
     def place(self) -> str:
@@ -109,6 +124,12 @@ class Diagnosis:
     """True if the rest is as small and as regular as rounding is."""
     tokens: int
     sequences: int
+    is_equal: bool = False
+    """True if the two sides are equal to the last bit at every token."""
+    computed_apart: bool = False
+    """True if by the record each side comes from a computation of its own."""
+    told_first: str = ""
+    """Sentences on copies that come before the answer; empty if there is nothing to tell."""
     muted: tuple[tuple[Likely, str], ...] = ()
     """(likely cause, reason) of each cause that the rules of the run mute; none of them is in `likely`."""
 
@@ -145,42 +166,73 @@ class Diagnosis:
             return "So few tokens can neither show nor exclude a cause."
         if self.noise is None:
             return "No token is left that none of these causes touches, so nothing can be said of the rest."
+        if self.is_equal:
+            return self._equal
         size = f"K3 {self.rest:.3g} nats/token"
         left = "The gap" if not self.found else "The rest"
         if self.rest_is_noise:
-            both = (
-                f"{self.noise.negative:.0%} of the log-ratios are negative" if self.rest > 0 else "both sides are equal"
-            )
-            return f"{left} is as small and as regular as rounding is: {size}, {both}, no heavy tails, no pattern."
+            both = f"{self.noise.negative:.0%} of the log-ratios are negative"
+            tails = f"no heavy tails{self._but_for}, no pattern"
+            return f"{left} is as small and as regular as rounding is: {size}, {both}, {tails}."
         return f"{left} is {size}, and no known cause explains it."
 
     @property
     def is_healthy(self) -> bool:
-        """True if no cause is likely and the gap is rounding noise."""
-        return not self.found and self.rest_is_noise
+        """True if no cause is likely and the gap is rounding noise, or is proved to be 0."""
+        return not self.found and self.rest_is_noise and self.rest < HEALTHY and not self.is_copy
+
+    @property
+    def is_copy(self) -> bool:
+        """True if both sides are equal to the last bit and may be one computation, told twice: nothing is measured."""
+        return self.is_equal and not self.computed_apart
 
     @property
     def answer(self) -> str:
         """The likeliest cause with its share, or that the gap is noise, or that no known cause explains it; and muted causes."""
-        muted = "; ".join(f"{item.title} ({_weight(item)})" for item, _ in self.muted)
-        return f"{self._unmuted} Muted: {muted}." if muted else self._unmuted
+        muted = "; ".join(f"{item.title} ({item.weight})" for item, _ in self.muted)
+        return " ".join(part for part in (self.told_first, self._unmuted, f"Muted: {muted}." if muted else "") if part)
+
+    @property
+    def _but_for(self) -> str:
+        """The outlying tokens in words; empty if there are none."""
+        count = self.noise.outlying if self.noise else 0
+        return f" but for {count} outlying token{'' if count == 1 else 's'}" if count else ""
+
+    @property
+    def _without_outlying(self) -> str:
+        if not self.noise or not self.noise.outlying:
+            return ""
+        them = "it" if self.noise.outlying == 1 else "them"
+        return f" with {them} and {self.gap - self.noise.of_outlying:.3g} without {them}"
+
+    @property
+    def _equal(self) -> str:
+        """The statement that both sides are equal, and what it is worth."""
+        left = "the tokens that are left" if self.found else f"{self.tokens:,} tokens"
+        return f"{EQUAL} at all {left}: {PROVED if self.computed_apart else NOT_MEASURED}"
 
     @property
     def _unmuted(self) -> str:
         if self.muted and not self.likely:
             return f"Every likely cause of the gap of {self.gap:.3g} nats/token is muted."
         if self.likely:
-            return _named(self.likely, self.unexplained)
+            absent = self.noise is None and self.likely[0].cause.kind == "nothing"
+            return _named(self.likely, 0.0 if absent else self.unexplained) + (
+                f" {self._equal}" if self.is_copy else ""
+            )
         if self.noise is None:
             tokens = f"{self.tokens} token{'' if self.tokens == 1 else 's'}"
             return f"The record cannot tell why the policies are apart: {tokens} can be read, which is too few."
+        if self.is_equal:
+            return f"{self._equal} {REFEREE}" if self.is_copy else self._equal
         if self.rest_is_noise:
-            return f"The gap is rounding noise: K3 is {self.gap:.3g} nats/token, and no known cause of a gap has left a trace."
+            size = f"K3 is {self.gap:.3g} nats/token{self._without_outlying}"
+            return f"The gap is rounding noise{self._but_for}: {size}, and no known cause of a gap has left a trace."
         return f"No known cause explains the gap of {self.gap:.3g} nats/token."
 
 
 def _named(likely: Sequence[Likely], unexplained: float) -> str:
-    first, *others = (f"{item.title} ({_weight(item)})" for item in likely)
+    first, *others = (f"{item.title} ({item.weight})" for item in likely)
     beyond = likely[0].cause.partial
     rest = f"; no known cause explains {percent(unexplained)}" if unexplained >= 0.1 and not beyond else ""
     return (
@@ -189,10 +241,6 @@ def _named(likely: Sequence[Likely], unexplained: float) -> str:
         + (f"; {beyond}" if beyond and unexplained >= 0.1 else "")
         + "."
     )
-
-
-def _weight(item: Likely) -> str:
-    return f"explains {percent(item.of_whole)} of the gap" if item.share else "no trace in the gap"
 
 
 def percent(share: float) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from ratioscope.arrays import Array, Booleans, Floats, Integers
 
 from .history import History
+from .non_finite import NonFinite
 
 CLIP = 3.0
 """A log-ratio above this counts as this. K3 grows like a weight there, and one token would outweigh the whole run."""
@@ -49,6 +50,10 @@ class Evidence:
     sequences are always kept and the others by chance: Horvitz and Thompson 1952."""
     sampled: bool = False
     """True if it holds only some of the tokens that it stands for, so that its means have an error."""
+    non_finite: NonFinite | None = None
+    """The tokens of the whole run without two finite log-probs; None if every token has them."""
+    computed_apart: bool = False
+    """True if by the record each side comes from a computation of its own: then equal sides are a measurement."""
     results: dict[Hashable, object] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Function -> its result for this evidence, see `once`. Empty again in evidence that is made of this one."""
 

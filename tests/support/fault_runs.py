@@ -62,7 +62,8 @@ class FaultRun:
 
     def _causes(self, fault: str) -> tuple[str, ...]:
         unnamed = ("outlier_prompts", "outlier_sequences") if "unnamed" in self.name else ()
-        return (*CAUSES[fault], *unnamed)
+        absent = ("non_finite",) if "NaN" in self.injected else ()
+        return (*CAUSES[fault], *unnamed, *absent)
 
 
 def _run(entry: dict[str, Any]) -> FaultRun:

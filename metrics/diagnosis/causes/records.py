@@ -9,6 +9,7 @@ from ratioscope.arrays import Booleans
 from ..cause import Cause, Result
 from ..evidence import Evidence
 from ..grid import grid_of, widths
+from ..marked import marked_of, places, since_read
 from ..once import once
 from ..share import share_explained, undone_by_leaving
 
@@ -91,6 +92,8 @@ def _without_fillers(evidence: Evidence, spans: bool) -> Result:
     # A certain token has log-prob 0 honestly, so that only those count which the other side contradicts.
     least = "at least " if any(value == 0 for _, value, _ in fillers) else ""
     effect = f"{least}{evidence.share(bad)} of the tokens have a constant in place of a log-prob: {named}"
+    found = marked_of(evidence, bad)
+    at = "".join(f", {place}" for place in (*places(found), since_read(evidence, found)) if place)
     return Result(
         True,
         f"{effect}{_at_an_end(evidence, bad)}",
@@ -101,7 +104,8 @@ def _without_fillers(evidence: Evidence, spans: bool) -> Result:
             "values": ", ".join(f"{value:g}" for _, value, _ in fillers),
             "tokens": int(bad.sum()),
             "read": read,
-            "side": fillers[0][0],
+            "side": " and of the ".join(dict.fromkeys(side for side, _, _ in fillers)),
+            "where": at,
         },
     )
 
@@ -152,7 +156,8 @@ CAUSES = (
         "Find out why log-probs are missing (stop tokens, streaming, incomplete UTF-8). Record NaN for a missing one, not "
         "a number.",
         "Count the engine's log-probs per response and compare the count with the number of sampled tokens.",
-        estimate="{values} at {tokens} tokens{read}",
+        estimate="{values} at {tokens} tokens{read} of the {side}{where}",
+        comes_first=True,
         mistaken_for={
             "unscored_tokens": "Fillers in spans at turn boundaries are unscored tokens; single ones are missing values."
         },
@@ -166,6 +171,8 @@ CAUSES = (
         "Text of tools or of the environment is trained as if the policy had sampled it.",
         "Set the mask to 0 at tool and environment tokens, in the loss and in the record.",
         "Read the text of the spans on the page Tokens: it is text of a tool or of the prompt.",
+        estimate="{values} at {tokens} tokens of the {side}{where}",
+        comes_first=True,
         mistaken_for={"filler_values": "Single fillers are missing log-probs."},
     ),
     Cause(
