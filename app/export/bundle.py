@@ -59,7 +59,7 @@ def bundle(run: Run, sequences: int = SEQUENCES) -> bytes:
     gap = diagnosed_gap(run)
     sampled = evidence_of(run, gap)
     evidence = _without_names(sampled.evidence)
-    result = described(diagnose(evidence), sampled, gap)
+    result = described(run, diagnose(evidence), sampled, gap)
     tokens = _tokens(evidence, sequences)
     settings = {part: run.info.get(part) for part in PARTS}
     counts = {"version": __version__, "sequences": tokens["sequence"].n_unique(), "tokens": len(tokens)}
@@ -95,7 +95,9 @@ def bundled_evidence(content: bytes) -> Evidence:
 def _without_names(evidence: Evidence) -> Evidence:
     """The evidence with numbers for token ids, prompt groups and replicas, and without the names of replicas."""
     facts = {name: _in_order(values) if name in NAMES else values for name, values in evidence.facts.items()}
-    return replace(evidence, facts=facts, names={})
+    own = evidence.non_finite
+    unnamed = None if own is None else replace(own, found=replace(own.found, labels={}))
+    return replace(evidence, facts=facts, names={}, non_finite=unnamed)
 
 
 def _in_order(codes: Array) -> Integers:

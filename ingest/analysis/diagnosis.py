@@ -1,7 +1,7 @@
 """The diagnosis of a run: why its policies are apart, from the rows of few steps and the history of all."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import isclose, isnan, nan
 from typing import Any
 
@@ -15,6 +15,7 @@ from ratioscope.metrics.diagnosis.proof import with_proof
 from ratioscope.record import GAPS, gap_between, sides
 
 from ..run import Run
+from .copy_facts import CopyFact, copy_facts
 from .drift import drift_of
 from .evidence import Sampled, evidence_of
 from .no_gap import why_no_gap
@@ -60,6 +61,14 @@ class RunDiagnosis:
     """The steps that were asked about; None for all."""
     read_kl_k3: tuple[float, float] = (nan, 0.0)
     """(K3 over the tokens that were read, log-ratios above CLIP taken as CLIP, its error from their choice), nats/token."""
+    copies: tuple[CopyFact, ...] = ()
+    """Every gap of the run of which one side is a copy of the other."""
+
+    @property
+    def untold(self) -> tuple[CopyFact, ...]:
+        """The copies that the answer does not tell."""
+        answer = self.diagnosis.told_first
+        return tuple(each for each in self.copies if each.gap != self.gap and each.head not in answer)
 
     def why(self, cause: CannotTell) -> str:
         """Why the record cannot tell a cause, and what to record, in words."""
@@ -90,7 +99,7 @@ class RunDiagnosis:
 
 
 def diagnosis_of(run: Run, gap: str | None = None, steps: Sequence[int] | None = None) -> RunDiagnosis:
-    """The diagnosis of a run. gap: None chooses the mismatch, else the total. steps: the steps to look at; None: all.
+    """The diagnosis of a run. gap: None chooses as `diagnosed_gap` does. steps: the steps to look at; None: all.
 
     SourceError if the run has no such gap, or no token rows at these steps; with the size of the drift for the drift.
     """
@@ -107,21 +116,37 @@ def diagnosis_of(run: Run, gap: str | None = None, steps: Sequence[int] | None =
     proof = weight_proof(run, sampled.steps, sampled.evidence.names.get("replica", ()))
     diagnosis = with_proof(diagnose(sampled.evidence), proof).muting(run.rules.muted_causes)
     among = None if not steps else range(min(steps), max(steps) + 1)
-    return described(diagnosis, sampled, chosen, among)
+    return described(run, diagnosis, sampled, chosen, among, asked=gap)
 
 
-def described(diagnosis: Diagnosis, sampled: Sampled, gap: str, among: range | None = None) -> RunDiagnosis:
-    """The diagnosis of this evidence, with the gap of all tokens of its steps."""
-    evidence = sampled.evidence
+def described(
+    run: Run, diagnosis: Diagnosis, sampled: Sampled, gap: str, among: range | None = None, asked: str | None = None
+) -> RunDiagnosis:
+    """The diagnosis of this evidence, with the gap of all tokens of its steps. asked: the gap that was asked for, if any."""
+    evidence, copies = sampled.evidence, copy_facts(run)
     return RunDiagnosis(
-        diagnosis.stated(sampled.kl_k3),
+        replace(diagnosis.stated(sampled.kl_k3), told_first=told_first(copies, gap, asked)),
         gap,
         sampled.steps,
         sampled.left_out,
         evidence.without_number,
         among,
         (evidence.mean(evidence.distance), evidence.error(evidence.distance)),
+        copies,
     )
+
+
+def told_first(copies: Sequence[CopyFact], gap: str, asked: str | None = None) -> str:
+    """The sentence on copies that comes before the answer: another gap is judged, or a part of this one is not measured.
+
+    asked: the gap that was asked for; None if this one was chosen.
+    """
+    for each in copies:
+        if each.gap == gap and not each.whole:
+            return f"{each.head}."
+        if each.gap == SAMPLED[0] and gap == SAMPLED[1] and each.whole and asked is None:
+            return f"{each.head}: the total is judged."
+    return ""
 
 
 def _why_no_tokens(run: Run, gap: str, steps: Sequence[int] | None) -> str:
@@ -144,8 +169,13 @@ def _why_no_tokens(run: Run, gap: str, steps: Sequence[int] | None) -> str:
 
 
 def diagnosed_gap(run: Run, gap: str | None = None) -> str:
-    """The gap that is diagnosed: the one asked for, else the mismatch, else the total. SourceError if the run lacks it."""
-    named = sides(gap or next((name for name in SAMPLED if name in run.gaps), SAMPLED[0]))
+    """The gap that is diagnosed: the one asked for, else the mismatch, else the total. SourceError if the run lacks it.
+
+    The total comes first if the mismatch is 0 by construction and the total is not: then old is a copy of rollout.
+    """
+    known = [name for name in SAMPLED if name in run.gaps]
+    copied = {each.gap for each in copy_facts(run) if each.whole} if len(known) > 1 else set()
+    named = sides(gap or next((name for name in known if name not in copied), (known or SAMPLED)[0]))
     chosen = gap_between(*named)
     if chosen in run.gaps:
         return chosen
@@ -174,6 +204,9 @@ def plain_diagnosis(result: RunDiagnosis) -> dict[str, Any]:
         "answer": diagnosis.answer,
         "healthy": diagnosis.is_healthy,
         "gap": result.gap,
+        "sides_equal": diagnosis.is_equal,
+        "computed_apart": diagnosis.computed_apart,
+        "copies": [asdict(each) | {"whole": each.whole, "words": each.words} for each in result.copies],
         "kl_k3": diagnosis.gap,
         "kl_k3_read": result.read_kl_k3[0],
         "kl_k3_read_error": result.read_kl_k3[1],

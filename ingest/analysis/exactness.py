@@ -14,7 +14,7 @@ from ratioscope.record import sides
 
 from ..rows.token_frame import token_frame
 from ..run import Run
-from .diagnosis import diagnosed_gap
+from .diagnosis import SAMPLED, diagnosed_gap
 from .resolution import given_grids
 from .step_rows import columns_of
 
@@ -114,7 +114,7 @@ class Exactness:
 
 def exactness_of(run: Run, gap: str | None = None) -> Exactness:
     """The certificate of a gap; None chooses the mismatch, else the total. SourceError without token rows of both sides."""
-    chosen = diagnosed_gap(run, gap)
+    chosen = diagnosed_gap(run, gap or next((name for name in SAMPLED if name in run.gaps), None))
     steps: list[StepExactness] = []
     samples: dict[str, list[Any]] = {side: [] for side in sides(chosen)}
     for step in run.steps:

@@ -6,9 +6,11 @@ from typing import Any
 from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.known.remedies import Remedy, remedy_for
 from ratioscope.metrics.known.trainers import trainer_named
+from ratioscope.record import GAPS
 
 from ..run import Run
 from .bridge import Bridge, bridge_of, plain_bridge
+from .copy_facts import CopyFact
 from .diagnosis import RunDiagnosis
 from .group_facts import Count, group_facts, plain_counts
 from .growth import Growth, growth_of, plain_growth
@@ -32,7 +34,7 @@ class KnownContext:
     correction: OwnCorrection
     """The run's own correction."""
     groups: tuple[Count, ...]
-    """The health of groups and masks on the steps that the diagnosis has read."""
+    """The health of groups and masks on the steps that the diagnosis has read, and copies of a side of a gap."""
     faults: tuple[SettingFault, ...]
     """Known faults that the settings on record betray."""
     growth: Growth
@@ -54,10 +56,15 @@ def known_context(run: Run, result: RunDiagnosis, verdict: Finding) -> KnownCont
         remedies,
         bridge_of(run, result, verdict, trainer),
         own_correction_of(run, result.steps, result.gap),
-        group_facts(run, result.steps),
+        (*group_facts(run, result.steps), *map(_copied, result.untold)),
         setting_faults(run.info),
         growth_of(run, result.gap, result.among),
     )
+
+
+def _copied(fact: CopyFact) -> Count:
+    earlier, later = GAPS[fact.gap]
+    return Count(f"{later}_is_{earlier}", len(fact.steps), fact.of, fact.words)
 
 
 def plain_known(context: KnownContext) -> dict[str, Any]:
