@@ -2,17 +2,17 @@
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
 from ratioscope.errors import ConfigError
-from ratioscope.ingest.analysis.gate_outcomes import DemandOutcome
+from ratioscope.ingest.analysis.gate_outcomes import DemandOutcome, DemandState
 
 from ..presentation.digits import count
 from ..presentation.escape import markdown, visible
 
-OPEN = {"unmeasured": "not measured", "undecided": "undecided"}
+OPEN: Mapping[DemandState, str] = {"unmeasured": "not measured", "undecided": "undecided"}
 """State of a demand that neither passed nor failed -> its word."""
 SUMMARY = "GITHUB_STEP_SUMMARY"
 """The variable in which GitHub names the file of the step summary."""

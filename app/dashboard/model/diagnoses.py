@@ -5,13 +5,14 @@ A page asks and gets the diagnosis that is known, which may be of an older revis
 
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import streamlit as st
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.ingest.analysis.diagnosis import SAMPLED, RunDiagnosis, diagnosis_of
+from ratioscope.ingest.analysis.diagnosis import RunDiagnosis, diagnosed_gap, diagnosis_of
 from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.analysis.known_context import KnownContext, known_context
 from ratioscope.ingest.run import Run, open_run
@@ -118,8 +119,10 @@ class Diagnoses:
 
 
 def _question(view: View, gap: str = "", steps: range | None = None) -> Question:
-    best = next((name for name in SAMPLED if name in view.run.gaps), "")
-    return Question(view.path, gap or best, steps)
+    """gap: empty for the one that a diagnosis chooses by itself."""
+    with suppress(RatioscopeError):
+        gap = "" if gap and gap == diagnosed_gap(view.run) else gap
+    return Question(view.path, gap, steps)
 
 
 @st.cache_resource(show_spinner=False)
