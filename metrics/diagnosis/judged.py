@@ -2,14 +2,18 @@
 
 from dataclasses import replace
 
+from ..grading.coverage import NOT_MEASURED
 from ..grading.finding import Finding, Severity
 from .diagnosis import Diagnosis
 
 
 def judged(verdict: Finding, diagnosis: Diagnosis | None) -> Finding:
-    """The verdict, at least watch if a cause is likely with high confidence. diagnosis: None if there is none (yet)."""
+    """The verdict, at least watch if a cause is likely with high confidence. diagnosis: None if there is none (yet).
+
+    A run of which nothing was measured stays one: its cause tells why.
+    """
     sure = () if diagnosis is None else tuple(item for item in diagnosis.likely if item.confidence == "high")
-    if not sure or verdict.severity > Severity.HEALTHY:
+    if not sure or verdict.severity > Severity.HEALTHY or verdict.coverage.word == NOT_MEASURED:
         return verdict
     cause = sure[0].cause
     return replace(
