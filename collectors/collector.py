@@ -47,6 +47,7 @@ from .unfit_call import keeps_unfit_calls
 from .writing.backlog import LEAST_BYTES, Backlog
 from .writing.last_line import Logged, last_line, policies_in, recorded
 from .writing.live_scalars import LiveScalars
+from .writing.parquet_sink import writer_name
 from .writing.queue_items import BeginItem, DroppedItem, EventItem, Item, WeightsItem
 from .writing.row_target import RowTarget
 from .writing.run_file import launch, run_info, start_run
@@ -148,7 +149,7 @@ class Collector:
             part_of=part_of(known_rank), queue_batches=queue_batches, queue_bytes=queue_bytes, waits=when_full == "wait",
             writer_bytes=queue_bytes // 4,
         )  # fmt: skip
-        self._make_sink = sink or (lambda: self._task.sink(self._live))
+        self._sink = sink
         wanted = writer or os.environ.get(WRITER, "process")
         self._has_process = sink is None and wanted != "thread" and sys.platform != "win32"
         self._raised = 0  # losses that were raised
@@ -466,6 +467,7 @@ class Collector:
         self._logged = Logged()
         self._synced = None
         self._process: WriterProcess | None = None
+        self._writers: tuple[str, ...] = ()
         backlog = Backlog(self._task.queue_batches, self._task.queue_bytes)
         self._thread = WriterThread(self._rows, self._writer, self._ledger, backlog=backlog)
 
@@ -475,12 +477,15 @@ class Collector:
 
     def _writer(self) -> RowTarget:
         """The writer: a process, or this thread if no process can be started or processes have ended too often."""
+        name = writer_name(self._task.rank)
+        task = replace(self._task, writer=name, continues=self._writers)
+        self._writers += (name,)
         failures = self.counts.failures.get(PROCESS, 0)
         if self._has_process and failures < _MOST_PROCESSES:
             process = TrainerProcess(os.getpid(), process_start(os.getpid()), launch())
             scalars = self._live.ready if self._live is not None else _unheard
             try:
-                self._process = WriterProcess(self._task, process, self._ledger, scalars, self._thread.moved)
+                self._process = WriterProcess(task, process, self._ledger, scalars, self._thread.moved)
                 return self._process
             except Exception as error:
                 warn(
@@ -488,7 +493,8 @@ class Collector:
                     reason_of(error),
                 )
         pressure = (lambda: 0.0) if self._task.waits else (lambda: self._thread.pressure)
-        return Writer(self._make_sink, self._ledger, warn, pressure, self._task.writer_bytes, self._task.steps_at_once)
+        make_sink = self._sink or (lambda: task.sink(self._live))
+        return Writer(make_sink, self._ledger, warn, pressure, task.writer_bytes, task.steps_at_once)
 
     def close_unasked(self, timeout: float) -> None:
         """Closes at the end of the process. Raises nothing, because nobody is left to catch it."""

@@ -87,7 +87,8 @@ OPEN = "open"
 `attempt`, `time`, `launch` (which start of the job), `run` (the `id` in run.json), and `beside`: other logs that were there, a
 few of them where they are many. CLOSE has `beside`, too, so that a log that goes missing is missed by others. `part_of`: the
 process or pool of processes that it is one of many of; `ray_worker`: true if Ray started the process; `takes_over`: writers of
-its rank and attempt that had ended and whose work it goes on with."""
+its rank and attempt that had ended and whose work it goes on with; `continues`: writers of the same collector whose processes had
+ended: what they had taken and not written is in a DROPPED line of this log."""
 OFFLINE = "offline"
 """A verb began to work on a run that nobody writes (only `note`, which the dashboard's acknowledgements are too, and `rescore`
 write beside others): `verb`, `host`, `pid`, `time`. Its log is no writer's of the run.
@@ -109,7 +110,7 @@ were pruned: `entries`, `times`, and in part 0 of its `parts` the numbers that t
 ingest/commits/short_form.py."""
 QUARANTINE = "quarantine"
 CLOSE = "close"
-"""A writer ended in order: `offered`, `written`, `left_out` (by the budget), `dropped` (sequences)."""
+"""A writer ended in order: `offered`, `written`, `left_out` (by the budget), `dropped`: the sequences that its log tells of."""
 
 
 COMMIT_COPY = "ratioscope.commit"

@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,8 @@ from .sampling import chosen
 from .segments import Segments
 from .sink import RowsOutcome, StepRows, Unsaved
 
+_TALLY = tuple(each.name for each in fields(Tally))
+
 
 @dataclass(frozen=True)
 class _PendingFile:
@@ -61,6 +63,8 @@ class ParquetSink:
         info: Mapping[str, Any],
         *,
         rank: int,
+        writer: str | None = None,
+        continues: Sequence[str] = (),
         part_of: str | None = None,
         attempt: int | None = None,
         versions: str | None = None,
@@ -71,12 +75,12 @@ class ParquetSink:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._root, self._info, self._rank, self._attempt = root, info, rank, attempt
-        self._part_of, self._takes_over = part_of, tuple[str, ...]()
+        self._part_of, self._takes_over, self._continues = part_of, tuple[str, ...](), tuple(continues)
         self._health, self._clock = health or Health(), clock
         self._control = Control(root / CONTROL_FILE, budget or Budget(), budget or Budget())
         self._spending = Spending()
         self._process = trainer_process()
-        self.writer = f"r{rank:05d}-{host_name()}-{self._process.pid}-{secrets.token_hex(3)}"
+        self.writer = writer or writer_name(rank)
         self._log = LogAppender(root, layout.commit_file(self.writer))
         self._folder: tuple[int, int] | None = None
         self._is_announced = False
@@ -166,6 +170,8 @@ class ParquetSink:
                 self._repeated()
             with suppress(OSError):
                 entry = {**entry, "beside": logs_beside(self._root, self.writer)}
+        if entry["kind"] in (layout.CLOSE, layout.TAKEN):
+            entry = {**entry, **asdict(self._of_this_log(Tally(**{name: entry[name] for name in _TALLY})))}
         self._log.say({**entry, "time": time.time()})
 
     def unsaved(self) -> Unsaved:
@@ -246,6 +252,7 @@ class ParquetSink:
             **({"ray_worker": True} if in_ray_worker() else {}),
             **({"part_of": self._part_of} if self._part_of is not None else {}),
             **({"takes_over": list(self._takes_over)} if self._takes_over else {}),
+            **({"continues": list(self._continues)} if self._continues else {}),
         }
 
     def _tried(self, in_the_way: str | None, part: StepRows, tally: Tally) -> _PendingFile:
@@ -263,14 +270,28 @@ class ParquetSink:
 
     def _token_file(self, step: int, rows: pa.Table, left_out: int, tally: Tally) -> dict[str, Any]:
         reserve = self._control.now.disk_reserve
-        entry = self._files.write_tokens(step, rows, left_out=left_out, tally=tally, disk_reserve=reserve)
+        entry = self._files.write_tokens(
+            step, rows, left_out=left_out, tally=self._of_this_log(tally), disk_reserve=reserve
+        )
         self._spending.spend(step, entry["bytes"], entry["tokens"])
         return entry
+
+    def _of_this_log(self, tally: Tally) -> Tally:
+        """The counts of a collector as those of this log: what its lines tell, and what is pending.
+
+        Earlier writers of the collector have logs of their own, and a log that was deleted tells nothing any more.
+        """
+        return replace(self._log.told, offered=self._log.told.offered + tally.pending)
 
     def _marked(self, entry: dict[str, Any], part: StepRows, waits: str | None) -> dict[str, Any]:
         """The line; it says `unmeasured` if what is on disk are the statistics of the step's earlier parts."""
         is_unmeasured = (waits is not None and part.earlier is not None) or self._measured.is_given_up(part.step)
         return {**entry, "unmeasured": True} if is_unmeasured else entry
+
+
+def writer_name(rank: int) -> str:
+    """The name of a new writer of this rank, which no other writer has."""
+    return f"r{rank:05d}-{host_name()}-{trainer_process().pid}-{secrets.token_hex(3)}"
 
 
 def _identity(path: Path, known: tuple[int, int] | None = None) -> tuple[int, int] | None:

@@ -1,6 +1,6 @@
 """Task: what a writer writes and where. A writer's process reads it first; a thread that writes has it in memory."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,10 @@ class WriterTask:
     """True if a call of `log` waits for room in the queue."""
     writer_bytes: int
     """Most bytes of rows that the writer buffers."""
+    writer: str | None = None
+    """The name of the writer; None: the sink makes one."""
+    continues: Sequence[str] = ()
+    """Earlier writers of the same collector, which have ended."""
 
     @property
     def steps_at_once(self) -> int:
@@ -54,6 +58,8 @@ class WriterTask:
             Path(self.root),
             self.info,
             rank=self.rank,
+            writer=self.writer,
+            continues=self.continues,
             attempt=self.attempt,
             part_of=self.part_of,
             versions=self.versions,

@@ -117,9 +117,7 @@ class Writer:
         wait = self.unsaid_for
         if wait is not None and wait <= 0:
             self._intake.say()
-            self._say(
-                {"kind": TAKEN, "step": max(self._buffer.steps), "offered": self._ledger.counts.sequences.offered}
-            )
+            self._say({"kind": TAKEN, "step": max(self._buffer.steps), **asdict(self._ledger.counts.sequences)})
 
     def take_reading(self, step: int, name: str, rows: pa.RecordBatch) -> None:
         """Buffers rows of a reading until the rows of its step are written."""

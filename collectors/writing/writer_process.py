@@ -132,9 +132,11 @@ class WriterProcess:
     def let_go(self) -> None:
         """Closes our end of the pipe to the process, which then writes what it has and ends. Only the thread that sends may
         call it: another thread might close the descriptor while a frame is written to it, and the rest of the frame would go
-        to whatever file of the trainer gets the same number.
+        to whatever file of the trainer gets the same number. What an ended process lost is counted when this returns.
         """
         self._close("to")
+        if self.is_gone:
+            self._lose()
 
     def disinherit(self) -> None:
         """Closes both ends: in a forked child, because they belong to its parent."""
@@ -203,8 +205,8 @@ class WriterProcess:
         with self._losing:
             lost, self._sent = self._sent - self._known, self._known
             unsettled, unfinished = _taken(self._unsettled), _taken(self._unfinished)
-        if lost > 0:
-            self._ledger.drop(Dropped(None, ENDED, "", lost, 0))
+            if lost > 0:
+                self._ledger.drop(Dropped(None, ENDED, "", lost, 0))
         for settled in unsettled:
             settled()
         for done in unfinished:

@@ -159,6 +159,7 @@ class WriterThread:
                 if target.is_gone:
                     target.let_go()
                     target, self._weight_lines = self._make_target(), WeightLines()
+                    target.say_dropped()  # what its predecessor lost, before anything else can end it
                 self._handle(item, settled, rows, target)
                 if self._items.empty() and not self._is_abandoned:
                     target.catch_up()

@@ -6,7 +6,7 @@ the lost ones. Hidden rows and rows set aside were written, and are not shown.
 
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ratioscope.process import Here, here
@@ -116,7 +116,7 @@ def endings(
     an hour, and its process cannot be seen from here. asking: the machine that asks, this one unless given.
     """
     every, asking, now = list(histories), asking or here(), time.time() if now is None else now
-    replaced = {writer for history in every for writer in history.takes_over}
+    replaced = {writer for history in every for writer in history.succeeds}
     ended: dict[str, Ending] = {}
     for history in every:
         writer, life = history.log.writer, history.process.life(asking)
@@ -134,7 +134,7 @@ def conservation(
     histories: Collection[WriterHistory], ended: Mapping[str, Ending], hidden: int = 0, set_aside: int = 0
 ) -> Conservation:
     """The fates of the sequences of these writers. ended: writers that will write no more, see `endings`."""
-    counted = {history.log.writer: counts(history) for history in histories}
+    counted = counts_by_writer(histories)
     open_of = {writer: own.open for writer, own in counted.items()}
     newest = max((history.attempt for history in histories), default=0)
     ways = [ended.get(history.log.writer) for history in histories if history.attempt == newest]
@@ -161,6 +161,13 @@ def conservation(
         hidden=hidden,
         set_aside=set_aside,
     )
+
+
+def counts_by_writer(histories: Collection[WriterHistory]) -> dict[str, SequenceCounts]:
+    """writer -> its numbers. Sequences that a killed writer held are those that the next writer of its collector tells of."""
+    told = {writer for history in histories for writer in history.continues}
+    counted = {history.log.writer: counts(history) for history in histories}
+    return {w: replace(own, offered=own.offered - own.open) if w in told else own for w, own in counted.items()}
 
 
 def counts(history: WriterHistory) -> SequenceCounts:

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from .conservation import Ending, counts, last_step
+from .conservation import Ending, SequenceCounts, counts_by_writer, last_step
 from .writer_history import WriterHistory
 
 TIME = pl.Datetime("us", "UTC")
@@ -30,7 +30,9 @@ def writers_frame(histories: Iterable[WriterHistory], ended: Mapping[str, Ending
     written, left_out (by a budget), dropped, pending, lost: numbers of sequences. ended: how it ended (see conservation.Ending),
     null while it may still write.
     """
-    rows = [_writer(history, ended.get(history.log.writer)) for history in histories]
+    every = list(histories)
+    counted = counts_by_writer(every)
+    rows = [_writer(each, ended.get(each.log.writer), counted[each.log.writer]) for each in every]
     return pl.DataFrame(rows, schema=_WRITERS, orient="row").sort("attempt", "rank", "writer", nulls_last=True)
 
 
@@ -70,7 +72,7 @@ def last_settled_step(histories: Iterable[WriterHistory]) -> int | None:
     A writer that died counts as open, unless another one took over from it: the files on disk look the same.
     """
     every = list(histories)
-    ended = {writer for history in every for writer in history.takes_over}
+    ended = {writer for history in every for writer in history.succeeds}
     present = [history for history in every if history.log.writer not in ended]
     newest = max((history.attempt for history in present), default=0)
     open_ones = [history for history in present if history.attempt == newest and history.closed is None]
@@ -78,10 +80,9 @@ def last_settled_step(histories: Iterable[WriterHistory]) -> int | None:
     return min((-1 if last is None else last for last in lasts), default=None)
 
 
-def _writer(history: WriterHistory, ended: Ending | None) -> tuple[Any, ...]:
+def _writer(history: WriterHistory, ended: Ending | None, own: SequenceCounts) -> tuple[Any, ...]:
     times = (_micros(history.opened), _micros(history.last_commit), _micros(history.closed))
     facts = (history.log.writer, history.rank, history.host, history.attempt)
-    own = counts(history)
     left = (own.open, 0) if ended is None else (0, own.open)
     return (*facts, *times, history.state, last_step(history), *astuple(own), *left, ended)
 

@@ -91,6 +91,7 @@ def _open(history: WriterHistory, entry: Mapping[str, Any]) -> None:
     history.attempt = optional_count(entry, "attempt") or 0
     history.launch = _text_or_none(entry, "launch")
     history.takes_over |= names(entry.get("takes_over"))
+    history.continues |= names(entry.get("continues"))
     history.run, history.named_writer = _text_or_none(entry, "run"), _text_or_none(entry, "writer")
     _see(history, entry)
     history.opened = seconds(entry)

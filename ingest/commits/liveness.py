@@ -47,7 +47,7 @@ class WriterStatus:
     step: int | None = None
     """The last step committed, if one of the last lines is a commit."""
     takes_over: frozenset[str] = frozenset()
-    """Earlier writers whose work this writer continues."""
+    """Earlier writers that had ended when this writer began."""
 
     def state(self, here: Here) -> WriterState:
         """The word closed if the writer has closed, else the state of its process, as far as it can be seen from `here`."""
@@ -124,7 +124,7 @@ def _word(root: Path, log: str, size: tuple[int, int]) -> WriterStatus | None:
         started=_text(first.get("started")),
         namespace=_text(first.get("namespace")),
         step=_last_step(lines),
-        takes_over=names(first.get("takes_over")),
+        takes_over=names(first.get("takes_over")) | names(first.get("continues")),
     )
 
 

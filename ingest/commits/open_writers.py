@@ -14,7 +14,10 @@ SILENT_SECONDS in app/dashboard/model/run_state.py, because a warning is harmles
 
 def at_work(histories: Iterable[WriterHistory], here: Here, now: float) -> list[str]:
     """One sentence for each writer that has not closed and may still be running."""
-    return [reason for history in histories if (reason := _alive(history, here, now)) is not None]
+    every = list(histories)
+    ended = {writer for history in every for writer in history.continues}
+    present = [history for history in every if history.log.writer not in ended]
+    return [reason for history in present if (reason := _alive(history, here, now)) is not None]
 
 
 def _alive(history: WriterHistory, here: Here, now: float) -> str | None:

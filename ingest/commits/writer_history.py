@@ -68,7 +68,9 @@ class WriterHistory:
     launch: str | None = None
     """The id that the processes of one start share."""
     takes_over: frozenset[str] = frozenset()
-    """Earlier writers of the same rank whose work this writer continues."""
+    """Earlier writers of the same rank whose work this writer does again: what both recorded is shown once."""
+    continues: frozenset[str] = frozenset()
+    """Earlier writers of the same collector, which had ended."""
     opened: float | None = None
     """When the log was opened. This and the next two are seconds since 1970."""
     taken: tuple[int, int] | None = None
@@ -114,6 +116,11 @@ class WriterHistory:
     """The entries of a short form that is not complete yet."""
     _totals: FileTotals | None = field(default=FileTotals(), compare=False)
     """Totals over `token_files`; None after a file was committed again, until they are asked for."""
+
+    @property
+    def succeeds(self) -> frozenset[str]:
+        """Writers that had ended when this one began."""
+        return self.takes_over | self.continues
 
     @property
     def is_headless(self) -> bool:

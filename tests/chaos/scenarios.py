@@ -16,6 +16,7 @@ from pathlib import Path
 
 from .blocked import blocked
 from .crowd import crowded
+from .dead_writers import writers_killed
 from .ends import ended
 from .faults import faulted
 from .figures import Figures
@@ -56,6 +57,7 @@ SCENARIOS: Scenarios = {
     "crowd": lambda folder: crowded(folder, writers=16, steps=12, seed=SEED),
     "forks": lambda folder: forked(folder, forks=40, seed=SEED),
     "ends": lambda folder: ended(folder, trainers=30, seed=SEED),
+    "dead writers": lambda folder: writers_killed(folder, trainers=40, seed=SEED),
     "small files": lambda folder: limited(folder, limits=(1, 4, 16, 24, 32, 48, 64, 96, 128), seed=SEED),
     "tampering": lambda folder: tampered(folder, seed=SEED, stride=1),
     "power cut": lambda folder: power_cut(folder, steps=8, seed=SEED, stride=STRIDE),

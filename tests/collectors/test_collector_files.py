@@ -25,6 +25,7 @@ from ratioscope import Collector, open_run
 from ratioscope.app.cli.maintenance import compact
 from ratioscope.collectors.writing import durable_file, run_file, run_files, step_statistics
 from ratioscope.errors import SourceError
+from ratioscope.ingest.maintenance.verify import verify
 from ratioscope.metrics.engines.join import joined
 from ratioscope.metrics.engines.loops import Loops
 from ratioscope.metrics.engines.numpy_engine import statistics
@@ -407,6 +408,7 @@ def test_a_deleted_run_comes_back_as_a_whole_run_without_the_steps_that_were_del
     assert steps_of(token_rows(run)) == [2, 3]
     assert open_run(run).metrics()["step"].to_list() == [1, 2, 3]  # the statistics were still in memory
     assert commit_lines(run)[0]["kind"] == "open" and (run / "run.json").exists()
+    assert verify(run).sound and commit_lines(run, "close")[0]["written"] == 8  # of this log, not of the deleted one
     (told,) = [line["note"] for line in commit_lines(run, "event") if line["event"] == "state"]
     assert "deleted or replaced" in told
 

@@ -21,6 +21,7 @@ from ratioscope.ingest.commits.conservation import UNSEEN
 from ratioscope.ingest.commits.entries import TokenFile
 from ratioscope.ingest.commits.file_totals import FileTotals, file_totals
 from ratioscope.ingest.commits.history_lines import advance
+from ratioscope.ingest.commits.open_writers import at_work
 from ratioscope.ingest.commits.writer_history import WriterHistory
 from ratioscope.process import here, process_start
 
@@ -100,6 +101,25 @@ def test_a_writer_that_another_took_over_from_has_ended(tmp_path: Path, gone: in
     second.say(kind="open", writer=second.writer, takes_over=["r00000-host-1-abcdef"], **facts)
     found = open_run(root).conservation
     assert (found.pending, found.lost, found.gone) == (0, 7, 0)
+
+
+def test_what_a_killed_writer_held_is_what_the_next_one_of_its_collector_tells_of(tmp_path: Path) -> None:
+    root = recorded(tmp_path / "run", os.getpid())
+    second = FakeWriter(root, "r00000-host-1-bbbbbb")
+    own = {"rank": 0, "attempt": 0, "host": HERE.host, "namespace": HERE.namespace, "pid": os.getpid()}
+    second.say(kind="open", writer=second.writer, continues=["r00000-host-1-abcdef"], **own)
+    second.drop(STEPS[0]["step"][0].as_py(), 7, 0, "the writer's process ended")
+    second.step(STEPS[-1])
+    second.close()
+    run = open_run(root)
+    found, writers = run.conservation, run.writers
+    assert (found.offered, found.pending, found.lost, found.gone, found.writers) == (24 + 3, 0, 0, 0, 1)
+    assert sorted((part.reason, part.sequences) for part in found.reasons) == [
+        ("queue full", 5),
+        ("the writer's process ended", 7),
+    ]
+    assert writers["ended"].to_list() == ["replaced", "closed"] and writers["pending"].to_list() == [0, 0]
+    assert not at_work(run._catalog.writers, HERE, 0.0) and not run.shadowed
 
 
 def test_rows_that_are_not_shown_are_counted_with_their_reason(tmp_path: Path) -> None:

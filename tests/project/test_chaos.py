@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from chaos.blocked import blocked
 from chaos.crowd import crowded
+from chaos.dead_writers import writers_killed
 from chaos.ends import ended
 from chaos.faults import faulted
 from chaos.flips import flipped
@@ -100,6 +101,12 @@ def test_a_trainer_that_is_ended_loses_no_more_than_its_last_moment(tmp_path: Pa
     figures = ended(tmp_path, trainers=3, seed=SEED)
     assert not figures.wrong
     assert figures.counts["steps_on_disk"] > 10
+
+
+def test_three_dead_writers_and_the_thread_after_them_leave_a_run_that_nobody_doubts(tmp_path: Path) -> None:
+    figures = writers_killed(tmp_path, trainers=2, seed=SEED)
+    assert not figures.wrong
+    assert figures.counts["writers_killed"] == 9 and figures.counts["acknowledged"] > 20
 
 
 def test_a_folder_that_hangs_holds_no_call_of_the_trainers_up(tmp_path: Path) -> None:
