@@ -25,12 +25,13 @@ import pyarrow as pa
 from ratioscope.errors import SchemaError, SourceError
 from ratioscope.process import process_start
 
-from .batch.batch import Batch, bytes_offered, plain, sequences_offered, snapshots
+from .batch.batch import Batch, bytes_offered, sequences_offered
 from .batch.batch_rows import MALFORMED, BatchRows
 from .batch.given_numbers import option_number, step_if_any, step_number
 from .batch.host_copy import HostCopies
 from .batch.records import READING, rows_of
 from .batch.sequence_numbers import SequenceNumbers
+from .batch.snapshots import readable, snapshots
 from .batch.text_policy import TEXTS, Text
 from .batch.token_texts import Decode, TokenTexts
 from .budget import Budget
@@ -214,6 +215,8 @@ class Collector:
         """Records the sequences of one step, or of one minibatch of it, as they are at this moment.
 
         The two sides of a gap may come in one call, or in two with equal ids. Padding is cut off; holes in the mask are kept.
+        Values may be lists, arrays, tensors, buffers, columns of data frames, or sequences of these. An iterator or a set of
+        log-probs, masks, lengths or positions is refused. Any other value that cannot be read is null, counted and told.
 
         step: the step under which the trainer logs.
         minibatch: the update of the step that `current_logprobs` belongs to; None for values known before the updates.
@@ -230,9 +233,8 @@ class Collector:
         offered, outer = 1, sys.exception()  # at least one, if the number cannot be found
         try:
             given |= {f"{READING}{name}": value for name, value in self._named(readings).items()}
-            values = {
-                n: plain(value) for n, value in given.items() if value is not None and n not in self._texts.left_out
-            }
+            known = {n: value for n, value in given.items() if value is not None and n not in self._texts.left_out}
+            values = readable(known)
             offered = sequences_offered(values)
             refused = self._take(step_number(step), minibatch, offered, values)
         except Exception as error:

@@ -78,6 +78,14 @@ class Joined:
         return len(self.lengths)
 
 
+@dataclass(frozen=True)
+class Unread:
+    """A value that could not be read when `log` was called."""
+
+    reason: str
+    """The words of the error."""
+
+
 def whole_array(value: Any) -> Array:
     """The values as an array; NaN where a masked array of floats hides one. SchemaError where it hides anything else.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -16,9 +16,10 @@ from ratioscope.errors import SchemaError
 from ratioscope.kept_settings import kept
 from ratioscope.record import FIELDS, MOST_POSITIONS, TOKEN_FIELDS, arrow_schema, reading_fault
 
+from ..process.counts import reason_of
 from .batch import POLICY_COLUMNS, Batch
 from .breaths import breathing
-from .host_copy import HostArray
+from .host_copy import HostArray, Unread
 from .prompt_columns import prompt_columns
 from .row_lengths import agreed
 from .shared_ids import WANTED, other_samples
@@ -33,7 +34,7 @@ from .token_columns import (
     token_counts,
     unwrapped,
 )
-from .unfit_values import fitting_column, fitting_numbers
+from .unfit_values import described, fitting_column, fitting_numbers, words
 
 SCHEMA = arrow_schema()
 _SEQUENCE_ARGUMENTS = {
@@ -79,10 +80,10 @@ class Rows:
 def rows_of(batch: Batch, attempt: int) -> Rows:
     """The rows of a batch, without those whose columns disagree; SchemaError if nothing in it can be trusted."""
     given = {name: value for name, value in batch.values.items() if not name.startswith(READING)}
-    values = {_TOKEN_ARGUMENTS.get(name, name): value for name, value in given.items()}
+    faults = [words(name, value.reason) for name, value in given.items() if isinstance(value, Unread)]
+    values = {_TOKEN_ARGUMENTS.get(n, n): value for n, value in given.items() if not isinstance(value, Unread)}
     cuts = _cuts(values)
     per_sequence = {name: values.pop(name, None) for name in _EITHER if not _is_per_token(values.get(name), cuts)}
-    faults = list[str]()
     given_columns = ((name, values[name]) for name in TOKEN_FIELDS if values.get(name) is not None)
     fitting = ((name, fitting_column(name, value, cuts, faults)) for name, value in given_columns)
     columns = {name: column for name, column in fitting if column is not None}
@@ -98,12 +99,13 @@ def rows_of(batch: Batch, attempt: int) -> Rows:
         sound &= ~nowhere
     arrays: dict[str, pa.Array[Any]] = {name: column.arrow() for name, column in cut.items()}
     keys = _keys(batch, attempt, rows)
-    arrays |= keys | _sequence_columns(values, rows, faults) | prompt_columns(values, rows, faults)
+    arrays |= keys | _sequence_columns(values, rows, faults)
+    arrays |= described("prompt_ids", faults, prompt_columns, values, rows, faults)
     arrays["sequence_id"] = pc.coalesce(arrays["sequence_id"], keys["sequence_id"])
-    arrays |= _versions(per_sequence.get("rollout_versions"), cut, rows, faults)
-    if (advantages := per_sequence.get("advantages")) is not None:
-        numbers = _numbers("advantages", advantages, rows, pa.float32(), faults)
-        arrays["advantages"] = pa.ListArray.from_arrays(pa.array(np.arange(rows + 1), pa.int32()), numbers)
+    versions, advantages = (per_sequence.get(name) for name in ("rollout_versions", "advantages"))
+    arrays |= described("rollout_versions", faults, _versions, versions, cut, rows, faults)
+    if advantages is not None:
+        arrays |= described("advantages", faults, _advantages, advantages, rows, faults)
     records = pa.RecordBatch.from_arrays(
         [arrays[f.name] if f.name in arrays else pa.nulls(rows, f.type) for f in SCHEMA], schema=SCHEMA
     )
@@ -117,6 +119,11 @@ def rows_of(batch: Batch, attempt: int) -> Rows:
         records = records.filter(pa.array(sound))
         read = {name: column.filter(pa.array(sound)) for name, column in read.items()}
     return Rows(records, rows, fault, read, reading_faults, tuple(dict.fromkeys(faults)))
+
+
+def _advantages(value: Any, rows: int, faults: list[str]) -> dict[str, pa.Array[Any]]:
+    numbers = _numbers("advantages", value, rows, pa.float32(), faults)
+    return {"advantages": pa.ListArray.from_arrays(pa.array(np.arange(rows + 1), pa.int32()), numbers)}
 
 
 def _readings(batch: Batch, cuts: Lengths | None, lengths: Lengths) -> tuple[dict[str, pa.Array[Any]], tuple[str, ...]]:
@@ -181,7 +188,7 @@ def _is_per_token(value: Any, cuts: Lengths | None) -> bool:
         return True
     if isinstance(value, HostArray) and value.ndim == 2:
         return bool(value.array.shape[1] != 1)
-    return cuts is not None and _size(value) == int(cuts.sum()) != len(cuts)
+    return cuts is not None and isinstance(value, (list, HostArray)) and _size(value) == int(cuts.sum()) != len(cuts)
 
 
 def _keys(batch: Batch, attempt: int, rows: int) -> dict[str, pa.Array[Any]]:
@@ -196,21 +203,33 @@ def _keys(batch: Batch, attempt: int, rows: int) -> dict[str, pa.Array[Any]]:
 
 
 def _sequence_columns(values: Mapping[str, Any], rows: int, faults: list[str]) -> dict[str, pa.Array[Any]]:
-    given = {argument: values[argument] for argument in _SEQUENCE_ARGUMENTS if values.get(argument) is not None}
-    return {_SEQUENCE_ARGUMENTS[name]: _sequence_column(name, value, rows, faults) for name, value in given.items()}
+    columns: dict[str, pa.Array[Any]] = {}
+    for argument, name in _SEQUENCE_ARGUMENTS.items():
+        if (value := values.get(argument)) is not None:
+            columns |= described(argument, faults, _sequence_column, argument, name, value, rows, faults)
+    return columns
 
 
-def _sequence_column(argument: str, value: Any, rows: int, faults: list[str]) -> pa.Array[Any]:
-    name = _SEQUENCE_ARGUMENTS[argument]
+def _sequence_column(argument: str, name: str, value: Any, rows: int, faults: list[str]) -> dict[str, pa.Array[Any]]:
     if FIELDS[name].kind != "string":
-        return _numbers(argument, value, rows, SCHEMA.field(name).type, faults)
+        return {name: _numbers(argument, value, rows, SCHEMA.field(name).type, faults)}
     as_text = _json if name == "extra" else str
     if isinstance(value, HostArray):
         value = value.wait().reshape(-1).tolist()
     if not isinstance(value, list):
         value = [value] * rows
-    given = breathing(_checked(argument, value, rows))
-    return strings(None if item is None else as_text(unwrapped(item)) for item in given)
+    given, unread = breathing(_checked(argument, value, rows)), list[str]()
+    column = strings(_text(item, as_text, unread) for item in given)
+    faults += [words(argument, reason) for reason in unread[:1]]
+    return {name: column}
+
+
+def _text(item: Any, as_text: Callable[[Any], str], unread: list[str]) -> str | None:
+    try:
+        return None if item is None else as_text(unwrapped(item))
+    except Exception as error:  # the trainer's own `str` may raise anything
+        unread.append(str(error) if isinstance(error, SchemaError) else reason_of(error))
+        return None
 
 
 def _numbers(argument: str, value: Any, rows: int, kind: pa.DataType, faults: list[str]) -> pa.Array[Any]:

@@ -45,10 +45,12 @@ class Agreed:
 
 def agreed(columns: Mapping[str, Column], cuts: Lengths | None) -> Agreed:
     """The lengths of all rows, and which columns disagree where. cuts: the argument `lengths`."""
-    sequences = _sequences(columns)
+    sequences = _sequences({name: column for name, column in columns.items() if name in DECIDING})
+    faults = _misfits(columns, sequences, cuts)
+    columns = {name: column for name, column in columns.items() if name not in faults}
     masked = None if cuts is not None else _masked_lengths(columns)
     lengths = _wanted_lengths(columns, cuts, masked, sequences)
-    kept, sound, faults = dict(columns), np.ones(sequences, bool), dict[str, str]()
+    kept, sound = dict(columns), np.ones(sequences, bool)
     for name, column in columns.items():
         own, bad = _own_lengths(column), _disagrees(column, lengths)
         if name == "mask" and masked is not None:
@@ -63,6 +65,20 @@ def agreed(columns: Mapping[str, Column], cuts: Lengths | None) -> Agreed:
             kept[name] = _without(column, bad)
     fault = next((faults[name] for name in faults if name in DECIDING), None)
     return Agreed(lengths, kept, sound, fault, tuple(words for name, words in faults.items() if name not in DECIDING))
+
+
+def _misfits(columns: Mapping[str, Column], sequences: int, cuts: Lengths | None) -> dict[str, str]:
+    """Columns that only describe tokens, and that have another shape than those that decide -> the fault in words."""
+    is_width_the_length = cuts is None and all(isinstance(column, Padded) for column in columns.values())
+    deciding = [column for name, column in columns.items() if name in DECIDING]
+    widths = {column.values.shape[1] for column in deciding} if is_width_the_length else set()
+    faults = dict[str, str]()
+    for name, column in columns.items():
+        if name not in DECIDING and column.sequences != sequences:
+            faults[name] = f"{name} holds {column.sequences} sequences, {sequences} were expected"
+        elif name not in DECIDING and isinstance(column, Padded) and widths and column.values.shape[1] not in widths:
+            faults[name] = f"{name} is {column.values.shape[1]} tokens wide, {max(widths)} were expected"
+    return faults
 
 
 def _without(column: Column, rows: Booleans) -> Column:

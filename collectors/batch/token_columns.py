@@ -17,7 +17,7 @@ from ratioscope.errors import SchemaError
 from ratioscope.record import FIELDS, MASK_REASONS
 
 from .breaths import breathing, pieces
-from .host_copy import HostArray, Joined
+from .host_copy import HostArray, Joined, Unread
 
 Flat = Any
 """The values of all tokens, one sequence after the other: a numpy array, or a pyarrow array of strings."""
@@ -82,7 +82,7 @@ def is_ragged(value: Any) -> bool:
         return True
     if not isinstance(value, (list, tuple)):
         return False
-    first = next((item for item in value if item is not None), None)
+    first = next((item for item in value if item is not None and not isinstance(item, Unread)), None)
     return first is None or (not isinstance(first, NUMBERS) and shape_of(first) != ())
 
 
@@ -134,6 +134,8 @@ def token_counts(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> Lengths:
 
 def unwrapped(value: Any) -> Any:
     """The value; of a copy on its way to host memory, once it is there."""
+    if isinstance(value, Unread):
+        raise SchemaError(value.reason)
     return value.wait() if isinstance(value, HostArray) else value
 
 
@@ -163,7 +165,7 @@ def _ragged(name: str, rows: list[Any] | Joined) -> Ragged:
         return Ragged(typed(name, rows.values.wait()), np.array(rows.lengths, np.int64), np.array(rows.present, bool))
     present = np.array([row is not None for row in rows], bool)
     if FIELDS[name].kind == "string":
-        texts = [[] if row is None else row for row in rows]
+        texts = [[] if row is None else unwrapped(row) for row in rows]
         return Ragged(strings(chain.from_iterable(texts)), _counts(texts), present)
     arrays = [typed(name, [] if row is None else unwrapped(row)) for row in breathing(rows)]
     wrong = next((array.shape for array in arrays if array.ndim != 1), None)

@@ -6,17 +6,19 @@ Log-probs, masks and positions decide what is measured, and a fault in them drop
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from ratioscope.errors import SchemaError
 
+from ..process.counts import reason_of
 from .host_copy import Joined
 from .row_lengths import DECIDING
 from .token_columns import Column, Lengths, Padded, is_ragged, shape_of, token_column, typed, unwrapped
 
+P = ParamSpec("P")
 T = TypeVar("T")
 UNFIT = (SchemaError, TypeError, ValueError, OverflowError, pa.ArrowException)
 """A value that its field cannot hold raises one of them."""
@@ -32,7 +34,11 @@ def fitting_column(name: str, value: Any, cuts: Lengths | None, faults: list[str
     except UNFIT as error:
         if name in DECIDING:
             raise
-        faults.append(_words(name, error))
+        faults.append(words(name, str(error)))
+    return _or_none(lambda: _fitting_rows(name, value, cuts))
+
+
+def _fitting_rows(name: str, value: Any, cuts: Lengths | None) -> Column | None:
     rows = _rows(value, cuts)
     kept = [_or_none(lambda row=row: token_column(name, [row], None)) for row in rows]  # type: ignore[misc]
     fits = np.fromiter((column is not None for column in kept), np.bool_, len(kept))
@@ -59,7 +65,7 @@ def fitting_numbers(
         is_single = isinstance(given, np.ndarray) and given.ndim == 0
         if len(items) != rows and not is_single:
             raise
-        faults.append(_words(name, error))
+        faults.append(words(name, str(error)))
     kept = [_or_none(lambda item=item: made([item], 1)) for item in items]  # type: ignore[misc]
     known = next((column for column in kept if column is not None), None)
     if known is None:
@@ -83,8 +89,20 @@ def _rows(value: Any, cuts: Lengths | None) -> list[Any]:
     return np.split(array, np.cumsum(cuts)[:-1])
 
 
-def _words(name: str, error: Exception) -> str:
-    said = str(error)
+def described(
+    name: str, faults: list[str], made: Callable[P, dict[str, T]], *given: P.args, **named: P.kwargs
+) -> dict[str, T]:
+    """The columns of an argument that only describes rows; {}, and the words of the fault are added, if they cannot be made."""
+    try:
+        return made(*given, **named)
+    except Exception as error:
+        said = str(error) if isinstance(error, SchemaError) else reason_of(error)
+        faults.append(words(name, said))
+        return {}
+
+
+def words(name: str, said: str) -> str:
+    """What was said of an argument, with its name."""
     return said if said.startswith(name) else f"{name}: {said}"
 
 

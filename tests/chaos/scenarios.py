@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from .aliasing import aliased
 from .blocked import blocked
 from .crowd import crowded
 from .dead_writers import writers_killed
@@ -57,6 +58,7 @@ SCENARIOS: Scenarios = {
     "crowd": lambda folder: crowded(folder, writers=16, steps=12, seed=SEED),
     "forks": lambda folder: forked(folder, forks=40, seed=SEED),
     "ends": lambda folder: ended(folder, trainers=30, seed=SEED),
+    "aliasing": lambda folder: aliased(folder, calls=40, seed=SEED),
     "dead writers": lambda folder: writers_killed(folder, trainers=40, seed=SEED),
     "small files": lambda folder: limited(folder, limits=(1, 4, 16, 24, 32, 48, 64, 96, 128), seed=SEED),
     "tampering": lambda folder: tampered(folder, seed=SEED, stride=1),

@@ -294,7 +294,6 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "lengths of other sequences": ({"rollout_logprobs": np.zeros((2, 3)), "lengths": [1, 1, 1]}, "3 values for 2 sequences"),
     "fractions of lengths": ({"rollout_logprobs": np.zeros((1, 3)), "lengths": [1.5]}, "one integer per sequence"),
     "words for log-probs": ({"rollout_logprobs": [["a"]]}, ""),
-    "rewards of other sequences": ({"rollout_logprobs": [[0.0]], "rewards": [1, 2]}, "rewards has 2 values for 1 sequences"),
     "complex log-probs": ({"rollout_logprobs": np.zeros((1, 2), complex)}, "complex128"),
     "a tensor without memory": ({"rollout_logprobs": torch.zeros(1, 2, device="meta")}, ""),
     "sparse": ({"rollout_logprobs": torch.zeros(1, 2).to_sparse()}, ""),

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from chaos.aliasing import aliased
 from chaos.blocked import blocked
 from chaos.crowd import crowded
 from chaos.dead_writers import writers_killed
@@ -101,6 +102,15 @@ def test_a_trainer_that_is_ended_loses_no_more_than_its_last_moment(tmp_path: Pa
     figures = ended(tmp_path, trainers=3, seed=SEED)
     assert not figures.wrong
     assert figures.counts["steps_on_disk"] > 10
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage")
+def test_what_was_logged_is_recorded_in_whatever_form_it_came_and_however_it_was_changed_afterwards(
+    tmp_path: Path,
+) -> None:
+    figures = aliased(tmp_path, calls=4, seed=SEED)
+    assert not figures.wrong
+    assert figures.counts["columns"] > 300
 
 
 def test_three_dead_writers_and_the_thread_after_them_leave_a_run_that_nobody_doubts(tmp_path: Path) -> None:
