@@ -110,7 +110,7 @@ were pruned: `entries`, `times`, and in part 0 of its `parts` the numbers that t
 ingest/commits/short_form.py."""
 QUARANTINE = "quarantine"
 CLOSE = "close"
-"""A writer ended in order: `offered`, `written`, `left_out` (by the budget), `dropped`: the sequences that its log tells of."""
+"""A writer ended in order: `offered`, `written`, `left_out` (by the budget), `dropped`: the sequences of this log."""
 
 
 COMMIT_COPY = "ratioscope.commit"

@@ -97,7 +97,7 @@ _CANNOT = {True: "can be read only once", False: "has no order"}
 
 
 def _or_unread(name: str, made: Callable[P, T], *given: P.args, **named: P.kwargs) -> T | Unread:
-    """What is made; if that fails, Unread for an argument that only describes rows. An argument that decides is refused."""
+    """The result; if making it fails, Unread for an argument that only describes rows. An argument that decides is refused."""
     outer = sys.exception()
     try:
         return made(*given, **named)
@@ -191,7 +191,7 @@ def _is_flat(items: Sequence[Any]) -> bool:
 
 
 def _extra(value: Any, copies: HostCopies, held: list[HostArray]) -> Any:
-    """What is told beside the columns: for each sequence a mapping, or one for all."""
+    """The values beside the columns: for each sequence a mapping, or one for all."""
     if isinstance(value, (list, tuple)):
         return [_extra_of_row(item) for item in value]
     return _copy(value, copies, held) if _is_array(value) else _extra_of_row(value)

@@ -102,7 +102,7 @@ def described(
 
 
 def words(name: str, said: str) -> str:
-    """What was said of an argument, with its name."""
+    """The words about an argument, with its name."""
     return said if said.startswith(name) else f"{name}: {said}"
 
 

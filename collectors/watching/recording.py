@@ -79,7 +79,7 @@ class Recording:
         """Looks that failed before there was a collector to count them."""
         self.first_failure: str | None = None
         self._facts: dict[str, Any] = {"trainer": adapter}
-        self._config: dict[str, Any] = {}
+        self._config, self._given_config = dict[str, Any](), kept(options.get("config")).settings
         self._collector: Collector | None = None
         self._streaks = Streaks()
         self._logged, self._newest_step = 0, 0
@@ -261,7 +261,7 @@ class Recording:
         return Collector(
             self.run_dir,
             trainer=self._facts["trainer"],
-            config=self._config | kept(options.get("config")).settings,
+            config=self._config | self._given_config,
             name=options.get("name"),
             rank=self._facts.get("rank", process_rank()),
             attempt=options.get("attempt"),

@@ -24,7 +24,7 @@ class LogAppender:
         self._waiting: deque[Mapping[str, Any]] = deque(maxlen=_WAITING)
         self._lines, self._chain, self._end = 0, "", 0
         self.told = Tally()
-        """Sequences whose fate the lines of this file tell: those on disk and those that wait."""
+        """Sequences whose fate is in the lines of this file, on disk or waiting."""
 
     def say(self, *entries: Mapping[str, Any]) -> None:
         """Appends the entries, after those that wait. If that raises OSError they wait too, in order."""
@@ -53,7 +53,7 @@ class LogAppender:
 
 
 def _fates(entry: Mapping[str, Any]) -> Tally:
-    """The sequences whose fate this line tells."""
+    """The sequences whose fate is in this line."""
     if entry["kind"] == DROPPED:
         return Tally(entry["sequences"], dropped=entry["sequences"])
     if entry["kind"] != COMMIT or "rows" not in entry:

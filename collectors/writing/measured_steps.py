@@ -7,14 +7,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
+from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.metrics.engines.loops import NUMPY_LOOPS, Loops
 from ratioscope.metrics.engines.parts import gathered
 
 from ..batch.records import tokens_of
 from ..process.counts import reason_of
+from ..process.notice import warn
 from .first_rows import first_rows_note
 from .live_scalars import LiveScalars
 from .measured_sequences import MeasuredSequences
+from .positive_logprobs import positive_note
 from .segments import Segments
 from .sink import StepRows
 from .step_statistics import part_statistics
@@ -46,6 +49,7 @@ class MeasuredSteps:
         self._note, self._versions = note, versions
         self._tokens = 0
         self._unmeasured: int | None = None
+        self._has_warned = False
         self._sequences = MeasuredSequences()
 
     def is_given_up(self, step: int) -> bool:
@@ -114,6 +118,7 @@ class MeasuredSteps:
 
     def _show(self, parts: Sequence[StepRows], fresh: pa.Table) -> None:
         """Hands on the metrics of each step, and once a note on what the first rows look like."""
+        self._warn_of_positive(parts, fresh)
         for each in parts:
             if self._live is not None:
                 self._live.take(each.step, _of_step(fresh, each.step), each.every_part)
@@ -121,6 +126,16 @@ class MeasuredSteps:
                 say, self._note = self._note, None
                 rows = gathered(each.every_part)
                 say(each.step, first_rows_note(rows, _of_step(fresh, each.step), self._versions))
+
+    def _warn_of_positive(self, parts: Sequence[StepRows], fresh: pa.Table) -> None:
+        """Warns of the first step with log-probs above 0."""
+        if self._has_warned:
+            return
+        steps = set(fresh.filter(pc.greater(fresh["positive_logprobs"], 0))["step"].to_pylist())
+        for each in (part for part in parts if part.step in steps and not self._has_warned):
+            self._has_warned = True
+            note = positive_note(each.every_part)
+            warn("step %d: %s. A log-prob is at most 0. More of this is only counted.", each.step, note)
 
 
 def _of_step(statistics: pa.Table, step: int) -> pa.Table:

@@ -277,9 +277,9 @@ class ParquetSink:
         return entry
 
     def _of_this_log(self, tally: Tally) -> Tally:
-        """The counts of a collector as those of this log: what its lines tell, and what is pending.
+        """The counts of a collector as those of this log: the fates in its lines, and what is pending.
 
-        Earlier writers of the collector have logs of their own, and a log that was deleted tells nothing any more.
+        Earlier writers of the collector have logs of their own, and a deleted log counts no more.
         """
         return replace(self._log.told, offered=self._log.told.offered + tally.pending)
 

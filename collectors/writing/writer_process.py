@@ -132,7 +132,7 @@ class WriterProcess:
     def let_go(self) -> None:
         """Closes our end of the pipe to the process, which then writes what it has and ends. Only the thread that sends may
         call it: another thread might close the descriptor while a frame is written to it, and the rest of the frame would go
-        to whatever file of the trainer gets the same number. What an ended process lost is counted when this returns.
+        to whatever file of the trainer gets the same number. The losses of an ended process are counted when this returns.
         """
         self._close("to")
         if self.is_gone:

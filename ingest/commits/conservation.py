@@ -164,7 +164,7 @@ def conservation(
 
 
 def counts_by_writer(histories: Collection[WriterHistory]) -> dict[str, SequenceCounts]:
-    """writer -> its numbers. Sequences that a killed writer held are those that the next writer of its collector tells of."""
+    """writer -> its numbers. The sequences of a killed writer are in a line of the next writer of its collector."""
     told = {writer for history in histories for writer in history.continues}
     counted = {history.log.writer: counts(history) for history in histories}
     return {w: replace(own, offered=own.offered - own.open) if w in told else own for w, own in counted.items()}

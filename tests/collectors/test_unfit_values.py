@@ -14,6 +14,7 @@ from chaos.aliasing import Told, change, held
 from support.written_run import CollectingSink, commit_lines
 
 from ratioscope import Collector, open_run
+from ratioscope.collectors.watching.recording import Recording
 from ratioscope.errors import SchemaError
 from ratioscope.ingest.maintenance.verify import verify
 from ratioscope.record import MOST_POSITIONS
@@ -236,3 +237,12 @@ def test_everything_else_that_is_recorded_is_kept_as_it_was(tmp_path: Path) -> N
     assert said == "before" and collector.counts.failures == {"events": 1}
     (names,) = commit_lines(tmp_path / "run", "weight_names")
     assert "w" in str(names["entries"]) and "new" not in str(names["entries"])
+
+
+def test_a_configuration_that_an_adapter_was_given_is_that_of_this_moment(tmp_path: Path) -> None:
+    config = {"lr": [1e-6]}
+    recording = Recording(tmp_path / "run", {"config": config}, "trl")
+    change(config)
+    recording.log(step=1, **SIDES)
+    assert recording.close()
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["config"] == {"lr": [1e-6]}
