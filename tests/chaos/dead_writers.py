@@ -26,6 +26,8 @@ WRITERS = 3
 _STEPS_EACH = 3
 _LEFT = ("unfinished last line", "no commit names it")
 """Parts of what is said of any writer that was killed in the middle of a write."""
+_IDLE = 0.3  # share of the kills that wait until the writer has nothing to do
+_STEP_SECONDS = 0.1
 _MOST_SECONDS = 0.03  # a step takes the writer about half of it
 
 
@@ -37,7 +39,7 @@ def writers_killed(folder: Path, *, trainers: int, seed: int) -> Figures:
         root, first, acknowledged = folder / str(number), 0, set[int]()
         for is_last in (False, True)[1 - number % 2 :]:
             told = _life(root, seed, first, chance.random(), is_last)
-            acknowledged |= set(told["acknowledged"])
+            acknowledged |= told["acknowledged"]
             first = max(acknowledged) + 1
             figures.add(trainers=1, writers_killed=WRITERS)
         _examine(figures, root, seed, acknowledged, told["counts"] if number % 2 == 0 else None)
@@ -56,7 +58,7 @@ def _life(root: Path, seed: int, first: int, share: float, is_last: bool) -> dic
 
 def _train(sender: Connection, root: Path, seed: int, first: int, share: float, is_last: bool) -> None:
     """Logs steps, while its writers are killed: at once, in the middle of a write, or when they have nothing to do."""
-    pids, acknowledged, real, chance = list[int](), list[int](), WriterProcess._hear, random.Random(share)
+    pids, acknowledged, real, chance = list[int](), set[int](), WriterProcess._hear, random.Random(share)
 
     def hear(self: WriterProcess, reply: Any) -> None:
         pids.extend([reply["ready"]] if "ready" in reply else [])
@@ -68,10 +70,12 @@ def _train(sender: Connection, root: Path, seed: int, first: int, share: float, 
         place, writer = (step - first) % _STEPS_EACH, (step - first) // _STEPS_EACH
         collector.log(step=step, **logged(seed, step))
         if place == 1 and writer < WRITERS:
+            if chance.random() < _IDLE and collector.flush(PATIENCE):
+                acknowledged.add(step)
             killer = threading.Thread(target=_kill, args=(pids[writer], chance.uniform(0, _MOST_SECONDS)))
             killer.start()
         if collector.flush(PATIENCE):
-            acknowledged.append(step)
+            acknowledged.add(step)
         if place == 1 and writer < WRITERS:
             killer.join()
     assert len(pids) == WRITERS, pids
@@ -86,6 +90,7 @@ def _train(sender: Connection, root: Path, seed: int, first: int, share: float, 
 def _kill(pid: int, seconds: float) -> None:
     time.sleep(seconds)
     os.kill(pid, signal.SIGKILL)
+    time.sleep(_STEP_SECONDS)  # the trainer's next step comes later than the news of the death
 
 
 def _examine(figures: Figures, root: Path, seed: int, acknowledged: set[int], counts: tuple[int, int] | None) -> None:
