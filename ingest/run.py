@@ -86,14 +86,15 @@ class Size:
     """Bytes of the token files, statistics segments and files of scalars."""
 
 
-def open_run(path: str | os.PathLike[str], *, rules: RunRules | None = None) -> "Run":
+def open_run(path: str | os.PathLike[str], *, rules: RunRules | None = None, attempt: int | None = None) -> "Run":
     """The run in this folder, or at this URL; SourceError if there is none, or if a newer ratioscope wrote it.
 
     Damaged files are no error. A URL may be of any store that fsspec knows, such as s3://bucket/runs/a: its commit logs are
     copied into the user's cache now and at each `refresh`, and its other files as they are needed.
     rules: those by which it is graded; None: those of ratioscope.toml in its folder, or the usual ones.
+    attempt: only what this start of the job recorded, also where a later start recorded it again; None: the run as it went on.
     """
-    return Run(run_folder(local_run(path)), rules=rules)
+    return Run(run_folder(local_run(path)), rules=rules, attempt=attempt)
 
 
 class Run:
@@ -102,7 +103,13 @@ class Run:
     Several threads may share a Run and the frames it returns: frames are never changed in place.
     """
 
-    def __init__(self, path: Path | str, cache: Cache | None = None, rules: RunRules | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        cache: Cache | None = None,
+        rules: RunRules | None = None,
+        attempt: int | None = None,
+    ) -> None:
         self.path = path = Path(path)
         self._mirror = mirror_at(path)
         self.revision = 0
@@ -111,7 +118,7 @@ class Run:
         self._given_rules = rules
         self._rules = rules_of_folder(path) if rules is None else rules
         files = ParquetFiles(path)
-        self._catalog = Catalog(path, files, use_short_forms=True)
+        self._catalog = Catalog(path, files, use_short_forms=True, attempt=attempt)
         aside = CountedSetAside(self._catalog.quarantine)
         self._rows = RecordRows(files, aside)
         self._reading_rows = ReadingRows(files, aside)
@@ -132,6 +139,7 @@ class Run:
         self._claims = ClaimsOfRun(self._rows)
         self._hidden: tuple[int, tuple[tuple[Shadow, ...], int]] | None = None
         self._catalog.refresh()
+        self._catalog.demand_attempt()
 
     def __repr__(self) -> str:
         return f"<Run {self.name!r}: {len(self.steps)} steps, {', '.join(self.gaps) or 'no gap'} at {self.place!r}>"
@@ -168,8 +176,16 @@ class Run:
 
     @property
     def info(self) -> dict[str, Any]:
-        """The content of run.json; empty where it cannot be read."""
-        return self._run_file.info
+        """The content of run.json, as the first start whose steps are shown described itself; empty where it cannot be read."""
+        return self._run_file.of_attempt(self._told_by)
+
+    @property
+    def _told_by(self) -> int:
+        if self._catalog.attempt is not None or not self._run_file.has_attempts:
+            return self._catalog.attempt or 0
+        cutoffs = self._visible.cutoffs.attempts
+        begins = self.attempts.items()
+        return min((own for own, first in begins if own not in cutoffs or cutoffs[own].step > first), default=0)
 
     @property
     def name(self) -> str:
@@ -307,7 +323,7 @@ class Run:
 
     @property
     def shadowed(self) -> tuple[Shadow, ...]:
-        """Steps of older attempts that are not shown, because a resumed run recorded them again."""
+        """Steps of older attempts that are not shown, because a later start recorded them again or began before them."""
         return self._not_shown[0]
 
     @property
@@ -321,13 +337,13 @@ class Run:
     def events(self) -> pl.DataFrame:
         """The events that writers and people noted, by step. Columns: step, event, note, time, writer."""
         with self._lock:
-            return events_frame(self._catalog.histories.values())
+            return events_frame(self._catalog.told())
 
     @property
     def weights(self) -> tuple[list[WeightDigests], dict[str, TensorTable]]:
         """(digests of weights on record in the order of time, key -> table of names of tensors)."""
         with self._lock:
-            histories = list(self._catalog.histories.values())
+            histories = self._catalog.told()
         lines = sorted((line for history in histories for line in history.weights), key=lambda line: line.time or 0.0)
         return lines, {key: table for history in histories for key, table in history.weight_tables.items()}
 

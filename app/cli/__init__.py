@@ -22,6 +22,7 @@ from ratioscope.pandas_guard import keep_pandas_out
 from ratioscope.version import __version__
 
 from . import terminal
+from .commands.arguments import with_attempt
 
 OK, FINDINGS, USAGE, UNREADABLE, UNMEASURED, DEFECT, INTERRUPTED = 0, 1, 2, 3, 4, 70, 130
 VERBS = (
@@ -56,6 +57,11 @@ VERBS = (
 )
 WITHOUT_PANDAS = frozenset(VERBS) - {"demo", "run", "import", "dashboard", "rescore", "export", "wandb", "sync"}
 """The verbs that call nothing but pyarrow that would import pandas. The others start programs or call other packages."""
+OF_ONE_ATTEMPT = (
+    "baseline", "bundle", "check", "corrections", "diagnose", "diff", "estimate", "export", "index", "info", "metrics",
+    "report", "sync", "watch",
+)  # fmt: skip
+"""The verbs that read runs and take --attempt; `wandb sync` does, too."""
 KEYWORDS = {"import": "import_dump"}
 """Verb -> its module and function, where the verb is a keyword of Python."""
 _CLICK_EXCEPTION = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -111,6 +117,7 @@ def application() -> typer.Typer:
                 part.help = _help_of(part.callback)
             app.add_typer(command, name=verb)
         else:
+            command = with_attempt(command) if verb in OF_ONE_ATTEMPT else command
             app.command(verb, help=_help_of(command), context_settings=getattr(module, "CONTEXT", None))(command)
     return app
 

@@ -12,9 +12,18 @@ def replaced(old: Shadow) -> tuple[str, str]:
         f"step {old.first_step}" if old.steps == 1 else f"{old.steps} steps from {old.first_step} to {old.last_step}"
     )
     rows = f", {count(old.rows, 'row')}" if old.rows else ""
+    who = f"attempt {old.attempt}" if old.rank is None else f"rank {old.rank}"
+    return f"{steps} of {who}{rows}", _why_hidden(old)
+
+
+def _why_hidden(old: Shadow) -> str:
     if old.rank is None:
-        return f"{steps} of attempt {old.attempt}{rows}", f"written again by attempt {old.by}"
-    return f"{steps} of rank {old.rank}{rows}", "written again by this rank, which was started again by itself"
+        again = f"written again by attempt {old.by}"
+        apart = f"attempt {old.by} began again at step {old.since}; --attempt {old.attempt} shows them"
+        return again if old.is_again else apart
+    if old.is_again:
+        return "written again by this rank, which was started again by itself"
+    return f"this rank was started again by itself, at step {old.since}"
 
 
 def lost_words(lost: int, gone: int, silent: int) -> str:

@@ -65,6 +65,7 @@ def _attempts(run: "Run") -> dict[str, Any]:
             "steps": s.steps,
             "rank": s.rank,
             "rows": s.rows,
+            "written_again": s.is_again,
         }
         for s in run.shadowed
     ]

@@ -53,7 +53,7 @@ def _noted(run: Run) -> Iterator[EventRow]:
 def _attempts(run: Run) -> Iterator[EventRow]:
     """A resume at the first step of each later attempt, and its settings where they differ from the attempt before."""
     for old in run.shadowed:
-        if old.rank is not None:
+        if old.rank is not None and old.is_again:
             steps = f"steps {old.first_step} to {old.last_step}"
             note = f"rank {old.rank} was started again; it writes {steps} again, the other ranks go on"
             yield old.first_step, "resume", note, "resume"
@@ -62,7 +62,7 @@ def _attempts(run: Run) -> Iterator[EventRow]:
         again = [
             f"steps {old.first_step} to {old.last_step} of attempt {old.attempt}"
             for old in run.shadowed
-            if old.by == attempt and old.rank is None
+            if old.by == attempt and old.rank is None and old.is_again
         ]
         note = f"attempt {attempt} begins" + (f"; it writes {' and '.join(again)} again" if again else "")
         yield begins[attempt], "resume", note, "resume"

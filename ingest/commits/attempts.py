@@ -80,7 +80,7 @@ class Cutoffs:
 
 @dataclass(frozen=True)
 class Shadow:
-    """Steps of an attempt that are not shown, because a later attempt recorded them again."""
+    """Steps of an attempt that are not shown, because a later attempt recorded them again, or began at an earlier step."""
 
     attempt: int
     by: int
@@ -93,6 +93,10 @@ class Shadow:
     """The rank that was started again alone; None where the whole job was."""
     rows: int = field(default=0, compare=False)
     """Number of token rows of these steps."""
+    is_again: bool = True
+    """True if the later attempt recorded these steps; False if it only began before them."""
+    since: int = field(default=0, compare=False)
+    """The step from which on the attempt is not shown."""
 
 
 def cutoffs(parts: Sequence[WriterSteps]) -> Cutoffs:
@@ -105,17 +109,35 @@ def cutoffs(parts: Sequence[WriterSteps]) -> Cutoffs:
     return Cutoffs(dict(_of_attempts(first, alone)), dict(_of_writers(recorded, alone)))
 
 
-def shadows(hidden: Mapping[tuple[int, Cutoff], tuple[Collection[int], int]]) -> tuple[Shadow, ...]:
-    """One Shadow for each attempt and what replaces it. hidden: (attempt, cutoff) -> (steps not shown, their token rows)."""
-    totals: dict[tuple[int, int, int | None], tuple[set[int], int]] = {}
-    for (attempt, cutoff), (steps, rows) in hidden.items():
-        total = totals.get((attempt, cutoff.by, cutoff.rank), (set[int](), 0))
-        totals[attempt, cutoff.by, cutoff.rank] = total[0] | set(steps), total[1] + rows
-    ordered = sorted(totals.items(), key=lambda item: (item[0][:2], -1 if item[0][2] is None else item[0][2]))
+Again = Mapping[tuple[int, int | None], Collection[int]]
+"""(attempt, rank) -> the steps that it recorded; rank None: those of all ranks."""
+
+
+def shadows(hidden: Mapping[tuple[int, Cutoff], Mapping[int, int]], recorded: Again) -> tuple[Shadow, ...]:
+    """One Shadow for each attempt and what replaces it. hidden: (attempt, cutoff) -> step not shown -> its token rows."""
+    totals: dict[tuple[int, int, int, bool], dict[int, int]] = {}
+    since: dict[int, int] = {}
+    for (attempt, cutoff), rows_of in hidden.items():
+        since[attempt] = min(cutoff.step, since.get(attempt, cutoff.step))
+        for step, rows in rows_of.items():
+            again = _again(attempt, cutoff, step, recorded)
+            rank = -1 if cutoff.rank is None else cutoff.rank
+            of_key = totals.setdefault((attempt, cutoff.by if again is None else again, rank, again is None), {})
+            of_key[step] = of_key.get(step, 0) + rows
     return tuple(
-        Shadow(attempt, by, min(steps), max(steps), len(steps), rank, rows)
-        for (attempt, by, rank), (steps, rows) in ordered
-    )
+        Shadow(
+            attempt, by, min(steps), max(steps), len(steps), None if rank < 0 else rank, sum(steps.values()),
+            not is_apart, since[attempt],
+        )
+        for (attempt, by, rank, is_apart), steps in sorted(totals.items())
+    )  # fmt: skip
+
+
+def _again(attempt: int, cutoff: Cutoff, step: int, recorded: Again) -> int | None:
+    """The later attempt that recorded the step: the one that replaces it, else the newest; None if none has."""
+    others = (by for by, rank in recorded if rank is None and by > attempt) if cutoff.rank is None else ()
+    ordered = (cutoff.by, *sorted(others, reverse=True))
+    return next((by for by in ordered if step in recorded.get((by, cutoff.rank), ())), None)
 
 
 def _of_attempts(first: Mapping[int, int], alone: Collection[tuple[int, int]]) -> Iterator[tuple[int, Cutoff]]:

@@ -44,6 +44,8 @@ class Catalog:
     files: ParquetFiles
     use_short_forms: bool = False
     """True to use the short form of a log that `compact` condensed, unless a file omitted there is needed."""
+    attempt: int | None = None
+    """The only start of the job whose files and writers count; None: all."""
     lists_store: bool = False
     """True to list all files of a run on a store. Else a committed file is missed when it is needed, and files without a commit
     are looked for where a log is damaged."""
@@ -204,7 +206,7 @@ class Catalog:
     def token_files(self) -> list[TokenFile]:
         """Every token file on record that was not set aside, of every attempt."""
         set_aside = self.set_aside
-        return [item for item in self.items() if isinstance(item, TokenFile) and item.path not in set_aside]
+        return [item for item in self._asked() if isinstance(item, TokenFile) and item.path not in set_aside]
 
     def segments(self) -> list[Segment]:
         """Every statistics segment on record that was not set aside."""
@@ -216,13 +218,13 @@ class Catalog:
 
     def _segments(self) -> list[Segment]:
         set_aside = self.set_aside
-        return [item for item in self.items() if isinstance(item, Segment) and item.path not in set_aside]
+        return [item for item in self._asked() if isinstance(item, Segment) and item.path not in set_aside]
 
     def readings(self) -> list[ReadingFile]:
         """Every file of a reading on record that was not set aside."""
         gone = {*self.set_aside, *self.pruned_paths()}
         every = (file for history in self._histories() for file in history.readings.values())
-        return [file for file in every if file.path not in gone]
+        return [file for file in every if file.path not in gone and self._is_asked(file.attempt)]
 
     def steps_of_attempts(self) -> dict[int, set[int]]:
         """attempt -> the steps it committed, also those in files that were set aside."""
@@ -232,22 +234,26 @@ class Catalog:
         return steps
 
     def recorded(self) -> Iterator[TokenFile | Segment]:
-        """Every file of the run, also those that were set aside or moved away."""
-        yield from self.items()
-        yield from self._moved_items()
+        """Every file of the attempts that are asked for, also those that were set aside or moved away."""
+        yield from self._asked()
+        yield from (item for item in self._moved_items() if self._is_asked(item.attempt))
+
+    def _asked(self) -> Iterator[TokenFile | Segment]:
+        yield from (item for item in self.items() if self._is_asked(item.attempt))
 
     def cutoffs(self) -> Cutoffs:
         """From which steps on attempts and single writers are replaced by later ones."""
         return cutoffs_of(list(self.recorded()), self.histories)
 
     def shadows(self) -> tuple[Shadow, ...]:
-        """The steps that are not shown because they were recorded again."""
+        """The steps that are not shown because of a later start."""
         recorded = list(self.recorded())
-        return shadows_of(recorded, cutoffs_of(recorded, self.histories))
+        return shadows_of(recorded, self.histories, cutoffs_of(recorded, self.histories))
 
     def rows_set_aside(self) -> int:
         """Token rows in files that are not read. Rows of a merged file do not count where the files it replaced are read."""
-        files = [item for path in self.set_aside if isinstance(item := self._described(path), TokenFile)]
+        described = (self._described(path) for path in self.set_aside)
+        files = [item for item in described if isinstance(item, TokenFile) and self._is_asked(item.attempt)]
         read = {item.path: item.rows for item in self.token_files()} if any(item.replaces for item in files) else {}
         return sum(max(0, item.rows - sum(read.get(origin.path, 0) for origin in item.replaces)) for item in files)
 
@@ -257,7 +263,23 @@ class Catalog:
     @property
     def writers(self) -> list[WriterHistory]:
         """The logs of the processes that recorded, without the logs of verbs such as `compact`."""
-        return [history for history in self.histories.values() if not history.is_offline]
+        return [history for history in self.told() if not history.is_offline]
+
+    def told(self) -> list[WriterHistory]:
+        """The logs of the attempt that is asked for, and those of verbs."""
+        return [each for each in self.histories.values() if each.is_offline or self._is_asked(each.attempt)]
+
+    def demand_attempt(self) -> None:
+        """SourceError unless there was such a start, if one is asked for."""
+        known = sorted({history.attempt for history in self.histories.values() if not history.is_offline})
+        known = known or sorted({item.attempt for item in self.items()})
+        if self.attempt is not None and self.attempt not in known:
+            raise SourceError(
+                f"attempt {self.attempt} is not on record; {self.root} has {', '.join(map(str, known)) or 'none'}"
+            )
+
+    def _is_asked(self, attempt: int) -> bool:
+        return self.attempt is None or attempt == self.attempt
 
     def committed(self, path: str) -> TokenFile | Segment:
         """The file as its commit describes it, whether or not it is part of the run. SourceError where no commit names it."""

@@ -27,16 +27,26 @@ def cutoffs_of(recorded: Sequence[TokenFile | Segment], histories: Mapping[str, 
     )
 
 
-def shadows_of(recorded: Sequence[TokenFile | Segment], cutoffs: Cutoffs) -> tuple[Shadow, ...]:
-    """The steps that are not shown because they were recorded again."""
-    hidden = dict[tuple[int, Cutoff], tuple[set[int], int]]()
+def shadows_of(
+    recorded: Sequence[TokenFile | Segment], histories: Mapping[str, WriterHistory], cutoffs: Cutoffs
+) -> tuple[Shadow, ...]:
+    """The steps that are not shown, because they were recorded again or because a later start began before them."""
+    hidden = dict[tuple[int, Cutoff], dict[int, int]]()
+    again = dict[tuple[int, int | None], set[int]]()
     for item in recorded if cutoffs else ():
         cutoff = cutoffs.of(item.attempt, writers_of(item))
-        steps = set() if cutoff is None else {step for step in steps_of(item) if step >= cutoff.step}
-        if cutoff is not None and steps:
-            before, rows = hidden.get((item.attempt, cutoff), (set[int](), 0))
-            hidden[item.attempt, cutoff] = before | steps, rows + (item.rows if isinstance(item, TokenFile) else 0)
-    return shadows(hidden)
+        rows = item.rows if isinstance(item, TokenFile) else 0
+        steps = steps_of(item)
+        for step in () if cutoff is None else (step for step in steps if step >= cutoff.step):
+            rows_of = hidden.setdefault((item.attempt, cutoff), {})
+            rows_of[step] = rows_of.get(step, 0) + rows
+        again.setdefault((item.attempt, None), set()).update(steps)
+        for part in parts_by_writer(item) if cutoffs.writers else ():
+            if (history := histories.get(part.writer)) is not None:
+                own = cutoffs.writers.get(part.writer)
+                shown = (step for step in part.steps if own is None or step < own.step)
+                again.setdefault((item.attempt, history.rank), set()).update(shown)
+    return shadows(hidden, again)
 
 
 def _writer_steps(

@@ -13,6 +13,8 @@ from ratioscope.record import SCHEMA_VERSION, newer_schema
 from .quarantine import printable
 
 _MOST_BYTES = 1 << 22
+_OF_RUN = {"id", "name", "schema_version", "attempts"}
+_OF_ENTRY = {"attempt", "time", "launch", "name"}
 _CHANGED = f"{RUN_FILE} was changed after it was written: the run's name, trainer and settings may not be as recorded"
 
 
@@ -25,9 +27,33 @@ class RunFile:
     note: str | None = None
     """Why it cannot be read, or that it was changed after it was written."""
 
+    @property
+    def has_attempts(self) -> bool:
+        """True if a later start than the first one is described."""
+        return len(_entries(self.info)) > 1
+
+    def of_attempt(self, number: int) -> dict[str, Any]:
+        """The content as this start described itself: the members that it changed replace those of the first start."""
+        if not self.has_attempts:
+            return self.info
+        first = {name: value for name, value in self.info.items() if name not in _OF_RUN}
+        entries = [first | _told(entry) for entry in _entries(self.info)]
+        own = next((entry for entry in entries if entry.get("attempt") == number), {})
+        return {**self.info, **{name: own[name] for name in own.keys() - _OF_ENTRY}, "attempts": entries}
+
     def name(self, folder: Path) -> str:
         """The run's name; where it has none, the name of its folder."""
         return printable(str(self.info.get("name") or folder.resolve().name))
+
+
+def _entries(info: dict[str, Any]) -> list[dict[str, Any]]:
+    entries = info.get("attempts")
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+
+
+def _told(entry: dict[str, Any]) -> dict[str, Any]:
+    """The members of the entry that say something: a start that knew no settings did not change them."""
+    return {name: value for name, value in entry.items() if value not in (None, {}, [])}
 
 
 def stated_id(root: Path) -> str | None:

@@ -14,8 +14,20 @@ from ratioscope.ingest.analysis.saved_views import saved_views
 FROZEN = Path(__file__).parent / "2026_11"
 RUN = FROZEN / "tonight"
 TOLD: dict[str, Any] = json.loads((FROZEN / "info.json").read_text())
-WORDS = {"path", "unavailable", "notes", "digest", "severity", "finding", "verdict", "diagnosis", "metrics_unavailable"}
-"""Members of `info --json` whose values may change: a place, sentences, judgements, and the key of a cache."""
+WORDS = {
+    "attempts",
+    "path",
+    "unavailable",
+    "notes",
+    "digest",
+    "severity",
+    "finding",
+    "verdict",
+    "diagnosis",
+    "metrics_unavailable",
+}
+"""Members of `info --json` whose values may change: a place, sentences, judgements, the key of a cache, and hidden
+steps, which are told apart since."""
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +52,8 @@ def test_every_fact_that_info_told_then_is_told_today(capsys: pytest.CaptureFixt
     assert today.keys() >= TOLD.keys()
     for name in TOLD.keys() - WORDS:
         assert _holds(today[name], TOLD[name]), name
+    assert today["attempts"]["number"] == TOLD["attempts"]["number"]
+    assert sum(each["steps"] for each in today["attempts"]["shadowed"]) == TOLD["attempts"]["shadowed"][0]["steps"]
 
 
 def test_the_limits_and_the_baseline_are_read(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,9 +1,12 @@
 """Arguments that several verbs share, with the same words and behaviour everywhere."""
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from difflib import get_close_matches
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -97,6 +100,41 @@ BaselineName = Annotated[
 ]
 
 
+_ATTEMPT: ContextVar[int | None] = ContextVar("attempt", default=None)
+AttemptNumber = Annotated[
+    int | None,
+    typer.Option(
+        "--attempt",
+        metavar="N",
+        min=0,
+        help="Only what start N of the job recorded, from 0: also steps that a later start hides.",
+    ),
+]
+
+
+def with_attempt(verb: Callable[..., int | None]) -> Callable[..., int | None]:
+    """The verb with the option --attempt, which `opened` obeys."""
+
+    @wraps(verb)
+    def of_attempt(*, attempt: int | None = None, **own: Any) -> int | None:  # Any: whatever the verb takes
+        before = _ATTEMPT.set(attempt)
+        try:
+            return verb(**own)
+        finally:
+            _ATTEMPT.reset(before)
+
+    signature = inspect.signature(verb)
+    option = inspect.Parameter("attempt", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=AttemptNumber)
+    of_attempt.__signature__ = signature.replace(parameters=[*signature.parameters.values(), option])  # type: ignore[attr-defined]
+    of_attempt.__annotations__ = {**verb.__annotations__, "attempt": AttemptNumber}
+    return of_attempt
+
+
+def attempt_asked() -> int | None:
+    """The start that --attempt names; None: the run as it went on."""
+    return _ATTEMPT.get()
+
+
 def floor_named(name: str | None) -> "NoiseFloor | None":
     """The saved noise floor that --baseline names; ConfigError if there is none of this name."""
     if name is None:
@@ -106,15 +144,18 @@ def floor_named(name: str | None) -> "NoiseFloor | None":
     return baseline(name)
 
 
-def opened(folder: Path, rules: Path | None = None) -> "Run":
-    """The run in this folder, or at this URL, with a spinner while it is read. rules: a file with rules for it."""
+def opened(folder: Path, rules: Path | None = None, *, is_reference: bool = False) -> "Run":
+    """The run in this folder, or at this URL, with a spinner while it is read; of it what --attempt asks for.
+
+    rules: a file with rules for it. is_reference: the run is one that others are compared with, and --attempt is not about it.
+    """
     from ratioscope.ingest.files.rules_file import rules_of_file
     from ratioscope.ingest.remote.opening import place_of
     from ratioscope.ingest.run import open_run
 
     own = None if rules is None else rules_of_file(rules)
     with working(f"reading {place_of(folder)}"):
-        return open_run(folder, rules=own)
+        return open_run(folder, rules=own, attempt=None if is_reference else attempt_asked())
 
 
 def runs_at(folders: Sequence[Path]) -> list[Path]:

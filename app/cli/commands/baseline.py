@@ -114,7 +114,7 @@ def _pin(reference: str, folder: Path | None) -> int:
     if folder is not None and not Path(reference).is_dir():
         pin(folder, Pinned("baseline", saved(reference).name))
     else:
-        found = opened(Path(reference))
+        found = opened(Path(reference), is_reference=True)
         if found.is_remote:
             raise ConfigError(
                 f"{found.place} is on a store; wanted a run in a folder of this machine, beside those it is for"

@@ -12,7 +12,7 @@ from ...export.whole_file import demand_free, whole_files
 from ...presentation.digits import count, size_on_disk
 from ...static_site.site_folder import demand_replaceable, write_folder
 from ..terminal import say, stages, working
-from .arguments import RunFolders, opened, runs_at
+from .arguments import RunFolders, attempt_asked, opened, runs_at
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
@@ -114,7 +114,7 @@ def _write_several(folders: Sequence[Path], target: Path, *, text: bool) -> None
     for folder in folders:
         opened(folder)  # a folder that is no run is an error before anything is read
     with stages("pages", len(READING) * len(folders)) as stage:
-        read = (material(open_run(folder), text=text, stage=stage) for folder in folders)
+        read = (material(open_run(folder, attempt=attempt_asked()), text=text, stage=stage) for folder in folders)
         size = write_folder(target, folder_of(read))
     say(f"wrote {target} ({size_on_disk(size)}): {count(len(folders), 'run')}; open {target / FIRST}")
     _say_who_reads(target, text=text)

@@ -144,7 +144,7 @@ def _demand_gap(run: "Run", gap: str | None) -> None:
 
 def _known_good(other: Path, own: Path) -> "Run":
     """The run to compare with. ConfigError if it is the run of the report."""
-    good = opened(other)
+    good = opened(other, is_reference=True)
     if good.path.resolve() == own.resolve():
         raise ConfigError(
             f"--compare {good.place}: this is the run of the report; wanted another run, a known-good one"

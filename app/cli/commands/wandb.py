@@ -12,7 +12,7 @@ from ratioscope.ingest.importers.wandb_log import LogDamage, entries, wandb_file
 from ratioscope.metrics.dialects import dialect as trainer_of
 
 from ..terminal import print_json, print_pairs, print_table, say
-from .arguments import AsJson, RunFolder, opened
+from .arguments import AsJson, RunFolder, opened, with_attempt
 from .sending import has_ended, sent_until_ended
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ NoTextOption = Annotated[bool, typer.Option("--no-text", help="Leave prompts and
 
 
 @wandb.command()
+@with_attempt
 def sync(
     run: RunFolder,
     follow: FollowOption = False,

@@ -13,7 +13,7 @@ from ratioscope.errors import RatioscopeError
 from ...presentation.escape import terminal
 from ..terminal import STYLES, console
 from ..watching.command import arguments_of, failure_of_command
-from .arguments import RulesFile, RunFolder
+from .arguments import RulesFile, RunFolder, attempt_asked
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -69,7 +69,7 @@ def watch(
 
     words = None if on_alert is None else arguments_of(on_alert)
     hook = None if webhook is None else webhook_of(webhook, allow_private=allow_private)
-    watched = Watched(run, None if rules is None else rules_of_file(rules))
+    watched = Watched(run, None if rules is None else rules_of_file(rules), attempt_asked())
     first = watched.look()
     with _screen() as show:
         _follow(first, watched.look, every, _teller(words, hook), show)

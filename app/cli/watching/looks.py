@@ -43,6 +43,8 @@ class Watched:
 
     path: Path
     rules: RunRules | None = None
+    attempt: int | None = None
+    """The only start of the job that is looked at; None: all."""
     _run: Run | None = None
     _seen: Look | None = None
     """The last look; None before the first."""
@@ -53,10 +55,10 @@ class Watched:
         """The run now. Only what was committed since the last look is read."""
         follow(self.path)
         if self._run is None:
-            self._run = open_run(self.path, rules=self.rules)
+            self._run = open_run(self.path, rules=self.rules, attempt=self.attempt)
         state, has_ended = self._state()  # before the rows: a run that ended has no later rows
         if self._run.is_replaced:
-            self._run, self._seen = open_run(self.path, rules=self.rules), None
+            self._run, self._seen = open_run(self.path, rules=self.rules, attempt=self.attempt), None
         changed = self._run.refresh()
         if self._seen is None or changed:
             events = events_and_alerts(self._run)
