@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ratioscope.errors import ConfigError
@@ -12,12 +13,14 @@ from ratioscope.errors import ConfigError
 from .adapter import Adapter, AdapterModule
 from .process.counts import reason_of
 from .process.notice import warn
+from .process.ranks import process_rank
 from .process.variables import is_installed
 from .self_noise import self_noise_of
 from .trainers import ADAPTERS, adapter_named
 from .unsupported_trainers import unsupported_trainer
 from .watching.hooks import Refused, is_watched, lacks, missing, put_on
 from .watching.recording import AttachOptions, Recording
+from .writing.starts import demand_none, this_start
 
 if TYPE_CHECKING:
     from .collector import Collector
@@ -61,6 +64,8 @@ def attach(trainer: Trainer, run_dir: str | os.PathLike[str], **options: Unpack[
     """
     name, begin = _beginning(trainer)
     self_noise_of(options.get("self_noise"))  # raises for anything else
+    if options.get("existing") == "error" and options.get("attempt") is None:
+        demand_none(Path(run_dir).absolute(), this_start(process_rank(), "", None))
     recording = Recording(run_dir, options, name)
     try:
         recording.attached(begin(recording))

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from secrets import token_hex
 from types import TracebackType
 from typing import Any, Literal, Self, SupportsIndex
 
@@ -53,6 +54,7 @@ from .writing.queue_items import BeginItem, DroppedItem, EventItem, Item, Weight
 from .writing.row_target import RowTarget
 from .writing.run_file import launch, run_info, start_run
 from .writing.sink import Sink
+from .writing.starts import demand_none, this_start
 from .writing.task import WriterTask
 from .writing.writer import Writer
 from .writing.writer_process import PROCESS, WriterProcess
@@ -85,6 +87,10 @@ class Collector:
     name: of the run; the name of the folder if not given.
     rank: of this process; if not given, what torch.distributed, torchrun ($RANK), mpirun or srun say, else 0 (process/ranks.py).
     attempt: which start of the run this is; found from the folder if not given.
+    existing: what happens if a run is in the folder: "resume" goes on in it, "new" begins a run beside it (NAME-2), "error"
+    raises ConfigError. If not given, a start of the same trainer, script and settings resumes it, and any other one begins a new
+    run. A warning says which of these happens. All processes of a start record into one folder: `run_dir`, once the
+    first of them has settled it.
     text: "full" keeps token ids and texts, "ids" only ids, "none" neither.
     strict: raises what is otherwise counted and logged.
     decode: returns texts of token ids, for calls of `log` without `token_texts`. It is called on the writer's thread.
@@ -111,6 +117,7 @@ class Collector:
         name: str | None = None,
         rank: SupportsIndex | None = None,
         attempt: SupportsIndex | None = None,
+        existing: Literal["resume", "new", "error"] | None = None,
         text: Text = "full",
         strict: bool = False,
         decode: Decode | None = None,
@@ -127,7 +134,7 @@ class Collector:
         self_noise: SelfNoise | bool | None = None,
         computed_apart: bool = False,
     ) -> None:
-        check_choices(text, queue_batches, when_full, writer)
+        check_choices(text, queue_batches, when_full, writer, existing)
         known_rank = (
             rank_told() if rank is None else option_number("rank", rank, "the launcher's number of this process")
         )
@@ -148,9 +155,11 @@ class Collector:
             root=str(self.run_dir), info=self._info, rank=rank, attempt=start, versions=versions,
             budget=None if budget is None else asdict(budget), scalars=scalars, dialect=dialect,
             part_of=part_of(known_rank), queue_batches=queue_batches, queue_bytes=queue_bytes, waits=when_full == "wait",
-            writer_bytes=queue_bytes // 4,
+            writer_bytes=queue_bytes // 4, existing=(existing or "auto") if start is None else None, token=token_hex(8),
         )  # fmt: skip
         self._sink = sink
+        if existing == "error" and start is None:
+            demand_none(self.run_dir, this_start(rank, self._task.token, self._task.part_of))
         wanted = writer or os.environ.get(WRITER, "process")
         self._has_process = sink is None and wanted != "thread" and sys.platform != "win32"
         self._raised = 0  # losses that were raised
@@ -456,7 +465,8 @@ class Collector:
             self._thread.put(BeginItem())
             return
         try:
-            start_run(self.run_dir, self._info)
+            self._task = self._task.settle(self._settled_in)
+            start_run(self.run_dir, self._task.info)
         except OSError as error:
             raise SourceError(f"{self.run_dir} cannot be made: {error}; give a folder that can be written") from error
 
@@ -487,7 +497,9 @@ class Collector:
             process = TrainerProcess(os.getpid(), process_start(os.getpid()), launch())
             scalars = self._live.ready if self._live is not None else _unheard
             try:
-                self._process = WriterProcess(task, process, self._ledger, scalars, self._thread.moved)
+                self._process = WriterProcess(
+                    task, process, self._ledger, scalars, self._thread.moved, self._settled_in
+                )
                 return self._process
             except Exception as error:
                 warn(
@@ -495,8 +507,11 @@ class Collector:
                     reason_of(error),
                 )
         pressure = (lambda: 0.0) if self._task.waits else (lambda: self._thread.pressure)
-        make_sink = self._sink or (lambda: task.sink(self._live))
+        make_sink = self._sink or (lambda: task.sink(self._live, tell=self._settled_in))
         return Writer(make_sink, self._ledger, warn, pressure, task.writer_bytes, task.steps_at_once)
+
+    def _settled_in(self, root: str) -> None:
+        self.run_dir = Path(root)
 
     def close_unasked(self, timeout: float) -> None:
         """Closes at the end of the process. Raises nothing, because nobody is left to catch it."""

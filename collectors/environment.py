@@ -20,9 +20,11 @@ from ratioscope.errors import ConfigError
 from .process.counts import reason_of
 from .process.notice import say, warn
 from .process.ranks import is_slurm_task
-from .process.variables import LAUNCH, NAME, RUN, SCALARS, TEXT, installed_for
+from .process.variables import EXISTING, LAUNCH, NAME, RUN, SCALARS, TEXT, installed_for
 
 if TYPE_CHECKING:
+    from typing import Literal
+
     from .batch.text_policy import Text
     from .watching.recording import AttachOptions
 
@@ -57,6 +59,8 @@ def environment_options() -> AttachOptions:
     options: AttachOptions = {"scalars": os.environ.get(SCALARS, "0") not in ("", "0")}
     if name := os.environ.get(NAME):
         options["name"] = name
+    if (existing := os.environ.get(EXISTING)) in ("resume", "new", "error"):
+        options["existing"] = cast("Literal['resume', 'new', 'error']", existing)
     if (text := os.environ.get(TEXT)) in ("full", "ids", "none"):
         options["text"] = cast("Text", text)
     return options

@@ -7,8 +7,12 @@ from ratioscope.record import POLICIES
 
 from .batch.text_policy import TEXTS
 
+EXISTING = ("resume", "new", "error")
 
-def check_choices(text: str, queue_batches: int, when_full: str, writer: str | None) -> None:
+
+def check_choices(
+    text: str, queue_batches: int, when_full: str, writer: str | None, existing: str | None = None
+) -> None:
     """ConfigError for an option that is none of its choices."""
     if text not in TEXTS:
         raise ConfigError(f"text is {text!r}; wanted one of {', '.join(TEXTS)}")
@@ -18,6 +22,9 @@ def check_choices(text: str, queue_batches: int, when_full: str, writer: str | N
         raise ConfigError(
             f"when_full is {when_full!r} and writer {writer!r}; wanted 'drop' or 'wait', and 'process' or 'thread'"
         )
+
+    if existing not in (None, *EXISTING):
+        raise ConfigError(f"existing is {existing!r}; wanted one of {', '.join(EXISTING)}, or None")
 
 
 def resolution_of(given: Mapping[str, float]) -> dict[str, float]:

@@ -36,6 +36,8 @@ that cannot use the file, or does not know this kind, reads the segments."""
 SEGMENT = "segment"
 SCALARS = "scalars"
 COMMITS = "commits"
+STARTS = ".starts"
+"""Folder of one small file per start of the job: who decided which folder it records into, see collectors/writing/starts.py."""
 MIRROR_MARK = ".copy"
 """A file in the copy of a run that lies on a store: nothing may be written into that folder, see ingest/remote/mirror.py."""
 SEGMENT_STEPS = 64
@@ -88,7 +90,7 @@ OPEN = "open"
 few of them where they are many. CLOSE has `beside`, too, so that a log that goes missing is missed by others. `part_of`: the
 process or pool of processes that it is one of many of; `ray_worker`: true if Ray started the process; `takes_over`: writers of
 its rank and attempt that had ended and whose work it goes on with; `continues`: writers of the same collector whose processes had
-ended: what they had taken and not written is in a DROPPED line of this log."""
+ended: what they had taken and not written is in a DROPPED line of this log; `script`: the program."""
 OFFLINE = "offline"
 """A verb began to work on a run that nobody writes (only `note`, which the dashboard's acknowledgements are too, and `rescore`
 write beside others): `verb`, `host`, `pid`, `time`. Its log is no writer's of the run.

@@ -7,11 +7,13 @@ RUN = "RATIOSCOPE_RUN"
 LAUNCH = "RATIOSCOPE_LAUNCH"
 NAME = "RATIOSCOPE_NAME"
 TEXT = "RATIOSCOPE_TEXT"
+EXISTING = "RATIOSCOPE_EXISTING"
 SCALARS = "RATIOSCOPE_SCALARS"
 VARIABLES = {
     RUN: "the run folder; recording begins where it is set",
     LAUNCH: "names this start of the job, the same in all its processes; made where it is not set",
     NAME: "the run's name; else the folder's",
+    EXISTING: "resume, new or error: what happens if a run is in the folder; else the collector finds out",
     TEXT: "full, ids or none: whether token ids and texts are kept",
     SCALARS: "1: puts ratioscope/... among the scalars that the trainer logs",
 }

@@ -12,7 +12,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 from ratioscope.kept_settings import kept
 
@@ -53,6 +53,7 @@ class AttachOptions(TypedDict, total=False):
     config: Mapping[str, Any] | None
     name: str | None
     attempt: int | None
+    existing: Literal["resume", "new", "error"] | None
     text: Text
     strict: bool
     queue_batches: int
@@ -265,6 +266,7 @@ class Recording:
             name=options.get("name"),
             rank=self._facts.get("rank", process_rank()),
             attempt=options.get("attempt"),
+            existing=options.get("existing"),
             text=options.get("text", "full"),
             strict=options.get("strict", False),
             decode=self._facts.get("decode"),

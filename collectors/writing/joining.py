@@ -51,15 +51,15 @@ def place_in_run(root: Path, rank: int, part_of: str | None = None, pid: int | N
     no other writer of the attempt is at work. Raises ConfigError while a writer of another job and the same rank is at work. A
     process whose parent records the same rank belongs to that parent. pid: of the process that trains.
     """
-    writers = [writer for log in _logs(root) if (writer := _opening(root, log)) is not None]
-    latest = max((int(writer["attempt"]) for writer in writers), default=0)
+    writers = openings(root)
+    latest = _latest(writers)
     of_latest = [writer for writer in writers if writer["attempt"] == latest]
     own, pid = launch(), trainer_process().pid if pid is None else pid
     part_of = part_of or _recording_parent([w for w in of_latest if _is_same_start(w, own)], rank, pid)
     others = [writer for writer in of_latest if not _is_kin(writer, part_of, pid)]
     strangers = [writer for writer in others if not _is_same_start(writer, own)]
     _refuse(root, [writer for writer in strangers if writer.get("rank") == rank and _is_running(writer, pid)])
-    if _is_named(own) and any(_is_named(str(writer.get("launch"))) for writer in strangers):
+    if is_named(own) and any(is_named(str(writer.get("launch"))) for writer in strangers):
         return WriterPlace(latest + 1, (), part_of)
     before = [writer for writer in others if writer.get("rank") == rank]
     ended = [writer for writer in before if writer in strangers or not _is_running(writer)]
@@ -72,6 +72,23 @@ def place_in_run(root: Path, rank: int, part_of: str | None = None, pid: int | N
     if goes_on or is_same or any(_is_at_work(writer, own, pid) for writer in others if writer not in before):
         return WriterPlace(latest, takes_over, part_of)
     return WriterPlace(latest + 1, (), part_of)
+
+
+def begins_anew(root: Path, rank: int, part_of: str | None) -> bool:
+    """True if this writer begins a new attempt of the run. ConfigError while another start of its rank is at work."""
+    return place_in_run(root, rank, part_of).attempt > _latest(openings(root))
+
+
+def openings(root: Path) -> list[dict[str, Any]]:
+    """The open lines of all logs of the run, with `closed`; none if there is no run."""
+    try:
+        return [writer for log in _logs(root) if (writer := _opening(root, log)) is not None]
+    except FileNotFoundError:
+        return []
+
+
+def _latest(writers: Sequence[Opening]) -> int:
+    return max((int(writer["attempt"]) for writer in writers), default=0)
 
 
 def logs_beside(root: Path, writer: str) -> list[str]:
@@ -112,7 +129,7 @@ def _is_of_this_process(writer: Opening, pid: int) -> bool:
 
 
 def _is_same_start(writer: Opening, own: str) -> bool:
-    return _name(writer.get("launch")) == _name(own) or _is_other_node(writer, own)
+    return is_same_name(writer.get("launch"), own) or _is_other_node(writer, own)
 
 
 def _is_at_work(writer: Opening, own: str, pid: int) -> bool:
@@ -120,7 +137,7 @@ def _is_at_work(writer: Opening, own: str, pid: int) -> bool:
 
     Only Ray restarts single processes while their job goes on. A launcher that counts restarts starts all ranks again.
     """
-    if "TORCHELASTIC_RUN_ID" in os.environ and _is_named(own):
+    if "TORCHELASTIC_RUN_ID" in os.environ and is_named(own):
         return False
     if _is_running(writer, None if _is_same_start(writer, own) else pid):
         return True
@@ -128,12 +145,14 @@ def _is_at_work(writer: Opening, own: str, pid: int) -> bool:
     return is_elsewhere and is_of_ray(own) and _is_same_start(writer, own)
 
 
-def _is_named(name: str) -> bool:
+def is_named(name: str) -> bool:
+    """True if a launcher gave the start its name."""
     return name.startswith("job:")
 
 
-def _name(launch_of: Any) -> str:
-    return str(launch_of).partition(SHARED)[0]
+def is_same_name(a: Any, b: Any) -> bool:
+    """True if two processes call their start the same."""
+    return str(a).partition(SHARED)[0] == str(b).partition(SHARED)[0]
 
 
 def _is_other_node(writer: Opening, own: str) -> bool:

@@ -247,6 +247,7 @@ class ParquetSink:
             "launch": launch(),
             "schema": SCHEMA_VERSION,
             "run": run_id(self._root),
+            "script": self._info.get("script"),
             "beside": logs_beside(self._root, self.writer),
             "time": time.time(),
             **({"ray_worker": True} if in_ray_worker() else {}),

@@ -25,6 +25,7 @@ from ..process.machine import machine
 from ..process.trainer_process import trainer_process
 from ..process.variables import LAUNCH
 from .durable_file import create_whole, make_root, write_whole
+from .same_experiment import script
 
 LAUNCHERS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "RAY_JOB_ID", "KUBERNETES_JOB_UID")
 RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT", "MASTER_PORT")
@@ -40,7 +41,7 @@ _VERSIONS = (
 )  # fmt: skip
 """Modules whose version and commit are recorded if they are in memory."""
 SHARED = " of "
-_MOST_BYTES = 1 << 22  # limit of run.json, as in ingest
+MOST_BYTES = 1 << 22  # limit of run.json, as in ingest
 
 
 def run_info(name: str, trainer: str | None, config: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -53,6 +54,7 @@ def run_info(name: str, trainer: str | None, config: Mapping[str, Any] | None) -
         "name": without_secrets(str(name)),
         "trainer": None if trainer is None else without_secrets(str(trainer)),
         "config": settings.settings,
+        "script": script(),
         **({"redacted": left_out} if left_out else {}),
         "versions": {"ratioscope": __version__, "python": platform.python_version(), **versions},
         "code": code_files(_VERSIONS),
@@ -64,15 +66,20 @@ def run_info(name: str, trainer: str | None, config: Mapping[str, Any] | None) -
 def start_run(root: Path, info: Mapping[str, Any]) -> None:
     """Makes the folder and run.json, if there is none yet."""
     make_root(root)
+    create_whole(root, RUN_FILE, new_run(info))
+
+
+def new_run(info: Mapping[str, Any]) -> bytes:
+    """run.json of a run that begins now."""
     entry = {"attempt": 0, "time": time.time(), "launch": launch()}
     run = {"id": secrets.token_hex(8), **_with_commits(info), "schema_version": SCHEMA_VERSION, "attempts": [entry]}
-    create_whole(root, RUN_FILE, _encoded(run))
+    return _encoded(run)
 
 
 def run_id(root: Path) -> str | None:
     """The `id` of the run, which its logs repeat; None if run.json has none or cannot be read."""
     try:
-        found = loaded(content(root, RUN_FILE, _MOST_BYTES))["id"]
+        found = loaded(content(root, RUN_FILE, MOST_BYTES))["id"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return found if isinstance(found, str) else None
@@ -84,7 +91,7 @@ def note_attempt(root: Path, attempt: int, info: Mapping[str, Any]) -> None:
     Several ranks may do so at once, for they write the same. A run.json whose checksum is wrong is not touched, because a new
     checksum would make it look sound.
     """
-    run = loaded(content(root, RUN_FILE, _MOST_BYTES))
+    run = loaded(content(root, RUN_FILE, MOST_BYTES))
     if not isinstance(run, dict) or run.pop("crc32", None) not in (None, checksum(run)):
         raise ValueError("it was changed after it was written")
     known = run.setdefault("attempts", [])
@@ -119,6 +126,19 @@ def launch() -> str:
         names += [session] if (session := _session()) is not None else []
         return "job:" + "/".join((*names, *(os.environ.get(name, "") for name in RESTARTS)))
     return f"process:{process.host_name()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
+def job() -> str | None:
+    """The name of the start without the numbers of its restarts; None if no launcher gave it one."""
+    if given := os.environ.get(LAUNCH):
+        return f"job:{given}"
+    names = [os.environ[name] for name in LAUNCHERS if os.environ.get(name, _NO_JOB) not in ("", _NO_JOB)]
+    return "job:" + "/".join(names) if names else None
+
+
+def is_restarted() -> bool:
+    """True if a launcher started all processes again that it had started before: it counts."""
+    return any(os.environ.get(name, "0") not in ("", "0") for name in JOB_RESTARTS)
 
 
 def is_certain(name: str) -> bool:

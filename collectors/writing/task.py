@@ -1,16 +1,18 @@
 """Task: what a writer writes and where. A writer's process reads it first; a thread that writes has it in memory."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ratioscope.layout import SEGMENT_STEPS
 
 from ..budget import Budget
+from ..process.notice import warn
 from .live_scalars import LiveScalars
 from .measured_steps import LoopsFor, numpy_alone
 from .parquet_sink import ParquetSink
+from .starts import Existing, settled, this_start
 
 
 @dataclass(frozen=True)
@@ -46,17 +48,34 @@ class WriterTask:
     """The name of the writer; None: the sink makes one."""
     continues: Sequence[str] = ()
     """Earlier writers of the same collector, which have ended."""
+    existing: Existing | None = None
+    """The fate of a run that is found, see starts.py; None: the folder is settled."""
+    token: str = ""
+    """Names the collector, see starts.py."""
 
     @property
     def steps_at_once(self) -> int:
         """Number of ended steps that wait to be written together: few beside those that the queue may hold."""
         return max(1, min(SEGMENT_STEPS, self.queue_batches // 8))
 
-    def sink(self, live: LiveScalars | None, loops_for: LoopsFor = numpy_alone) -> ParquetSink:
-        """The sink that writes into the run folder."""
+    def settle(self, tell: Callable[[str], None]) -> "WriterTask":
+        """The task with the folder that this start of the job records into, see starts.py. tell: called with that folder."""
+        if self.existing is None:
+            return self
+        place = settled(Path(self.root), self.info, this_start(self.rank, self.token, self.part_of), self.existing)
+        if place.words:
+            warn("%s", place.words)
+        tell(str(place.root))
+        return replace(self, root=str(place.root), info=place.info, existing=None)
+
+    def sink(
+        self, live: LiveScalars | None, loops_for: LoopsFor = numpy_alone, tell: Callable[[str], None] = str
+    ) -> ParquetSink:
+        """The sink that writes into the run folder. tell: called with the folder, if it was settled now."""
+        own = self.settle(tell)
         return ParquetSink(
-            Path(self.root),
-            self.info,
+            Path(own.root),
+            own.info,
             rank=self.rank,
             writer=self.writer,
             continues=self.continues,

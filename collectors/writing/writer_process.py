@@ -52,7 +52,7 @@ class WriterProcess:
     """Starts the process; OSError if it cannot be started.
 
     task: what it writes, and where. process: the trainer's. scalars: called with a step and its metrics as soon as they are
-    made. progress: called at every message from the process.
+    made. progress: called at every message from the process. settled_in: called with the folder that it records into.
     """
 
     def __init__(
@@ -62,8 +62,9 @@ class WriterProcess:
         ledger: Ledger,
         scalars: Callable[[int, dict[str, float]], None],
         progress: Callable[[], None],
+        settled_in: Callable[[str], None],
     ) -> None:
-        self._ledger, self._scalars, self._progress = ledger, scalars, progress
+        self._ledger, self._scalars, self._progress, self._settled_in = ledger, scalars, progress, settled_in
         self._numbers = count()
         self._unsettled: dict[int, Callable[[], None]] = {}
         self._unfinished: dict[int, Callable[[bool], None]] = {}
@@ -182,6 +183,8 @@ class WriterProcess:
                 warn("%s", text)
             case {"scalars": values, "step": step}:
                 self._scalars(step, values)
+            case {"recording_into": root}:
+                self._settled_in(root)
             case {"ready": _}:
                 self._is_ready.set()
 

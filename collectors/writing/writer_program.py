@@ -116,7 +116,7 @@ class _Program:
         self._ledger = Ledger(lambda post, values: replies.send(post=post, of=values))
         live = LiveScalars(task.dialect, self._tell_scalars) if task.scalars else None
         self._writer = Writer(
-            lambda: task.sink(live, loops_for),
+            lambda: task.sink(live, loops_for, lambda root: replies.send(recording_into=root)),
             self._ledger,
             lambda text: replies.send(said=text),
             (lambda: 0.0) if task.waits else (lambda: self._backlog.pressure),

@@ -313,7 +313,7 @@ def attempts(run: Path) -> list[tuple[int, int]]:
 def test_a_second_start_is_a_new_attempt_of_the_same_run(tmp_path: Path) -> None:
     run = tmp_path / "run"
     close(start(run, 0, 1, config={"seed": 1}))
-    close(start(run, 0, 1, config={"seed": 2}))
+    close(start(run, 0, 1, config={"seed": 2}, existing="resume"))
     assert attempts(run) == [(0, 0), (1, 0), (0, 1), (1, 1)]
     assert sorted(
         zip(*(token_rows(run)[name].to_pylist() for name in ("attempt", "rank")), strict=True)
@@ -584,7 +584,7 @@ def test_a_second_run_into_a_folder_in_use_is_refused_until_the_first_has_ended(
     command = [sys.executable, "-c", OTHER_JOB, str(run)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None and other.stdout.readline() == "recording\n"
-        with Collector(run) as collector:
+        with Collector(run, existing="resume") as collector:
             collector.log(step=1, **logprobs(1))
             assert not collector.flush()
             assert collector.counts.reasons == {"not written": 4}

@@ -29,6 +29,7 @@ FILES = {
     "collectors/test_collector_ranks": "a process for each rank",
     "collectors/test_live_scalars": "values of a live run, again and again",
     "collectors/test_partial_restarts": "a process for each rank and restart",
+    "collectors/test_starts": "a process for each start of a job",
     "collectors/test_intake": "processes that are killed",
     "collectors/test_writer_process": "a process for each writer",
     "collectors/test_hooks": "a process for each hook",

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ratioscope.collectors.process.variables import LAUNCH, NAME, RUN, SCALARS, TEXT, VARIABLES
+from ratioscope.collectors.process.variables import EXISTING, LAUNCH, NAME, RUN, SCALARS, TEXT, VARIABLES
 from ratioscope.errors import ConfigError, RatioscopeError, SourceError
 
 from ..beside import beside, says_the_last_line
@@ -20,7 +20,10 @@ CONTEXT = {"allow_interspersed_args": False}
 
 def run(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="The training command.")],
-    out: Annotated[Path, typer.Option(metavar="RUN_DIR", help="The run folder; a second start resumes the run.")],
+    out: Annotated[
+        Path,
+        typer.Option(metavar="RUN_DIR", help="The run folder; a second start of the same experiment resumes the run."),
+    ],
     name: Annotated[str | None, typer.Option(help="The run's name; by default the name of the folder.")] = None,
     text: Annotated[
         str, typer.Option(metavar="full|ids|none", help="Record texts and token ids, only ids, or neither.")
@@ -28,6 +31,14 @@ def run(
     scalars: Annotated[
         bool, typer.Option("--scalars", help="Add ratioscope/... metrics to what the trainer logs.")
     ] = False,
+    existing: Annotated[
+        str | None,
+        typer.Option(
+            metavar="resume|new|error",
+            help="If RUN_DIR holds a run: go on in it, begin RUN_DIR-2, or do not start. If not given, the same trainer, script"
+            " and settings go on, and others begin a new run.",
+        ),
+    ] = None,
 ) -> None:
     """Run a training command and record what its trainer holds, without a change to its code.
 
@@ -41,7 +52,15 @@ def run(
     """
     if text not in ("full", "ids", "none"):
         raise ConfigError(f"--text {text}: wanted full, ids or none; try: --text ids")
+    if existing not in (None, "resume", "new", "error"):
+        raise ConfigError(f"--existing {existing}: wanted resume, new or error; try: --existing new")
     environment = recording_environment(os.environ, out, name=name, text=text, scalars=scalars)
+    if existing is not None:
+        environment[EXISTING] = existing
+    if existing == "error":
+        from ratioscope.collectors.writing.starts import demand_none
+
+        demand_none(Path(environment[RUN]), environment[LAUNCH])
     print(f"ratioscope: recording into {environment[RUN]}", file=sys.stderr, flush=True)
     if not says_the_last_line(environment):
         replace_process(command, environment)

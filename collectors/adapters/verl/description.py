@@ -8,7 +8,7 @@ from typing import Any
 
 from ...batch.tokenizer_copy import decoder
 from ...foreign import Trainer
-from ...process.variables import NAME, RUN, TEXT, recording_variables
+from ...process.variables import EXISTING, NAME, RUN, TEXT, recording_variables
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
 from . import messages as words
@@ -78,5 +78,10 @@ class VerlDescription:
 def variables_of(recording: Recording) -> dict[str, str]:
     """The environment variables with which another process records into the same run."""
     options = recording.options
-    given = {RUN: os.path.abspath(recording.run_dir), NAME: options.get("name"), TEXT: options.get("text")}
+    given = {
+        RUN: os.path.abspath(recording.run_dir),
+        NAME: options.get("name"),
+        EXISTING: options.get("existing"),
+        TEXT: options.get("text"),
+    }
     return {name: value for name, value in given.items() if value is not None}
