@@ -111,6 +111,8 @@ CONDENSED = "condensed"
 were pruned: `entries`, `times`, and in part 0 of its `parts` the numbers that those commits add to the writer's counts. See
 ingest/commits/short_form.py."""
 QUARANTINE = "quarantine"
+FOLDERS = (TOKENS, STATISTICS, READINGS, OVERALL, SCALARS, COMMITS, QUARANTINE, STARTS)
+"""The sub-folders of a run."""
 CLOSE = "close"
 """A writer ended in order: `offered`, `written`, `left_out` (by the budget), `dropped`: the sequences of this log."""
 

@@ -12,7 +12,7 @@ from tempfile import gettempdir, mkstemp
 from typing import IO
 
 from ratioscope.errors import ConfigError
-from ratioscope.layout import RUN_FILE
+from ratioscope.layout import FOLDERS, RUN_FILE
 
 _LEVELS_OF_A_RUN = 4
 """A file of a run lies at most so many folders below the folder with run.json."""
@@ -44,11 +44,16 @@ def demand_place(path: Path, wanted: str) -> None:
 
 
 def demand_outside_runs(path: Path, option: str = "-o") -> None:
-    """ConfigError if the place lies inside a run: a file there could replace one of the run's. option: names the place."""
+    """ConfigError if the place is one of a run's own: a file there could replace one of the run's. option: names the place.
+
+    A run's own are its folder, and the sub-folders of its format. Others below it are the user's: the run may be a whole project.
+    """
     above = path.parent.resolve()
+    inner = above
     for folder in (above, *above.parents)[:_LEVELS_OF_A_RUN]:
-        if (folder / RUN_FILE).exists():
-            raise ConfigError(f"{option} {path} lies inside the run {folder.name}; wanted a place outside of any run")
+        if (folder / RUN_FILE).exists() and (folder == above or inner.name in FOLDERS):
+            raise ConfigError(f"{option} {path} lies inside the run {folder}; wanted a place outside of any run")
+        inner = folder
 
 
 @contextmanager

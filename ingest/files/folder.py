@@ -3,16 +3,20 @@
 import difflib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from shlex import quote
 
 from ratioscope.errors import SourceError
 from ratioscope.inside import entries, is_file
-from ratioscope.layout import COMMITS, RUN_FILE, STATISTICS, TOKENS
+from ratioscope.layout import COMMITS, RUN_FILE, STATISTICS, TOKENS, is_offline
+
+from .quarantine import printable
+from .run_file import RunFile, run_file
 
 HOLDS = f"a run folder holds {RUN_FILE}, {TOKENS}/, {STATISTICS}/ and {COMMITS}/"
 DEMO = "`ratioscope demo` opens one"
+_MEMBERS = {"attempts", "id", "name", "schema_version"}
 _MOST_LOOKED_AT = 2000
 _MOST_ENTERED = 100
 _MOST_SHOWN = 5
@@ -33,15 +37,30 @@ def run_folder(path: str | os.PathLike[str]) -> Path:
         raise SourceError(f"{folder} is {'a file' if stat.S_ISREG(mode) else 'no folder'}, wanted a run folder{hint}")
     if not is_run(folder):
         raise SourceError(_no_run(folder))
+    if not _has_records(folder, but=is_offline) and (fault := _fault(run_file(folder))):
+        raise SourceError(
+            f"{folder / RUN_FILE} {fault}, and nothing is recorded beside it; wanted the JSON object that a collector writes:"
+            " move the file away, or name another folder"
+        )
     return folder
 
 
 def is_run(folder: Path) -> bool:
     """True if the folder holds run.json, or any token file, commit log or statistics segment."""
-    if is_file(folder, RUN_FILE):
-        return True
+    return is_file(folder, RUN_FILE) or _has_records(folder)
+
+
+def _has_records(folder: Path, but: Callable[[str], bool] = lambda _: False) -> bool:
+    """True if there is any token file, commit log or statistics segment. but: names that do not count."""
     marks = ((TOKENS, "step="), (COMMITS, ".jsonl"), (STATISTICS, ".parquet"))
-    return any(mark in name for part, mark in marks for name in _names(folder, part))
+    return any(mark in name and not but(name) for part, mark in marks for name in _names(folder, part))
+
+
+def _fault(found: RunFile) -> str:
+    """The reason why this cannot be run.json of a run; empty if it can."""
+    if found.info and _MEMBERS.isdisjoint(found.info):
+        return f"has {', '.join(sorted(map(printable, found.info))[:_MOST_SHOWN])}, and none of {', '.join(sorted(_MEMBERS))}"
+    return "" if found.info or found.note is None else found.note.removeprefix(f"{RUN_FILE} ")
 
 
 def runs_in(folder: str | os.PathLike[str]) -> list[Path]:

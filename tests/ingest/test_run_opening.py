@@ -134,3 +134,26 @@ def test_a_run_in_which_nothing_was_committed_yet_opens(tmp_path: Path) -> None:
     for rows in run_folders.by_step(SMALL):
         writer.step(rows)
     assert run.refresh() and len(run.metrics()) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("bad", r"cannot be read: Expecting value: line 1 .*"),
+        ("[1]", r"holds no object but '\[1\]'"),
+        ('{"seed": 1}', r"has seed, and none of attempts, id, name, schema_version"),
+    ],
+)
+def test_a_broken_run_file_with_nothing_beside_it_is_no_run(tmp_path: Path, text: str, found: str) -> None:
+    (tmp_path / "run.json").write_text(text)
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits" / "offline-host-1-aaaaaa.jsonl").write_text("")  # a note of before this was an error
+    with pytest.raises(
+        SourceError, match=rf"run.json {found}, and nothing is recorded beside it; wanted .*: move the file away"
+    ):
+        open_run(tmp_path)
+
+
+def test_a_run_that_has_only_begun_opens(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"name": "tonight"}')
+    assert open_run(tmp_path).steps == []

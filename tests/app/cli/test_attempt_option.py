@@ -1,4 +1,4 @@
-"""`--attempt N` shows what one start of the job recorded, in every verb that reads a run."""
+"""`--attempt N` shows what one start of the job recorded, and no verb takes a broken run.json for a run."""
 
 import json
 from pathlib import Path
@@ -31,6 +31,21 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_start_that_was_not_made_is_an_error(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb, *FURTHER.get(verb, [RUN]), "--attempt", "7"]) == 3
     assert "attempt 7 is not on record" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", [*OF_ONE_ATTEMPT, "note", "verify", "compact", "prune", "repair", "push", "dashboard"])
+def test_a_broken_run_file_is_an_error_in_every_verb(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "run.json").write_text("bad")
+    further = {"note": ["hello"], "push": ["file:///tmp/elsewhere"], "dashboard": ["--no-browser"]}.get(verb, [])
+    arguments = [str(broken) if word == RUN else word for word in FURTHER.get(verb, [RUN])]
+    assert main([verb, *arguments, *further]) == 3
+    said = capsys.readouterr()
+    assert "run.json cannot be read" in said.err and "move the file away" in said.err and not said.out
+    assert [path.name for path in broken.iterdir()] == ["run.json"]
 
 
 def test_each_start_has_its_own_steps(capsys: pytest.CaptureFixture[str]) -> None:

@@ -288,9 +288,15 @@ def test_no_file_of_a_run_can_be_replaced(folder: Path) -> None:
     log = next((folder / "commits").glob("*.jsonl"))
     before = log.read_bytes()
     for path in (log, folder / "x.csv", next((folder / "tokens").glob("*/*.parquet"))):
-        with pytest.raises(ConfigError, match="lies inside the run"):
+        with pytest.raises(ConfigError, match=f"lies inside the run {folder}; wanted a place outside of any run"):
             export(open_run(folder), ExportedPart("step"), path, force=True)
     assert log.read_bytes() == before
+
+
+def test_a_run_further_up_does_not_refuse_what_is_written_below_it(folder: Path) -> None:
+    (folder / "mine" / "tokens").mkdir(parents=True)
+    for path in (folder / "mine" / "x.csv", folder / "mine" / "tokens" / "x.csv"):
+        assert export(open_run(folder), ExportedPart("step"), path).rows
 
 
 def test_an_empty_run_has_an_empty_table_by_step_and_says_why_it_has_no_tokens(tmp_path: Path) -> None:
