@@ -20,7 +20,8 @@ from .trainers import ADAPTERS, adapter_named
 from .unsupported_trainers import unsupported_trainer
 from .watching.hooks import Refused, is_watched, lacks, missing, put_on
 from .watching.recording import AttachOptions, Recording
-from .writing.starts import demand_none, this_start
+from .writing.start_files import this_start
+from .writing.starts import demand_none
 
 if TYPE_CHECKING:
     from .collector import Collector

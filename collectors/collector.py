@@ -54,7 +54,8 @@ from .writing.queue_items import BeginItem, DroppedItem, EventItem, Item, Weight
 from .writing.row_target import RowTarget
 from .writing.run_file import launch, run_info, start_run
 from .writing.sink import Sink
-from .writing.starts import demand_none, this_start
+from .writing.start_files import this_start
+from .writing.starts import demand_none
 from .writing.task import WriterTask
 from .writing.writer import Writer
 from .writing.writer_process import PROCESS, WriterProcess

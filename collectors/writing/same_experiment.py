@@ -28,7 +28,8 @@ OF_A_START = {
         r"(default_)?(output|out|save|saving|log|logs|logging|run|work|working|trial|exp|experiment|results?|cache|tmp|temp|root|"
         r"default_root|project|artifacts?|dump|profil(e|er|ing)|hydra|rollout_data|validation_data|local|debug)"
         r"_(dir|dirs|path|folder|directory|root|file|name|id|uri|to)",
-        r"(run|trial|exp|experiment|job|project|session|launch|attempt)_?(name|id|uid|number|version|tag|suffix)?", r"uuid",
+        r"(run|launch|attempt|session)_(name|id|uid|number|tag|suffix)", r"launch", r"attempt",
+        r"(trial|exp|experiment|job|project|task|process)_(id|uid|number)", r"uuid",
         r"(wandb|mlflow|tensorboard|swanlab|comet|trackio|neptune|clearml|tracking|loggers?|logging|report_to|hub)(_.*)?",
         r"tags?", r"notes?", r"output", r"save_to", r"verbose", r"debug", r"quiet", r"disable_tqdm", r"log_level.*",
     ),
@@ -63,10 +64,10 @@ _PARTS = re.compile(PARTS_OF_A_START)
 _NOT_OF_A_START = re.compile(r"lora|peft|adapter")
 """Groups in which `rank` and the like are settings of the model."""
 _PASSING = re.compile(
-    r"0x[0-9a-f]{6,}|\d{4}-?\d\d-?\d\d(?:[-_T ]?\d\d[-:_]?\d\d(?:[-:_]?\d\d)?)?|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+    r"0x[0-9a-f]{6,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\d(?:[-_T ]?\d\d[-:_]\d\d(?:[-:_]\d\d)?)?|\d{6,}",
     re.I,
 )
-"""Addresses, dates and identifiers inside of a value."""
+"""Addresses, dates, times and identifiers inside of a text."""
 _NO_SCRIPTS = ("", "-", "-c", "-m", "ipykernel_launcher.py", "colab_kernel_launcher.py", "default_worker.py")
 _MOST_NAMED = 3
 _LONGEST = 60
@@ -135,7 +136,9 @@ def _flat(above: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _plain(value: Any) -> str:
-    return _PASSING.sub("#", "" if value is None else json.dumps(_number(value), sort_keys=True, default=str))
+    if isinstance(value, str):
+        return _PASSING.sub("#", value)
+    return "" if value is None else json.dumps(_number(value), sort_keys=True, default=str)
 
 
 def _number(value: Any) -> Any:

@@ -51,7 +51,7 @@ def _is_over(folder: Path, first: Start, own: Start) -> bool:
     if first.process.life(process.here()) != "gone" and not has_ended(folder, first):
         return False
     ours = (each for each in openings(folder) if is_same_name(each.get("launch"), own.launch) and not each["closed"])
-    return all(_process(each).life(process.here()) == "gone" for each in ours)
+    return all(process_of(each).life(process.here()) == "gone" for each in ours)
 
 
 def _is_next_experiment(folder: Path, info: Mapping[str, Any]) -> bool:
@@ -93,8 +93,9 @@ def _are_side_by_side(folder: Path, first: Start, own: Start) -> bool:
 
 
 def _others(folder: Path, own: Start) -> Iterator[process.Process]:
-    yield from (_process(each) for each in openings(folder) if each.get("rank") != own.rank and not each["closed"])
+    yield from (process_of(each) for each in openings(folder) if each.get("rank") != own.rank and not each["closed"])
 
 
-def _process(writer: Mapping[str, Any]) -> process.Process:
+def process_of(writer: Mapping[str, Any]) -> process.Process:
+    """The process that an open line names."""
     return process.Process(writer.get("host"), int(writer["pid"]), writer.get("started"), writer.get("namespace"))

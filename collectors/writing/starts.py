@@ -18,11 +18,11 @@ from ratioscope.layout import COMMITS, RUN_FILE, STARTS, STATISTICS, TOKENS
 
 from .durable_file import make_root, write_whole
 from .found_run import described, differences_to, has_steps, names_in, run_file_of
-from .joining import begins_anew
+from .joining import is_named, is_same_name, openings
 from .run_file import new_run, start_run
 from .same_experiment import in_words
 from .start_files import Start, is_claimed, starts_of, this_start
-from .start_identity import has_ended, is_same_start
+from .start_identity import has_ended, is_same_start, process_of
 
 Existing = Literal["auto", "resume", "new", "error"]
 SUB_FOLDER = "ratioscope-run"
@@ -134,17 +134,22 @@ class _Found:
 
     def _in_use(self, run: Path) -> str:
         """The process of another start that records into the run, in words; empty if none does, as far as is known here."""
-        for each in self.starts:
-            is_other = (
-                each.folder == run.name and each.process.pid != self.own.process.pid and each.rank == self.own.rank
-            )
-            if is_other and each.process.life(process.here()) == "alive" and not has_ended(run, each):
-                return f"process {each.process.pid} records there"
-        try:
-            begins_anew(run, self.own.rank, self.own.part_of)
-        except ConfigError:
-            return "another start records there"
+        decided = (each for each in self.starts if each.folder == run.name and not has_ended(run, each))
+        at_work: list[tuple[process.Process, object, object]] = [
+            (each.process, each.rank, each.launch) for each in decided
+        ]
+        at_work += [
+            (process_of(each), each.get("rank"), each.get("launch")) for each in openings(run) if not each["closed"]
+        ]
+        for theirs, rank, name in at_work:
+            is_other = theirs.pid != self.own.process.pid and theirs.life(process.here()) == "alive"
+            if is_other and (rank == self.own.rank or self._is_named_otherwise(name) or differences_to(run, self.info)):
+                return f"process {theirs.pid} records there"
         return ""
+
+    def _is_named_otherwise(self, name: object) -> bool:
+        """True if a launcher tells the starts apart. Without one, a process of another rank may be of this start."""
+        return not is_same_name(name, self.own.launch) and (is_named(str(name)) or is_named(self.own.launch))
 
     def _next(self) -> Path:
         taken = {each.folder for each in self.starts}

@@ -12,7 +12,8 @@ from ..process.notice import warn
 from .live_scalars import LiveScalars
 from .measured_steps import LoopsFor, numpy_alone
 from .parquet_sink import ParquetSink
-from .starts import Existing, settled, this_start
+from .start_files import this_start
+from .starts import Existing, settled
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,10 @@ class WriterTask:
         return replace(self, root=str(place.root), info=place.info, existing=None)
 
     def sink(
-        self, live: LiveScalars | None, loops_for: LoopsFor = numpy_alone, tell: Callable[[str], None] = str
+        self,
+        live: LiveScalars | None,
+        loops_for: LoopsFor = numpy_alone,
+        tell: Callable[[str], None] = lambda root: None,
     ) -> ParquetSink:
         """The sink that writes into the run folder. tell: called with the folder, if it was settled now."""
         own = self.settle(tell)

@@ -37,9 +37,9 @@ def shadows_of(
         cutoff = cutoffs.of(item.attempt, writers_of(item))
         rows = item.rows if isinstance(item, TokenFile) else 0
         steps = steps_of(item)
-        for step in () if cutoff is None else (step for step in steps if step >= cutoff.step):
+        if cutoff is not None:
             rows_of = hidden.setdefault((item.attempt, cutoff), {})
-            rows_of[step] = rows_of.get(step, 0) + rows
+            rows_of |= {step: rows_of.get(step, 0) + rows for step in steps if step >= cutoff.step}
         again.setdefault((item.attempt, None), set()).update(steps)
         for part in parts_by_writer(item) if cutoffs.writers else ():
             if (history := histories.get(part.writer)) is not None:

@@ -19,6 +19,7 @@ from .blocked import blocked
 from .crowd import crowded
 from .dead_writers import writers_killed
 from .ends import ended
+from .experiments import mixed
 from .faults import faulted
 from .figures import Figures
 from .flips import flipped
@@ -64,6 +65,7 @@ SCENARIOS: Scenarios = {
     "tampering": lambda folder: tampered(folder, seed=SEED, stride=1),
     "power cut": lambda folder: power_cut(folder, steps=8, seed=SEED, stride=STRIDE),
     "restarts": lambda folder: restarted(folder, ranks=6, steps=80, seed=SEED),
+    "experiments": lambda folder: mixed(folder, experiments=8, ranks=4, starts=8, seed=SEED),
     "strangers": lambda folder: visited(folder, seeds=range(SEED, SEED + max(1, round(2 * SHARE)))),
 }
 

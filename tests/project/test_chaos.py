@@ -8,6 +8,7 @@ from chaos.blocked import blocked
 from chaos.crowd import crowded
 from chaos.dead_writers import writers_killed
 from chaos.ends import ended
+from chaos.experiments import mixed
 from chaos.faults import faulted
 from chaos.flips import flipped
 from chaos.forks import forked
@@ -78,6 +79,12 @@ def test_ranks_started_again_alone_or_together_show_every_step_once(tmp_path: Pa
     figures = restarted(tmp_path, ranks=3, steps=10, seed=SEED)
     assert not figures.wrong
     assert figures.counts["ranks_started_again"] and figures.counts["jobs_started_again"]
+
+
+def test_several_experiments_in_one_folder_lie_in_runs_of_their_own(tmp_path: Path) -> None:
+    figures = mixed(tmp_path, experiments=3, ranks=2, starts=2, seed=SEED)
+    assert not figures.wrong
+    assert figures.counts["killed"]
 
 
 def test_what_was_acknowledged_survives_a_power_cut_at_any_instant(tmp_path: Path) -> None:
