@@ -20,8 +20,6 @@ from .trainers import ADAPTERS, adapter_named
 from .unsupported_trainers import unsupported_trainer
 from .watching.hooks import Refused, is_watched, lacks, missing, put_on
 from .watching.recording import AttachOptions, Recording
-from .writing.start_files import this_start
-from .writing.starts import demand_none
 
 if TYPE_CHECKING:
     from .collector import Collector
@@ -66,6 +64,9 @@ def attach(trainer: Trainer, run_dir: str | os.PathLike[str], **options: Unpack[
     name, begin = _beginning(trainer)
     self_noise_of(options.get("self_noise"))  # raises for anything else
     if options.get("existing") == "error" and options.get("attempt") is None:
+        from .writing.start_files import this_start
+        from .writing.starts import demand_none
+
         demand_none(Path(run_dir).absolute(), this_start(process_rank(), "", None))
     recording = Recording(run_dir, options, name)
     try:

@@ -134,18 +134,20 @@ class _Found:
 
     def _in_use(self, run: Path) -> str:
         """The process of another start that records into the run, in words; empty if none does, as far as is known here."""
-        decided = (each for each in self.starts if each.folder == run.name and not has_ended(run, each))
+        decided = [each for each in self.starts if each.folder == run.name and self._is_alive(each.process)]
         at_work: list[tuple[process.Process, object, object]] = [
-            (each.process, each.rank, each.launch) for each in decided
+            (each.process, each.rank, each.launch) for each in decided if not has_ended(run, each)
         ]
-        at_work += [
-            (process_of(each), each.get("rank"), each.get("launch")) for each in openings(run) if not each["closed"]
-        ]
+        writers = [each for each in openings(run) if not each["closed"] and self._is_alive(process_of(each))]
+        at_work += [(process_of(each), each.get("rank"), each.get("launch")) for each in writers]
         for theirs, rank, name in at_work:
-            is_other = theirs.pid != self.own.process.pid and theirs.life(process.here()) == "alive"
-            if is_other and (rank == self.own.rank or self._is_named_otherwise(name) or differences_to(run, self.info)):
+            if rank == self.own.rank or self._is_named_otherwise(name) or differences_to(run, self.info):
                 return f"process {theirs.pid} records there"
         return ""
+
+    def _is_alive(self, theirs: process.Process) -> bool:
+        """True if it is another process, and alive on this host."""
+        return theirs.pid != self.own.process.pid and theirs.life(process.here()) == "alive"
 
     def _is_named_otherwise(self, name: object) -> bool:
         """True if a launcher tells the starts apart. Without one, a process of another rank may be of this start."""

@@ -6,13 +6,14 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from shlex import quote
+from typing import TYPE_CHECKING
 
 from ratioscope.errors import SourceError
 from ratioscope.inside import entries, is_file
 from ratioscope.layout import COMMITS, RUN_FILE, STATISTICS, TOKENS, is_offline
 
-from .quarantine import printable
-from .run_file import RunFile, run_file
+if TYPE_CHECKING:
+    from .run_file import RunFile
 
 HOLDS = f"a run folder holds {RUN_FILE}, {TOKENS}/, {STATISTICS}/ and {COMMITS}/"
 DEMO = "`ratioscope demo` opens one"
@@ -37,6 +38,8 @@ def run_folder(path: str | os.PathLike[str]) -> Path:
         raise SourceError(f"{folder} is {'a file' if stat.S_ISREG(mode) else 'no folder'}, wanted a run folder{hint}")
     if not is_run(folder):
         raise SourceError(_no_run(folder))
+    from .run_file import run_file  # loads numpy, which `ratioscope --help` has no use for
+
     if not _has_records(folder, but=is_offline) and (fault := _fault(run_file(folder))):
         raise SourceError(
             f"{folder / RUN_FILE} {fault}, and nothing is recorded beside it; wanted the JSON object that a collector writes:"
@@ -56,8 +59,10 @@ def _has_records(folder: Path, but: Callable[[str], bool] = lambda _: False) -> 
     return any(mark in name and not but(name) for part, mark in marks for name in _names(folder, part))
 
 
-def _fault(found: RunFile) -> str:
+def _fault(found: "RunFile") -> str:
     """The reason why this cannot be run.json of a run; empty if it can."""
+    from .quarantine import printable
+
     if found.info and _MEMBERS.isdisjoint(found.info):
         return f"has {', '.join(sorted(map(printable, found.info))[:_MOST_SHOWN])}, and none of {', '.join(sorted(_MEMBERS))}"
     return "" if found.info or found.note is None else found.note.removeprefix(f"{RUN_FILE} ")

@@ -240,7 +240,7 @@ def test_a_hostile_path_cannot_write_to_the_terminal(capsys: Captured, tmp_path:
 
 
 def test_an_operating_system_error_is_one_line(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: object, rules: object = None) -> None:
+    def refuse(path: object, rules: object = None, attempt: object = None) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr("ratioscope.ingest.run.open_run", refuse)
@@ -251,7 +251,7 @@ def test_an_operating_system_error_is_one_line(capsys: Captured, monkeypatch: py
 def test_a_defect_shows_its_traceback_and_no_script_takes_it_for_a_finding(
     capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(path: object, rules: object = None) -> None:
+    def broken(path: object, rules: object = None, attempt: object = None) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr("ratioscope.ingest.run.open_run", broken)
@@ -260,7 +260,7 @@ def test_a_defect_shows_its_traceback_and_no_script_takes_it_for_a_finding(
 
 
 def test_an_interrupt_is_no_error(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(path: object, rules: object = None) -> None:
+    def interrupted(path: object, rules: object = None, attempt: object = None) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("ratioscope.ingest.run.open_run", interrupted)
