@@ -45,9 +45,11 @@ def every_file(filesystem: Any, root: str) -> dict[str, dict[str, Any]]:
     return {f.path: {"size": f.size, "mtime": f.mtime_ns} for f in every if f.type is FileType.File}
 
 
-def part_of(filesystem: Any, path: str, start: int, end: int | None) -> bytes:
-    """Bytes of a file from `start` to `end`. FileNotFoundError."""
-    named = {} if _arrow(filesystem) is None else {"seekable": True}  # else `end` is not understood
+def part_of(filesystem: Any, path: str, start: int, end: int | None, seconds: float) -> bytes:
+    """Bytes of a file from `start` to `end`. FileNotFoundError. A package that can end a request ends it after so long."""
+    named: dict[str, Any] = {} if _arrow(filesystem) is None else {"seekable": True}  # else `end` is not understood
+    if getattr(filesystem, "async_impl", False):
+        named["timeout"] = seconds
     data: bytes = filesystem.cat_file(path, start=start or None, end=end, **named)
     return data
 

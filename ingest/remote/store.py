@@ -18,6 +18,7 @@ from ratioscope.redaction import without_secrets
 from .address import Address
 from .deadline import answered
 from .filesystems import S3, every_file, filesystem_of, part_of
+from .listing import Lister, TooMany, is_apart
 
 _WHOLE_AT_ONCE = (*S3, "gs", "gcs", "hf", "abfs", "abfss", "az", "adl", "memory", "oci")
 """Stores on which an upload appears whole or not at all. On others it gets a name with a dot first, and then its own."""
@@ -27,7 +28,6 @@ _PATIENCE = 60.0
 _SLOWEST = 50_000
 """Bytes per second: an upload that is slower for long is given up."""
 _CHUNK = 1 << 23
-_MOST_NAMES = 1 << 20
 _SPACE = re.compile(r"\s+")
 
 Result = TypeVar("Result")
@@ -62,6 +62,7 @@ class Store:
     """Seconds that a request may take. The listing of a whole run may take twice as long."""
     _opened: tuple[Any, str] | None = field(default=None, repr=False)
     """fsspec's file system and the path of the run in it; None before the first request."""
+    _lister: Lister | None = field(default=None, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def files(self) -> dict[str, Stored]:
@@ -73,7 +74,7 @@ class Store:
             return every_file(filesystem, root)
 
         try:
-            files = self._asked(ask, 2 * self.seconds)
+            files = self._listed(None, ask, 2 * self.seconds)
         except FileNotFoundError:
             return {}
         below = {name[len(root) + 1 :]: facts for name, facts in files.items() if name.startswith(f"{root}/")}
@@ -84,25 +85,22 @@ class Store:
         filesystem, root = self._place()
         place = f"{root}/{folder}".rstrip("/")
 
-        def ask() -> list[dict[str, Any]]:
+        def ask() -> dict[str, dict[str, Any]]:
             filesystem.invalidate_cache()
-            entries: list[dict[str, Any]] = filesystem.ls(place, detail=True)[: _MOST_NAMES + 1]
-            return [facts if _is_described(facts) else {**facts, **filesystem.info(facts["name"])} for facts in entries]
+            return {str(facts["name"]): facts for facts in filesystem.ls(place, detail=True)}
 
         try:
-            described = self._asked(ask)
+            described = self._listed(folder, ask, self.seconds)
         except FileNotFoundError:
             return {}
-        if len(described) > _MOST_NAMES:
-            raise SourceError(f"{self.address}/{folder} holds more than {_MOST_NAMES} names; no run has so many")
-        paths = {str(facts["name"]).rstrip("/"): facts for facts in described}
+        paths = {path.rstrip("/"): facts for path, facts in described.items()}
         return {path[len(place) + 1 :]: _stored(facts) for path, facts in paths.items() if path.startswith(f"{place}/")}
 
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
         """Bytes of a file from `start` to `end`. FileNotFoundError; Unreachable."""
         filesystem, root = self._place()
 
-        data = self._asked(lambda: part_of(filesystem, f"{root}/{path}", start, end))
+        data = self._asked(lambda: part_of(filesystem, f"{root}/{path}", start, end, self.seconds))
         self._count(len(data))
         return data
 
@@ -145,12 +143,31 @@ class Store:
             self._opened = self._asked(lambda: filesystem_of(self.address, self.seconds))
         return self._opened
 
+    def _listed(
+        self, folder: str | None, here: Callable[[], dict[str, dict[str, Any]]], seconds: float
+    ) -> dict[str, dict[str, Any]]:
+        """A listing: of this process for what lies in it, and otherwise of a process that can be ended."""
+        if not is_apart(self.address):
+            return self._asked(here, seconds)
+        if self._lister is None:
+            self._lister = Lister(self.address, self.seconds)
+        lister, (filesystem, _) = self._lister, self._place()
+        filesystem.invalidate_cache()  # of the files that this process reads by what it knew of them
+        try:
+            return self._named(lambda: lister.listed(folder, seconds))
+        except TooMany as error:
+            raise SourceError(f"{self.address}: {error}") from error
+
     def _asked(self, ask: Callable[[], Result], seconds: float | None = None) -> Result:
+        """One request, with a deadline. FileNotFoundError; Unreachable."""
+        return self._named(lambda: answered(ask, self.seconds if seconds is None else seconds))
+
+    def _named(self, ask: Callable[[], Result]) -> Result:
         """One request. FileNotFoundError and errors of ours pass; every other one becomes Unreachable, without secrets."""
         with self._lock:
             self.calls += 1
         try:
-            return answered(ask, self.seconds if seconds is None else seconds)
+            return ask()
         except RatioscopeError:
             raise
         except FileNotFoundError as error:
@@ -183,11 +200,6 @@ def _uploaded(filesystem: Any, local: Path, target: str) -> None:
             sink.close()
             filesystem.rm_file(target)
             raise
-
-
-def _is_described(facts: dict[str, Any]) -> bool:
-    """False for a file of a web server's listing, which holds names alone."""
-    return facts.get("size") is not None or facts.get("type") == "directory"
 
 
 def _stored(facts: dict[str, Any]) -> Stored:

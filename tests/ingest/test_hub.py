@@ -33,6 +33,8 @@ def test_a_run_in_a_dataset_is_followed_with_the_user_s_own_login(
         template = constants.HUGGINGFACE_CO_URL_TEMPLATE.removeprefix(constants.ENDPOINT)
         monkeypatch.setattr(constants, "ENDPOINT", served.address)  # $HF_ENDPOINT is read once, at the import
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", served.address + template)
+        monkeypatch.setenv("HF_ENDPOINT", served.address)  # the process that lists the store reads it there
+        monkeypatch.setenv("HF_HUB_OFFLINE", "0")
         demand_followed(tmp_path / "data" / "tonight", url, lambda: None, tmp_path / "r.html")
         with pytest.raises(SourceError, match="runs/other") as failed:
             open_run("hf://datasets/team/runs/other")
