@@ -8,10 +8,12 @@ from pathlib import Path
 from ratioscope.errors import ConfigError, RatioscopeError
 from ratioscope.ingest.importers.detection import candidates
 from ratioscope.ingest.importers.neighbours import neighbour
+from ratioscope.ingest.importers.restricted.budget import FileLimits
 from ratioscope.ingest.importers.samples import LOGPROBS, Rejected
 from ratioscope.ingest.importers.scalars.agreement import OWN, LoggedMetrics, is_metric, trainer_named
 from ratioscope.ingest.importers.scalars.number_row import LogChoices, Logged
-from ratioscope.ingest.importers.scalars.sources import BY_NAME, LogFiles, log_files, log_kind, named_source
+from ratioscope.ingest.importers.scalars.rows_apart import log_rows
+from ratioscope.ingest.importers.scalars.sources import BY_NAME, LogFiles, log_files, log_kinds, named_source
 from ratioscope.ingest.importers.scalars.wandb_online import ONLINE, is_online, online_rows
 from ratioscope.ingest.importers.table import column
 from ratioscope.layout import REJECTED
@@ -44,6 +46,7 @@ class LogOptions:
     """True: the first rejected row ends the import."""
     as_json: bool = False
     """True: the outcome is printed as JSON."""
+    limits: FileLimits = FileLimits()
 
 
 def scalar_log(asked: LogOptions) -> LogFiles | None:
@@ -61,12 +64,14 @@ def scalar_log(asked: LogOptions) -> LogFiles | None:
 
 def _holds_dumps(folder: Path) -> bool:
     """True if a file below it has the name of a dump, and is no log of numbers."""
-    return any(
-        candidates(below := path.relative_to(folder).as_posix()) and neighbour(below) is None and log_kind(path) is None
+    named = [
+        path
         for root, _, names in os.walk(folder)
         for name in names
         if (path := Path(root, name)).is_file() and not path.is_symlink()
-    )
+        if candidates(below := path.relative_to(folder).as_posix()) and neighbour(below) is None
+    ]
+    return any(kind is None for kind in log_kinds(named))
 
 
 def import_scalars(asked: LogOptions, log: LogFiles) -> int:
@@ -75,7 +80,7 @@ def import_scalars(asked: LogOptions, log: LogFiles) -> int:
     with new_run(asked.output) as staged:
         done = write_scalars(
             staged,
-            _rows(log, choice),
+            _rows(log, choice, asked.limits),
             names,
             name=asked.name or asked.output.name,
             source=log.source,
@@ -99,13 +104,13 @@ def _choices(asked: LogOptions) -> tuple[LogChoices, LoggedMetrics]:
     return LogChoices(step, asked.run), LoggedMetrics(dialect, version, {name: into for into, name in lines.items()})
 
 
-def _rows(log: LogFiles, choice: LogChoices) -> Iterator[Logged | Rejected]:
+def _rows(log: LogFiles, choice: LogChoices, limits: FileLimits) -> Iterator[Logged | Rejected]:
     if log.source is ONLINE:
         yield from online_rows(log.files[0], choice)
         return
     for file in log.files:
         try:
-            yield from log.source.rows(file, choice)
+            yield from log_rows(log.source, file, choice, limits)
         except RatioscopeError as error:
             if len(log.files) == 1:
                 raise

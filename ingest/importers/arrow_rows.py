@@ -70,7 +70,14 @@ def _cells(column: pa.Array[Any]) -> list[Any]:
         values: list[Any] = column.to_pylist()
         return values
     scalars: Any = column
-    return [None if cell.values is None else cell.values.to_numpy(zero_copy_only=False) for cell in scalars]
+    return [None if cell.values is None else _numbers(cell.values) for cell in scalars]
+
+
+def _numbers(values: Any) -> np.ndarray[Any, Any]:
+    """The numbers of an array of Arrow; null is NaN. pyarrow's own conversion imports pandas, which takes a fifth of a second."""
+    if values.null_count or not len(values):
+        return values.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    return np.from_dlpack(values)
 
 
 def _plain(column: Any) -> Any:

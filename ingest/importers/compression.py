@@ -64,8 +64,8 @@ def laid_out(file: io.BufferedReader, name: str, size: int, most: int) -> Iterat
     if unpack is None:
         yield file
         return
-    with tempfile.NamedTemporaryFile(prefix="ratioscope-unpacked-") as whole:
-        folder = Path(whole.name).parent
+    with tempfile.TemporaryFile() as whole:  # without a name, so that nothing stays of a process that is ended
+        folder = Path(tempfile.gettempdir())
         bounds = {
             most: "the most that one file may take",
             max(_SMALL, size * MOST_TIMES_ON_DISK): f"{MOST_TIMES_ON_DISK} times its own {size}",

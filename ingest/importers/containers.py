@@ -99,6 +99,8 @@ def _sound_rows(rows: Iterator[Any], what: str) -> Iterator[Any]:
     """The rows; UnsafeFile where pyarrow finds that the file is damaged: its data, its texts or its names."""
     try:
         yield from rows
+    except MemoryError:  # pyarrow's is an error of both kinds
+        raise
     except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
         raise UnsafeFile(f"it is no {what} file, or is damaged ({' '.join(str(error).split())[:120]})") from error
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -52,7 +53,8 @@ def _lines(file: io.BufferedReader) -> Iterator[str]:
 
 def demand_once(names: Sequence[str], what: str) -> None:
     """UnsafeFile where two have one name: nobody knows which is meant."""
-    if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
+    counts = Counter(names)
+    if (twice := next((name for name in names if counts[name] > 1), None)) is not None:
         raise UnsafeFile(f"it has two {what} of the name {twice[:80]!r}")
 
 

@@ -1,5 +1,5 @@
-"""Rows of tables of an SQLite file of another program. Nothing that its schema may hold is carried out: views, triggers,
-virtual tables and functions are refused, and the file is opened as it lies there, without its journal."""
+"""Rows of tables of an SQLite file of another program. Nothing that its schema may hold is carried out: views, virtual tables,
+computed columns and functions are refused, and the file is opened as it lies there, without its journal."""
 
 import io
 import sqlite3
@@ -12,6 +12,8 @@ from ratioscope.errors import UnsafeFile
 
 _LONGEST_VALUE = 1 << 28
 _MOST_LINKED = 1 << 22
+_COMPUTED = (2, 3)
+"""SQLite's marks of columns that are computed when they are read, and of those that were computed when they were written."""
 _ALLOWED = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ)
 
 
@@ -74,3 +76,9 @@ def _demand_table(base: sqlite3.Connection, table: str) -> None:
         raise UnsafeFile(f"its database has no table {table}")
     if row[0] != "table" or "virtual" in str(row[1]).lower().split("(")[0]:
         raise UnsafeFile(f"{table} of its database is no plain table")
+    computed = [name for _, name, *_, hidden in base.execute(f'PRAGMA table_xinfo("{table}")') if hidden in _COMPUTED]
+    if computed:  # SQLite asks no authorizer before it computes them
+        raise UnsafeFile(
+            f"its table {table} has columns that SQLite computes ({computed[0][:80]!r}); wanted stored values alone:"
+            " copy it with CREATE TABLE … AS SELECT"
+        )

@@ -73,8 +73,8 @@ class JoinStore:
             ) from error
 
 
-def encoded(sample: RecordedRow) -> bytes:
-    """A row as bytes, without pickle."""
+def encoded(sample: RecordedRow, before: bytes = b"") -> bytes:
+    """A row as bytes, without pickle. before: bytes before those of the row."""
     arrays = {name: value for name, value in sample.values.items() if isinstance(value, np.ndarray)}
     plain = {name: value for name, value in sample.values.items() if name not in arrays}
     head = {
@@ -82,13 +82,15 @@ def encoded(sample: RecordedRow) -> bytes:
         "arrays": [(name, array.dtype.str, len(array)) for name, array in arrays.items()],
     }  # fmt: skip
     text = json.dumps(head).encode()
-    return b"".join((struct.pack("<I", len(text)), text, *(np.ascontiguousarray(a).tobytes() for a in arrays.values())))
+    return b"".join(
+        (before, struct.pack("<I", len(text)), text, *(np.ascontiguousarray(a).data for a in arrays.values()))
+    )
 
 
-def decoded(data: bytes) -> RecordedRow:
+def decoded(data: bytes | memoryview) -> RecordedRow:
     """The row that `encoded` made these bytes of."""
     (size,) = struct.unpack_from("<I", data)
-    head: Mapping[str, Any] = json.loads(data[4 : 4 + size])
+    head: Mapping[str, Any] = json.loads(bytes(data[4 : 4 + size]))
     values, at = dict(head["values"]), 4 + size
     for name, kind, count in head["arrays"]:
         values[name] = np.frombuffer(data, kind, count, at)

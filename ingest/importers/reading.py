@@ -1,206 +1,213 @@
-"""Reads the files of a source, one after the other in the order of their steps, as samples of the Record."""
+"""Reads the files of a source, one after the other in the order of their steps, as samples of the Record.
 
-import re
+All decoding happens behind the wall (wall.py), in one child for all files. It tells rows as bytes: JSON, and arrays behind it.
+"""
+
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import chain, groupby, islice
-from pathlib import PurePosixPath
-from typing import Any, TypeVar
+from dataclasses import asdict
+from functools import partial
+from itertools import accumulate, groupby
+from typing import Any
 
-import numpy as np
+from ratioscope.errors import SourceError, UnsafeFile
+from ratioscope.kept_settings import kept
 
-from ratioscope.errors import FieldError, SourceError, UnsafeFile
-
-from .compression import plain_name
-from .containers import Content, content
-from .detection import TABLE, Candidate, fitting, framed, names_of, promised
+from .confinement import allow
+from .file_rows import PassedOver, file_rows
+from .join_store import decoded, encoded
 from .joining import joined_rows
-from .restricted.budget import Allowance
-from .row import Unreadable, flat
-from .samples import LOGPROBS, RecordedRow, Rejected, samples
-from .source_files import File, Options, SourceNumbers, log_named
-from .table import FileKind
-from .token_rows import plain_cell
+from .samples import RecordedRow, Rejected
+from .source_files import File, Options, SourceNumbers
+from .wall import REPEATS, Ended, apart, most_told, too_large
 
-MOST_SMALL_ROWS = 1 << 18
-"""Rows that any file may have. A larger number needs a byte of the file for each row: run lengths of some KB claim millions."""
-_Rows = TypeVar("_Rows")
-_NAMED_LOGPROB = re.compile("log_?p", re.IGNORECASE)
-_LOOKED_AT = 20
-"""Rows at the beginning of a table that are looked at for log-probs under names that no column takes."""
-
-
-class _PassedOver(Exception):
-    """A file of no format, and without columns that have the names of the Record; or a log of numbers, with what to do."""
+_ROW, _REJECTED, _BEGUN, _KNOWN, _AT, _ENDED = b"r", b"x", b"b", b"k", b"p", b"e"
+"""Kinds of frames: a row, one that is not imported, the file that is read now, the kinds of files that the next rows are of,
+the bytes read of a parcel, the end of one."""
+_FACTS = ("rows", "rejected", "without_step", "refused", "untaken")
+_SMALL_ROW = 1 << 24
+"""Bytes that a row may always have. A larger one may have a sixteenth of the limit: it is copied as it is written."""
 
 
 def read(
     reading: SourceNumbers, options: Options, progress: Callable[[int], None] | None = None
 ) -> Iterator[RecordedRow | Rejected]:
-    """The samples of all files. Files of a format that is joined are read together where their step is the same."""
-    done = 0
-    for _, group in groupby(reading.files, lambda file: file.step):
-        together = list(group)
-        rows = (row for file in together for row in _of_file(reading, file, options, done, progress))
-        if any(_join_on(file) for file in together):
-            yield from _joined(reading, together, options, done, progress)
-        else:
-            yield from rows
-        done += sum(file.size for file in together)
+    """The samples of all files. Files of a format that is joined are read together where their step is the same.
+
+    A file whose decoder is ended is named as one rejected row, and another child goes on without it.
+    """
+    parcels = [each for _, group in groupby(reading.files, lambda file: file.step) for each in _parcels(list(group))]
+    before = [0, *accumulate(sum(file.size for file in parcel) for parcel in parcels)]
+    largest, done = max((file.size for file in reading.files), default=0), 0
+    while done < len(parcels):
+        file = parcels[done][0]
+        try:
+            for frame in apart(partial(_told, reading, parcels[done:], options), options.limits, largest):
+                kind, said = frame[:1], frame[1:]
+                if kind == _ROW:
+                    yield decoded(said)
+                elif kind == _REJECTED:
+                    yield Rejected(**json.loads(bytes(said)))
+                elif kind == _BEGUN:
+                    file = parcels[done][int(bytes(said))]
+                elif kind == _KNOWN:
+                    _take_kinds(json.loads(bytes(said)), parcels[done])
+                elif kind == _ENDED:
+                    _take(json.loads(bytes(said)), reading, parcels[done])
+                    done += 1
+                elif progress is not None:
+                    progress(before[done] + int(bytes(said)))
+            return
+        except Ended as error:
+            file.refused = str(error)
+            yield Rejected(file.name, None, None, file.refused)
+            parcels[done] = [each for each in parcels[done] if each is not file]
+            done += not parcels[done]
+
+
+def _parcels(together: list[File]) -> list[list[File]]:
+    """Files of one step, in lists of those that must be read together."""
+    return [together] if any(map(_join_on, together)) else [[file] for file in together]
 
 
 def _join_on(file: File) -> tuple[str, ...]:
     return next((candidate.format.join_on for candidate in file.found if candidate.format.join_on), ())
 
 
-def _joined(
-    reading: SourceNumbers,
-    together: Sequence[File],
-    options: Options,
-    done: int,
-    progress: Callable[[int], None] | None,
-) -> Iterator[RecordedRow | Rejected]:
+def _take(told: Mapping[str, Any], reading: SourceNumbers, parcel: Sequence[File]) -> None:
+    """Puts down what became of the files of a parcel."""
+    reading.passed_over.extend(told["passed_over"])
+    reading.only.update(told["only"])
+    _take_kinds(told["kinds"], parcel)
+    for file, facts in zip(parcel, told["files"], strict=True):
+        for name, value in zip(_FACTS, facts, strict=True):
+            setattr(file, name, value)
+
+
+def _take_kinds(kinds: Sequence[int | None], parcel: Sequence[File]) -> None:
+    for file, kind in zip(parcel, kinds, strict=True):
+        file.read_as = None if kind is None else file.found[kind]
+
+
+def _kinds(parcel: Sequence[File]) -> list[int | None]:
+    """The place of the kind that each file was read as, among those that it may have."""
+    return [next((place for place, kind in enumerate(f.found) if kind is f.read_as), None) for f in parcel]
+
+
+def _told(reading: SourceNumbers, parcels: Sequence[list[File]], options: Options) -> Iterator[bytes]:
+    """The frames of all parcels."""
+    for parcel in parcels:
+        reading.passed_over = []
+        yield from _of_parcel(reading, parcel, options)
+        facts = [[getattr(file, name) for name in _FACTS] for file in parcel]
+        ended = {"passed_over": reading.passed_over, "only": reading.only, "kinds": _kinds(parcel), "files": facts}
+        yield _ENDED + json.dumps(ended).encode()
+
+
+def _of_parcel(reading: SourceNumbers, parcel: list[File], options: Options) -> Iterator[bytes]:
+    """The frames of files that are read together. Their rows are few for their bytes, and none is very large."""
+    file, at, sent, shown, is_known = parcel[0], [0], 0, 0, False
+    most, most_row = most_told(sum(each.size for each in parcel)), max(_SMALL_ROW, options.limits.nbytes // 16)
+    rows = _joined if _join_on(file) else _one
+    for number, row in enumerate(rows(reading, parcel, options, at)):
+        if isinstance(row, File):
+            file, is_known = row, False
+            allow(file.size)
+            yield _BEGUN + str(parcel.index(file)).encode()
+            yield b""  # whatever ends this process from now on, it is known where
+            continue
+        if number % 16 == 0:
+            allow(file.size)
+        if at[0] > shown:
+            shown = at[0]
+            yield _AT + str(shown).encode()
+        if not is_known:
+            is_known = True
+            yield _KNOWN + json.dumps(_kinds(parcel)).encode()
+        frame = _frame(row)
+        if len(frame) > most_row:
+            file.rejected += 1
+            reason = f"it takes {len(frame)} bytes; wanted at most {most_row}: allow more with --most-memory"
+            frame = _frame(Rejected(row.file, row.row, None, reason))
+        sent += len(frame)
+        if sent > most:
+            file.refused = f"its rows take more than {most} bytes, and it has {file.size}: {REPEATS}"
+            yield _frame(Rejected(file.name, None, None, file.refused))
+            return
+        yield frame
+
+
+def _frame(row: RecordedRow | Rejected) -> bytes:
+    if isinstance(row, Rejected):
+        return _REJECTED + json.dumps(asdict(row)).encode()
+    try:
+        return encoded(row, _ROW)
+    except (TypeError, ValueError, RecursionError):
+        row.values["extra"] = json.loads(_as_recorded(row.values["extra"]))
+        return encoded(row, _ROW)
+
+
+def _as_recorded(extra: Any) -> str:
+    """The JSON that a collector makes of such an extra, cut where it holds itself or is nested beyond what JSON can hold."""
+
+    def short(value: Any) -> Any:
+        return kept({"": value}).settings[""]
+
+    try:
+        return json.dumps(extra, default=short)
+    except (ValueError, TypeError, RecursionError):
+        return json.dumps(short(extra))
+
+
+_Items = Iterator[File | RecordedRow | Rejected]
+
+
+def _one(reading: SourceNumbers, parcel: Sequence[File], options: Options, at: list[int]) -> _Items:
+    """Each file before its rows. at: set to the bytes of the parcel that were read."""
+    for file in parcel:
+        yield file
+        before = at[0]
+        yield from _of_file(reading, file, options, lambda read: at.__setitem__(0, before + read))  # noqa: B023
+
+
+def _joined(reading: SourceNumbers, parcel: Sequence[File], options: Options, at: list[int]) -> _Items:
+    """As `_one`; all rows follow the last file, so that none is told twice if one of the files ends the child."""
     held: dict[tuple[str, ...], list[RecordedRow]] = {}
-    for file in together:
-        for row in _of_file(reading, file, options, done, progress):
-            on = file.read_as.format.join_on if file.read_as is not None else ()
-            if isinstance(row, RecordedRow) and on:
-                held.setdefault(tuple(str(row.keys.get(name)) for name in on), []).append(row)
-            else:
-                yield row
-    sides = {file.name: file.read_as.part.side for file in together if file.read_as is not None}
+    others: list[RecordedRow | Rejected] = []
+    for row in _one(reading, parcel, options, at):
+        if isinstance(row, File):
+            file = row
+            yield file
+            continue
+        on = file.read_as.format.join_on if file.read_as is not None else ()
+        if isinstance(row, RecordedRow) and on:
+            held.setdefault(tuple(str(row.keys.get(name)) for name in on), []).append(row)
+        else:
+            others.append(row)
+    sides = {file.name: file.read_as.part.side for file in parcel if file.read_as is not None}
+    yield from others
     yield from joined_rows(held, sides, reading.only)
 
 
 def _of_file(
-    reading: SourceNumbers, file: File, options: Options, done: int, progress: Callable[[int], None] | None
+    reading: SourceNumbers, file: File, options: Options, progress: Callable[[int], None]
 ) -> Iterator[RecordedRow | Rejected]:
     """The rows of a file. A file that cannot be read, or only in part, is named as one rejected row."""
+    file.rows = file.rejected = file.without_step = 0
     try:
-        for row in _rows(file, options, done, progress):
+        for row in file_rows(file, options, progress):
             file.rows += 1
             file.rejected += isinstance(row, Rejected)
             yield row
-    except _PassedOver as reason:
+        return
+    except PassedOver as reason:
         reading.passed_over.append(f"{file.name}{reason}")
+        return
+    except MemoryError:
+        file.refused = str(too_large(options.limits))
     except (SourceError, OSError) as error:
         file.refused = f"{error}" if isinstance(error, UnsafeFile) else f"it cannot be read: {error}"
-        yield Rejected(file.name, None, None, file.refused)
-
-
-def _rows(
-    file: File, options: Options, done: int, progress: Callable[[int], None] | None
-) -> Iterator[RecordedRow | Rejected]:
-    named = file.found if options.lines or options.format is not None else promised(file.name, file.found)
-    if not named and not file.size:
-        raise _PassedOver(" (empty)")
-    refused: dict[str, None] = {}
-    unreadable = ""
-    form: tuple[Candidate, ...] = ()
-    for container in dict.fromkeys(candidate.part.container for candidate in file.found):
-        candidates = tuple(candidate for candidate in file.found if candidate.part.container == container)
-        with content(file.path, container, names_of(candidates), options.limits) as opened:
-            try:
-                file.read_as, left = fitting(opened, candidates, Allowance(options.limits))
-            except UnsafeFile as error:  # another container may fit: a database holds many a table
-                refused[str(error)] = None
-                continue
-            if file.read_as is not None:
-                if file.read_as.format.name == TABLE and left.rows is not None:
-                    first = tuple(islice(left.rows, _LOOKED_AT))
-                    file.untaken = _untaken(file.read_as.part, first)
-                    left = replace(left, rows=chain(first, left.rows))
-                yield from _with_steps(file, left, options, done, progress)
-                return
-            form = framed(candidates, left.whole)
-            unreadable = unreadable or _first_row(left)
-    if refused:
-        raise UnsafeFile("; ".join(refused))
-    if not options.lines and (log := log_named(file.path)):
-        raise _PassedOver(log)
-    if not (named or form):
-        raise _PassedOver(unreadable)
-    wanted = ", ".join(dict.fromkeys(candidate.format.title for candidate in named or form))
-    raise UnsafeFile(f"it lacks what its name or form promises ({wanted}); name its columns with --map")
-
-
-def _first_row(left: Content) -> str:
-    """Why the first row cannot be read, or which of its fields may be log-probs, as words behind the name of the file."""
-    first = next(left.rows, None) if left.rows is not None else None
-    if isinstance(first, Unreadable):
-        return f" (row 0: {first.reason})"
-    if not isinstance(first, Mapping):
-        return ""
-    lists = [str(name) for name, value in first.items() if _may_be_logprobs(value)]
-    numbers = [
-        name for name in map(str, first) if _NAMED_LOGPROB.search(name) and _may_be_logprobs([plain_cell(first[name])])
-    ]
-    names = lists or numbers
-    if not names:
-        return ""
-    listed = ", ".join(name[:40] for name in names[:4])
-    row = "lists" if lists else "rows of one token with numbers"
-    more = "" if lists else " and its sequence with --map sequence_ids=FIELD"
-    return (
-        f" (it has {row} that may be log-probs: {listed}; say whose with --map rollout_logprobs={names[0][:40]}{more})"
-    )
-
-
-def _untaken(part: FileKind, rows: Sequence[Any]) -> dict[str, str]:
-    """Fields of these rows that are called log-probs, may be some, and go to no column -> a column of log-probs that is free."""
-    held = [row for row in rows if isinstance(row, Mapping)]
-    names = dict.fromkeys(str(name) for row in held for name in row)
-    places = {line.into: line.places for line in part.columns}
-    taken = {place for own in places.values() for place in own}
-    free = next((column for column in LOGPROBS if not names.keys() & places.get(column, ())), LOGPROBS[0])
-    untaken = (name for name in names if name not in taken and _NAMED_LOGPROB.search(name))
-    return {name: free for name in untaken if _has_logprobs([row.get(name) for row in held])}
-
-
-def _has_logprobs(cells: Sequence[Any]) -> bool:
-    """True if a cell is a list of numbers that may be log-probs, or if all cells are such numbers."""
-    return any(map(_may_be_logprobs, cells)) or _may_be_logprobs(list(map(plain_cell, cells)))
-
-
-def _may_be_logprobs(value: Any) -> bool:
-    """True for a list of numbers of which none is above 0 and not all are whole."""
-    try:
-        numbers = flat(value, "it").astype(float)
-    except FieldError:
-        return False
-    return bool(len(numbers) and np.nanmax(numbers, initial=-np.inf) <= 0 and (numbers % 1 != 0).any())
-
-
-def _with_steps(
-    file: File, left: Any, options: Options, done: int, progress: Callable[[int], None] | None
-) -> Iterator[RecordedRow | Rejected]:
-    assert file.read_as is not None
-    name = PurePosixPath(plain_name(file.name))
-    facts = {**file.read_as.facts, "file": name.stem, "source": None if file.is_alone else str(name.with_suffix(""))}
-    part = file.read_as.part
-    if part.refused:
-        raise UnsafeFile(part.refused)
-    part = replace(part, columns=(*part.columns, *options.keys))
-    if left.rows is not None:
-        left = replace(left, rows=_bounded(left.rows, file.size))
-    for number, row in enumerate(_bounded(samples(part, left, file.name, facts), file.size)):
-        if progress is not None and number % 64 == 0:
-            progress(done + min(left.tell(), file.size))
-        if isinstance(row, RecordedRow) and row.step is None:
-            row.step = options.step if options.step is not None else facts.get("step", 0)
-            file.without_step += options.step is None and "step" not in facts
-        yield row
-
-
-def _bounded(rows: Iterator[_Rows], size: int) -> Iterator[_Rows]:
-    """The rows; UnsafeFile where they are more than a file of so many bytes may have."""
-    for number, row in enumerate(rows):
-        if number >= max(MOST_SMALL_ROWS, size):
-            raise UnsafeFile(
-                f"it has more than {number} rows in {size} bytes, less than a byte for a row: it repeats few values; to"
-                " import it all the same, write it anew without compression"
-            )
-        yield row
+    yield Rejected(file.name, None, None, file.refused)
 
 
 def formats_read(files: Iterable[File]) -> dict[str, int]:

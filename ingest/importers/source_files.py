@@ -14,7 +14,7 @@ from .detection import Candidate, candidates, generic, promised, renamed
 from .neighbours import neighbour
 from .restricted.budget import FileLimits
 from .restricted.torch_files import stated_number
-from .scalars.sources import log_kind
+from .scalars.sources import ScalarSource, log_kinds
 from .table import ColumnMapping, FileKind, Format
 
 MOST_FILES = 1 << 20
@@ -97,7 +97,9 @@ def opened(source: Path, options: Options) -> SourceNumbers:
         raise SourceError(
             f"{source}: no file is of a kind that is read ({named}); name the format with --from, or its columns with --map"
         )
-    passed_over = [*(f"{file.name}{log_named(file.path)}" for file in files if not file.found), *lesser, *links]
+    unknown = [file for file in files if not file.found]
+    logs = log_kinds([file.path for file in unknown])
+    passed_over = [*(f"{file.name}{log_named(log)}" for file, log in zip(unknown, logs, strict=True)), *lesser, *links]
     kinds = Counter(tuple(each.format.name for each in file.found) for file in known)
     for file in known:
         file.is_alone = kinds[tuple(each.format.name for each in file.found)] == 1
@@ -113,9 +115,8 @@ def _beside(names: Sequence[str]) -> dict[str, list[str]]:
     return files_by_value
 
 
-def log_named(path: Path) -> str:
+def log_named(log: ScalarSource | None) -> str:
     """The words on a log of numbers, which is imported by itself; empty for any other file."""
-    log = log_kind(path)
     return "" if log is None else f" ({log.title}; import it by itself)"
 
 

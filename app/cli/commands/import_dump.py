@@ -99,7 +99,8 @@ def import_dump(
             _demand_no_run(source)
         from ..scalar_import import LogOptions, import_scalars, scalar_log
 
-        asked = LogOptions(source, output, format_name, columns or (), dialect, run_id, name, strict, as_json)
+        limits = _limits(most_memory)
+        asked = LogOptions(source, output, format_name, columns or (), dialect, run_id, name, strict, as_json, limits)
         if (log := scalar_log(asked)) is not None:
             return import_scalars(asked, log)
     began = time.monotonic()
@@ -158,11 +159,15 @@ def _options(format_name: str | None, columns: list[str] | None, step: int | Non
     from ratioscope.ingest.importers.detection import by_name
     from ratioscope.ingest.importers.source_files import Options
 
-    if not 0 < most_memory < 1 << 20:
-        raise ConfigError(f"--most-memory {most_memory}: wanted gibibytes, more than 0")
     lines = tuple(map(_line, columns or ()))
     wanted = None if format_name is None else by_name(format_name)
-    return Options(wanted, lines, step, FileLimits(nbytes=int(most_memory * (1 << 30))))
+    return Options(wanted, lines, step, _limits(most_memory))
+
+
+def _limits(most_memory: float) -> FileLimits:
+    if not 0 < most_memory < 1 << 20:
+        raise ConfigError(f"--most-memory {most_memory}: wanted gibibytes, more than 0")
+    return FileLimits(nbytes=int(most_memory * (1 << 30)))
 
 
 def _line(text: str) -> "ColumnMapping":

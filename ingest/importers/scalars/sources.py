@@ -1,6 +1,6 @@
 """The table of scalar logs: how each is known, and who reads it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -13,6 +13,7 @@ from ..containers import Content, container_of, content
 from ..detection import candidates, fitting
 from ..restricted.budget import Allowance, FileLimits
 from ..samples import LOGPROBS, Rejected
+from ..wall import each_apart
 from .event_files import event_rows
 from .framed_logs import SWANLAB, WANDB, is_log, swanlab_rows, wandb_rows
 from .number_row import STEP_NAMES, LogChoices, Logged, flat, number
@@ -161,9 +162,23 @@ def named_source(name: str) -> ScalarSource:
     return BY_NAME[name]
 
 
-def log_kind(path: Path) -> ScalarSource | None:
-    """The kind of log that a file is; None for a file that is none."""
-    return next((each for each in SOURCES if _fits(each, path)), None)
+def log_kind(path: Path, among: Iterable[ScalarSource] = SOURCES) -> ScalarSource | None:
+    """The kind of log that a file is; None for a file that is none. It decodes the file: ask behind the wall."""
+    return next((each for each in among if _has_name(each, path) and each.known(path)), None)
+
+
+def log_kinds(paths: Sequence[Path], among: Sequence[ScalarSource] = SOURCES) -> Iterator[ScalarSource | None]:
+    """The kind of log that each file is, found out behind the wall. None for a file whose decoder is ended."""
+    named = [path for path in paths if any(_has_name(each, path) for each in among)]
+
+    def name(path: Path) -> str | None:
+        kind = log_kind(path, among)
+        return None if kind is None else kind.name
+
+    kinds, looked_at = each_apart(name, named), set(named)
+    for path in paths:
+        kind = next(kinds) if path in looked_at else None
+        yield kind and BY_NAME[kind]
 
 
 def log_files(path: Path, wanted: ScalarSource | None = None) -> LogFiles | None:
@@ -172,14 +187,15 @@ def log_files(path: Path, wanted: ScalarSource | None = None) -> LogFiles | None
     Without a wanted source a folder is searched for files of loggers alone, because any dump may be a table.
     """
     if path.is_file():
-        source = wanted or log_kind(path)
+        source = wanted or next(log_kinds([path]))
         return None if source is None else LogFiles(source, (path,))
     if not path.is_dir():
         raise SourceError(f"{path}: there is no such file or folder; check the path")
     kinds = (wanted,) if wanted is not None else SOURCES[:-1]
     below = [file for file in islice(sorted(path.rglob("*")), _MOST_FILES) if file.is_file() and not file.is_symlink()]
+    found = list(zip(below, log_kinds(below, kinds), strict=True))
     for source in kinds:
-        if files := [file for file in below if _fits(source, file)]:
+        if files := [file for file, kind in found if kind is source]:
             return _of_one_run(path, source, files)
     if wanted is not None:
         raise SourceError(f"{path}: no file in it is {wanted.title} ({wanted.files})")
@@ -191,7 +207,8 @@ def _of_one_run(path: Path, source: ScalarSource, files: Sequence[Path]) -> LogF
     if source.name == "tensorboard" and len({file.parent for file in files}) == 1:
         return LogFiles(source, tuple(sorted(files, key=lambda file: (_time(file), file.name))))
     if source.name == "trainer-state":
-        newest = max(files, key=lambda file: (_last_step(file), file.as_posix()))
+        steps = dict(zip(files, each_apart(_last_step, files), strict=True))
+        newest = max(files, key=lambda file: (-1 if steps[file] is None else steps[file], file.as_posix()))
         return LogFiles(source, (newest,), tuple(file.relative_to(path).as_posix() for file in files if file != newest))
     if len(files) > 1:
         few = ", ".join(file.relative_to(path).as_posix() for file in files[:5])
@@ -216,6 +233,6 @@ def _last_step(file: Path) -> int:
     return step if isinstance(step, int) else -1
 
 
-def _fits(source: ScalarSource, path: Path) -> bool:
+def _has_name(source: ScalarSource, path: Path) -> bool:
     name = Path(plain_name(path.name))
-    return any(name.match(pattern) for pattern in source.files.split()) and source.known(path)
+    return any(name.match(pattern) for pattern in source.files.split())

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.hostile_columns import ROWS, plain, sound
 from support.imported import imported
+from support.no_wall import no_wall  # noqa: F401
 
 from ratioscope.ingest.importers.arrow_rows import arrow_rows
 from ratioscope.ingest.importers.reading import read
@@ -22,6 +23,7 @@ from ratioscope.ingest.importers.samples import RecordedRow, Rejected
 from ratioscope.ingest.importers.source_files import Options, opened
 
 SMALL = FileLimits(nbytes=1 << 20)
+pytestmark = pytest.mark.usefixtures("no_wall")
 
 
 def table() -> pa.Table:

@@ -26,6 +26,7 @@ from support.hostile_columns import (
     sound,
 )
 from support.imported import DUMPS, imported, rejected
+from support.no_wall import no_wall  # noqa: F401
 
 from ratioscope.app.cli.rejected_rows import RejectedRows, Written, unique
 from ratioscope.ingest.importers.reading import read
@@ -35,6 +36,7 @@ from ratioscope.ingest.importers.source_files import Options, opened
 
 COLUMNS = ("rollout_logprobs", "old_logprobs", "mask", "token_ids", "prompt_ids")
 OPTIONS = Options(limits=FileLimits(nbytes=1 << 28))
+pytestmark = pytest.mark.usefixtures("no_wall")
 
 
 def outcomes(path: Path) -> tuple[list[RecordedRow], list[Rejected]]:
@@ -229,7 +231,7 @@ def test_a_cell_of_a_database_that_does_not_fit_spoils_its_sequence_alone(table:
 def test_more_rows_than_the_bytes_of_a_file_can_hold_are_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ratioscope.ingest.importers.reading.MOST_SMALL_ROWS", 1 << 8)
+    monkeypatch.setattr("ratioscope.ingest.importers.wall.MOST_SMALL_ROWS", 1 << 8)
     rows, allowed = 1 << 15, 1 << 8
     logprobs = pa.array([[-0.5]] * rows, pa.list_(pa.float32()))
     table = pa.table({"rollout_logprobs": logprobs, "old_logprobs": logprobs})

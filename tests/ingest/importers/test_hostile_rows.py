@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.hostile_dumps import SHAPES, Shape, altered
 from support.imported import DUMPS
+from support.no_wall import no_wall  # noqa: F401
 
 from ratioscope.app.cli.importing import write
 from ratioscope.errors import SourceError
@@ -20,6 +21,7 @@ from ratioscope.ingest.importers.samples import RecordedRow, Rejected
 from ratioscope.ingest.importers.source_files import Options, opened
 
 OPTIONS = Options(limits=FileLimits(nbytes=1 << 28))
+pytestmark = pytest.mark.usefixtures("no_wall")
 
 
 def outcomes(path: Path, options: Options = OPTIONS) -> list[RecordedRow | Rejected]:
