@@ -38,9 +38,10 @@ in folders of folders. Files of slime and miles are joined by the number of the 
 A log of numbers beside dumps is named; import it by itself.
 
 Nothing of a file is run. `.pt` files and pickles are read without torch by a machine that knows a short list of names;
-[SECURITY.md](../SECURITY.md) says more. A child process decodes all files. `--most-memory GIB` bounds its memory: Linux refuses it
-more, and elsewhere the import ends it. The import itself holds some rows at a time beside that. A file whose decoder is ended, because
-it takes too much memory or 60 seconds without a row, or crashes, is listed by its name like a rejected row, and the others are imported.
+[SECURITY.md](../SECURITY.md) says more. A child process decodes all files. `--most-memory GIB` bounds its memory: Linux refuses
+it more, and elsewhere the import ends it. The import itself holds some rows at a time beside that. A file whose decoder is
+ended, because it takes too much memory or 60 seconds without a row, or crashes, is listed by its name like a rejected row, and
+the others are imported.
 
 A file that holds the sampler's side alone becomes a run without a gap. OpenRLHF writes neither log-probs nor token ids to disk:
 there is nothing to import, and `ratioscope attach` records both sides.

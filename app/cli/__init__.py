@@ -23,8 +23,9 @@ from ratioscope.version import __version__
 
 from . import terminal
 from .commands.arguments import with_attempt
+from .exit_codes import DEFECT, INTERRUPTED, OK, UNREADABLE, USAGE
+from .exit_codes import FINDINGS as FINDINGS
 
-OK, FINDINGS, USAGE, UNREADABLE, UNMEASURED, DEFECT, INTERRUPTED = 0, 1, 2, 3, 4, 70, 130
 VERBS = (
     "demo",
     "run",

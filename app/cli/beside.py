@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope.collectors.process.ranks import rank_told
-from ratioscope.collectors.process.variables import RUN, VARIABLES
+from ratioscope.collectors.process.variables import LAUNCH, RUN, VARIABLES
 from ratioscope.collectors.writing.last_line import Logged, last_line
+from ratioscope.collectors.writing.starts import folder_of_launch
 from ratioscope.layout import CLOSE, COMMIT, COMMITS, decode_line
 from ratioscope.process import process_start
 
@@ -79,16 +80,18 @@ def _watch(watched: int, kept: int, command: Sequence[str], environment: Mapping
         os.dup2(nothing, standard)
     python = _python_of(command[0], environment.get("PATH"))
     os.chdir("/")
-    commits = Path(environment[RUN]) / COMMITS
-    before = set(_logs(commits))
+    before = set(_logs(Path(environment[RUN]) / COMMITS))
     if os.read(kept, 1):  # the command could not be run
         return
     os.closerange(3, 256)  # what the command has inherited is not kept open
     _wait_for(watched)
-    logs = _closed(commits, before)
+    folder = folder_of_launch(
+        Path(environment[RUN]), environment[LAUNCH]
+    )  # not the one named, if that holds another experiment
+    logs = _closed(folder / COMMITS, before)
     spoken = [log for log in logs if _has_spoken(log)]
     if not spoken or _policies(spoken) != _policies(logs):
-        line = _line(environment, logs, python)
+        line = _line(environment, folder, logs, python)
         os.write(2, f"ratioscope: {line}\n".encode(errors="backslashreplace"))
 
 
@@ -156,7 +159,7 @@ def _policies(logs: Sequence[Path]) -> set[str]:
     return logged.policies
 
 
-def _line(environment: Mapping[str, str], logs: Sequence[Path], python: str | None) -> str:
+def _line(environment: Mapping[str, str], folder: Path, logs: Sequence[Path], python: str | None) -> str:
     """The last line, from the commits in the logs. python: that runs the command, if it is seen."""
     logged, tokens = Logged(), Counter[str]()
     for log in logs:
@@ -164,7 +167,7 @@ def _line(environment: Mapping[str, str], logs: Sequence[Path], python: str | No
             if entry is not None and entry.get("kind") == COMMIT:
                 _add(entry, logged, tokens)
     because = NO_STEP if logs else _nobody(python, environment)
-    return last_line(environment[RUN], logged, max(tokens.values(), default=0), because=because)
+    return last_line(folder, logged, max(tokens.values(), default=0), because=because)
 
 
 def _add(entry: Mapping[str, Any], logged: Logged, tokens: Counter[str]) -> None:

@@ -27,6 +27,7 @@ def torch_with(*, begun: bool = True, name: Any = "NVIDIA H200", ranks: int = 8)
         version=SimpleNamespace(cuda="13.0", git_version="0123456789abcdef0123"),
         distributed=SimpleNamespace(
             is_available=lambda: True, is_initialized=lambda: ranks > 0, get_world_size=lambda: ranks, get_backend=lambda: "nccl",
+            get_rank=lambda: 0,
         ),
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from ratioscope.ingest.files.folder import is_run
 from ratioscope.ingest.files.run_tree import runs_below
 from ratioscope.metrics.grading.finding import Finding, Severity
 
-from .. import FINDINGS, OK, UNMEASURED
+from ..exit_codes import FINDINGS, OK, UNMEASURED
 from ..terminal import working
 
 if TYPE_CHECKING:

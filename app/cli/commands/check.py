@@ -9,7 +9,7 @@ import typer
 
 from ratioscope.errors import ConfigError, SourceError
 
-from .. import FINDINGS, OK, UNMEASURED
+from ..exit_codes import FINDINGS, OK, UNMEASURED
 from ..terminal import print_json, say, working
 from .arguments import AsJson, BaselineName, RulesFile, RunFolder, floor_named, opened, severity_of
 

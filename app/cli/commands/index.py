@@ -9,7 +9,7 @@ import typer
 from ratioscope.errors import ConfigError
 
 from ...presentation.digits import count
-from .. import OK, UNREADABLE
+from ..exit_codes import OK, UNREADABLE
 from ..interruption import ended_in_order
 from ..terminal import counting, error, print_json, say, working
 from .arguments import AsJson, RunFolder, comma_separated, opened

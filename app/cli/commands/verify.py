@@ -8,7 +8,7 @@ import typer
 from ratioscope.layout import READINGS
 
 from ...presentation.digits import count, size_on_disk
-from .. import FINDINGS, OK
+from ..exit_codes import FINDINGS, OK
 from ..terminal import counting, print_json, say
 from .arguments import AsJson, RunFolder
 
