@@ -2,6 +2,7 @@
 // page of `g` and a letter, passes on which chart's numbers are asked for, puts choices that were made for the reader into the
 // address, and has Plotly ready where a page draws no chart.
 const narrow = matchMedia("(max-width: 520px)")
+const PAGE_LINKS = "[data-testid=stTopNavLink], [data-testid=stSidebarNavLink]"
 const presses = { "?": "keys", "[": "step_before", "]": "step_after" }
 let known = false
 let calls = 0
@@ -26,7 +27,7 @@ function go(event) {
   const path = waited < 1500 ? pages[event.key] : undefined
   if (path === undefined) return
   event.stopImmediatePropagation()
-  const links = document.querySelectorAll("[data-testid=stTopNavLink], [data-testid=stSidebarNavLink]")
+  const links = document.querySelectorAll(PAGE_LINKS)
   Array.from(links).find(link => new URL(link.href).pathname === `/${path}`)?.click()
 }
 
@@ -67,18 +68,40 @@ function clicked({ type, key }) {
 
 for (const type of ["pointerdown", "keydown"]) document.addEventListener(type, clicked, true)
 
-const push = history.pushState.bind(history)
+// The choices that the server made for the reader on the page of this path, and those of them that this script put into the address.
+// Streamlit leaves them out each time it writes the address, also where nothing that it draws here has changed.
+let made = { address: {}, path: null }
+let added = {}
+
+function whole(address) {
+  const url = new URL(address ?? location.href, location.href)
+  const lacking = Object.entries(made.address).filter(([key]) => !url.searchParams.has(key))
+  added = url.pathname === `/${made.path}` ? Object.fromEntries(lacking) : {} // on another path the reader has gone on
+  for (const [key, value] of Object.entries(added)) url.searchParams.set(key, value)
+  return url.href
+}
+
+const push = history.pushState.bind(history), replace = history.replaceState.bind(history)
+history.replaceState = (state, title, url) => replace(state, title, whole(url))
 history.pushState = (state, title, url) => { // a choice replaces the address, so that Back leads to the page before
   const same = new URL(url, location.href).pathname === location.pathname
-  return same ? history.replaceState(state, title, url) : push(state, title, url)
+  return (same ? replace : push)(state, title, whole(url))
 }
 
 function complete({ address, path }) {
   const url = new URL(location.href)
-  if (url.pathname !== `/${path}`) return // the reader has gone on
-  for (const [key, value] of Object.entries(address)) if (!url.searchParams.has(key)) url.searchParams.set(key, value)
-  if (url.href !== location.href) history.replaceState(history.state, "", url)
+  for (const [key, value] of Object.entries(added)) if (url.searchParams.get(key) === value) url.searchParams.delete(key)
+  made = { address, path }
+  if (whole(url) !== location.href) history.replaceState(history.state, "", url)
 }
+
+// A link to another page that is opened in a tab of its own leads to the same run.
+function nameRun({ target }) {
+  const link = target.closest?.(PAGE_LINKS)
+  if (link && made.address.run) link.search = `?${new URLSearchParams({ run: made.address.run })}`
+}
+
+for (const type of ["pointerover", "focusin"]) document.addEventListener(type, nameRun, true)
 
 export default function ({ data, setStateValue, setTriggerValue }) {
   complete(data)

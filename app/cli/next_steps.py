@@ -2,12 +2,12 @@
 
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ratioscope.metrics.dialects import NAMES
 from ratioscope.metrics.known.trainers import DIALECT, trainer_named
 
+from ..presentation.run_names import typed_path
 from .terminal import console, say
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def after_diagnose(run: "Run", *, is_bridged: bool) -> tuple[Next, ...]:
 
 def print_next(run: "Run", steps: Sequence[Next]) -> None:
     """Prints the commands below a blank line, with the path of the run in place of RUN."""
-    path = shlex.quote(run.place) if run.is_remote else _shown(Path(run.path))
+    path = shlex.quote(typed_path(run.place))
     say()
     for place, (command, what) in enumerate(steps):
         head, tail = command.split(" ", 1) if " " in command else (command, "")
@@ -75,8 +75,3 @@ def trainer_with_presets(run: "Run") -> str | None:
     named = trainer_named(run.info.get("trainer")) or ""
     own = DIALECT.get(named, named)
     return own if own in NAMES else None
-
-
-def _shown(path: Path) -> str:
-    here = Path.cwd()
-    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))

@@ -22,7 +22,7 @@ from .model.view import View
 from .pages import PAGES, Page, ScopeChoice
 from .panels.charts import LOG_X, begin_page, page_contents, show_numbers
 from .panels.controls import gap_picker, log_x_switch, others_picker, run_picker, steps_field
-from .panels.empty_run import WAITS, how_to_attach, say_empty, say_no_metric, say_no_tokens
+from .panels.empty_run import WAITS, how_to_attach, say_empty, say_no_metric, say_no_tokens, say_not_served
 from .panels.keyboard import keys_button
 from .panels.note_button import note_button
 from .panels.other_runs import runs_beside
@@ -103,8 +103,11 @@ def prepared(card: Page) -> Callable[[], object]:
         name = run_picker(served_runs)
     if card.about == "runs":
         with header:
-            tools = _tools(card, name, None)
-        return partial(_drawn, tools, partial(card.render, Scope(View(served_runs.runs[name], 0))))
+            tools = _tools(card, name or "", None)
+        return partial(_drawn, tools, partial(card.render, Scope(View(served_runs.runs.get(name or "", ""), 0))))
+    if name is None:
+        watch(served_runs)
+        return partial(_drawn, NO_TOOLS, partial(say_not_served, served_runs))
     try:
         chosen = followed(served_runs.runs[name])
     except RatioscopeError as error:
@@ -196,7 +199,8 @@ def _tools(card: Page, name: str, shown: View | None) -> _Tools:
         pausing = shown is not None and may_grow(shown)
         if pausing:
             pause_button(pause)
-        share(begin_page(name, card.path), has_steps=shown is not None and bool(shown.run.steps))
+        place = shown.run.place if shown is not None and shown.run.steps else ""
+        share(begin_page(name, card.path), place)
         if shown is not None:
             note_button(shown)
             views_button(shown, {"" if each is PAGES[0] else each.path for each in PAGES})

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from .escape import visible
 
@@ -23,6 +24,12 @@ def shortened(name: str, room: int = ROOM) -> str:
         return shown
     first = (room - 1) // 3
     return f"{shown[:first]}…{shown[len(shown) - (room - 1 - first) :]}"
+
+
+def typed_path(place: str) -> str:
+    """The path of a run as its owner would type it here: below the working folder a short one. An address stays as it is."""
+    here = Path.cwd()
+    return str(Path(place).relative_to(here)) if Path(place).is_relative_to(here) else place
 
 
 def told_apart(names: Sequence[str], room: int = ROOM) -> list[str]:

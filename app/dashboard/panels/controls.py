@@ -24,36 +24,50 @@ NOT_SAMPLED = "plain means over rollout samples, not divergences: the tokens wer
 ONLY_RECORDED = "its thresholds and tests are of whole steps, and a reading is of chosen sequences"
 LONGEST = 620
 """Pixels of the picker of runs: the ends of names tell runs apart."""
+NOT_HERE = "not served here: {}"
+NOT_SERVED = "_not_served"
+"""The state that holds the name of the run that the address asked for, while it is not served."""
 MOST_OTHERS = 7
 """Most runs beside the shown one; there are eight colours."""
 
 
-def run_picker(served_runs: Served) -> str:
-    """The name of the chosen run. A URL cannot name a run that is not served.
+def run_picker(served_runs: Served) -> str | None:
+    """The name of the chosen run; None if the address asks for a run that is not served, in whose place no other is shown.
 
-    If several runs are served it is always in the URL, so that a link stays valid when more runs appear.
+    It is always in the URL, so that a link stays valid when more runs appear.
     """
+    name = _asked_run(served_runs)
     if len(served_runs.runs) == 1 and not served_runs.waits:
-        st.markdown(f"**{label(served_runs.first, 80)}**")
-        return served_runs.first
-    asked_run = asked("run")
-    if asked_run not in served_runs.runs:
-        st.session_state["run"] = served_runs.first
-    chosen = st.selectbox(
-        "run",
-        list(served_runs.runs),
-        index=None,
-        key="run",
-        bind="query-params",
-        label_visibility="collapsed",
-        width=min(LONGEST, max(270, 64 + 8 * max(map(len, served_runs.runs)))),
-        format_func=visible,
-    )
-    name = chosen if chosen is not None and chosen in served_runs.runs else served_runs.first
-    if asked_run is not None and asked_run not in served_runs.runs:
-        st.caption(f"The run of this link is not served here; showing {label(name, 80)}.", width="content")
-    in_address("run", visible(name))
+        st.markdown(f"**{label(name, 80)}**" if name else "")
+    else:
+        st.selectbox(
+            "run",
+            list(served_runs.runs),
+            index=None,
+            key="run",
+            bind="query-params",
+            placeholder="choose a run",
+            label_visibility="collapsed",
+            width=min(LONGEST, max(270, 64 + 8 * max(map(len, served_runs.runs)))),
+            format_func=visible,
+        )
+    if name is not None:
+        in_address("run", visible(name))
     return name
+
+
+def _asked_run(served_runs: Served) -> str | None:
+    """The run that the reader has chosen, else the first; None, also after a change of page, if it is not served."""
+    name = asked("run")
+    if name is None and NOT_SERVED not in st.session_state:
+        st.session_state["run"] = name = served_runs.first
+    if name in served_runs.runs:
+        st.session_state.pop(NOT_SERVED, None)
+        return str(name)
+    if name is not None:
+        st.session_state[NOT_SERVED] = str(name)
+    st.session_state["run"] = None
+    return None
 
 
 def gap_picker(gaps: Sequence[str], of_readings: Sequence[str] = (), *, takes_readings: bool = False) -> str:
@@ -88,6 +102,7 @@ def others_picker(served_runs: Served, shown: str) -> tuple[str, ...]:
     others = [name for name in served_runs.runs if name != shown]
     if not others:
         return ()
+    gone = not_served(served_runs, "with")
     chosen = st.multiselect(
         "compare with",
         others,
@@ -99,7 +114,17 @@ def others_picker(served_runs: Served, shown: str) -> tuple[str, ...]:
         width=230,
         format_func=visible,
     )
-    return tuple(name for name in chosen if name in others)
+    shown = tuple(name for name in chosen if name in others)
+    say_absent("with", gone, shown, NOT_HERE)
+    return shown
+
+
+def not_served(served_runs: Served, key: str) -> str | None:
+    """The runs that the address asks for under this key and that are not served; None without any.
+
+    Ask before the widget of this key is made: it takes a value that it does not know out of the address.
+    """
+    return ", ".join(name for name in st.query_params.get_all(key) if name not in served_runs.runs) or None
 
 
 def steps_field() -> Steps:
@@ -136,8 +161,8 @@ def step_picker(view: View, gap: str = "") -> int:
 
     The widget's default is no step, so that the shown step is always in the URL, also after the run has grown.
     """
-    steps = view.steps
-    if asked("step") is None:
+    steps, wanted = view.steps, asked("step")
+    if not str(wanted).isdecimal() or not steps[0] <= int(str(wanted)) <= steps[-1]:
         st.session_state["step"] = worst_step(view, steps_with_rows(view, gap))
     chosen = st.number_input(
         "step",
@@ -151,7 +176,21 @@ def step_picker(view: View, gap: str = "") -> int:
     )
     step = worst_step(view, steps_with_rows(view, gap)) if chosen is None else nearest(steps, int(chosen))
     in_address("step", step)
+    of_run = f"step {{}} is not in this run, which has the steps {steps[0]} to {steps[-1]}; this is step {step}"
+    say_absent("step", None if wanted is None or str(wanted) == str(step) else wanted, step, of_run)
     return step
+
+
+def say_absent(key: str, wanted: object, shown: object, words: str) -> None:
+    """A red sentence on the choice `wanted` of the address, in whose place the page shows another; None: it has what was wanted.
+
+    It stays for as long as the other is shown. words: with {} in place of what was wanted.
+    """
+    if wanted is not None:
+        st.session_state[f"_absent_{key}"] = (shown, words.format(str(wanted)[:80]))
+    for_shown, said = st.session_state.get(f"_absent_{key}", (None, ""))
+    if said and for_shown == shown:
+        say_wrong(said)
 
 
 def steps_with_rows(view: View, gap: str) -> list[int]:

@@ -1,15 +1,18 @@
 """The page of a run that has nothing to show yet: the lines that attach to the reader's trainer."""
 
-from pathlib import Path
-
 import streamlit as st
 
 from ...browser.code import code
 from ...presentation.escape import streamlit_label as label
+from ...presentation.run_names import typed_path
 from ...presentation.sentence import capital
+from ..model.served_runs import Served
 from ..model.view import View
+from .controls import NOT_SERVED
 from .logged_numbers import logged_numbers
 
+MOST_OFFERED = 20
+"""Most runs that are listed in place of one that is not served."""
 FIRST = "TRL"
 """The trainer that is shown first if run.json names none."""
 WAITS = "This page updates by itself as soon as there is something to show."
@@ -19,6 +22,22 @@ def say_empty(view: View, why: str) -> None:
     """Advice for a run that has no gap to show. why: see why_no_gap."""
     st.info(f"{label(capital(why), 800)} {WAITS if view.is_growing else 'The run has ended.'}")
     how_to_attach(view.run.place, view.run.info.get("trainer"))
+
+
+def say_not_served(served_runs: Served) -> None:
+    """The page of an address whose run is not served: the served ones to choose from, and nothing of any of them."""
+    wanted = label(str(st.session_state[NOT_SERVED]), 200)
+    waits = " This page shows it as soon as it begins there." if served_runs.waits else ""
+    st.warning(f"The run **{wanted}** of this address is not served here, or no longer.{waits}")
+    names = list(served_runs.runs)
+    more = f", {MOST_OFFERED} of {len(names):,}" if len(names) > MOST_OFFERED else ""
+    st.caption(f"Served here{more}:")
+    for name in names[:MOST_OFFERED]:
+        st.button(label(name, 200), key=f"open_{name}", type="tertiary", on_click=_open, args=(name,))
+
+
+def _open(name: str) -> None:
+    st.session_state["run"] = name
 
 
 def say_no_run() -> None:
@@ -59,14 +78,6 @@ def how_to_attach(path: str = "", trainer: object = None) -> None:
     chosen = st.selectbox(
         "your trainer", titles, index=titles.index(known), key="attach_to", bind="query-params", width=280
     )
-    for place, (what_for, lines) in enumerate(chosen_lines(chosen or known, _shown(path))):
+    for place, (what_for, lines) in enumerate(chosen_lines(chosen or known, typed_path(path) or "runs/my-run")):
         st.caption(what_for)
         code(lines, f"attach_{place}", language="python" if lines.startswith("import") else "bash")
-
-
-def _shown(path: str) -> str:
-    """The run's folder as its owner would type it here."""
-    if not path:
-        return "runs/my-run"
-    here = Path.cwd()
-    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path

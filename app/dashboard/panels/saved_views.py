@@ -10,7 +10,7 @@ from ratioscope.errors import ConfigError, SourceError
 from ratioscope.ingest.analysis.saved_views import LONGEST_NAME, SavedView, saved_views, view_to_remove, view_to_save
 from ratioscope.layout import VIEW
 
-from ...browser.listener import address
+from ...browser.listener import address, made_choices
 from ...presentation.escape import streamlit_label as label
 from ..model.live import show_newest
 from ..model.view import View
@@ -50,8 +50,7 @@ def views_button(view: View, pages: Collection[str]) -> None:
 
 def _link(each: SavedView) -> str:
     """The address of the view on this server, relative to any page of it."""
-    here = {"run": tuple(st.query_params.get_all("run"))} if "run" in st.query_params else {}
-    query = here | {key: values for key, values in each.choices if key not in OF_HERE}
+    query = {"run": made_choices()["run"]} | {key: values for key, values in each.choices if key not in OF_HERE}
     return f"./{each.page}?{urlencode(query, doseq=True)}"
 
 

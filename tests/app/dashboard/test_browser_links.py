@@ -89,6 +89,22 @@ def test_what_was_chosen_for_the_reader_stands_in_the_address_and_in_the_link(
     is_well(again)
 
 
+def test_every_link_names_the_run_also_after_a_choice_that_changes_nothing_else(
+    dashboard: Dashboard, browser: Chromium
+) -> None:
+    """Streamlit then writes an address without what was chosen for the reader, and the newest run may be another one tomorrow."""
+    opened = browser.visit(f"{dashboard.url}/tokens?step=14")
+    with opened.rerun():
+        opened.page.keyboard.press("n")
+    assert "run=stale" in opened.page.url and "&at=" in opened.page.url
+    opened.page.locator(".st-key-share button").first.click()
+    assert opened.page.locator(".st-key-link pre").inner_text() == opened.page.url
+    where = opened.page.get_by_role("link", name="Where", exact=True)
+    where.hover()
+    assert (where.get_attribute("href") or "").endswith("/where?run=stale"), "for a tab of its own"
+    is_well(opened)
+
+
 def test_back_leads_from_page_to_page_whatever_was_chosen_on_them(dashboard: Dashboard, browser: Chromium) -> None:
     opened = browser.visit(dashboard.url)
     visited = [opened.page.url]

@@ -59,6 +59,12 @@ def test_the_page_compares_every_run_with_itself(opened: Open, name: str) -> Non
     assert "A: " in words and "B: " in words and "Settings" not in words.split("A: ")[0]
 
 
+def test_an_address_with_a_side_or_a_run_beside_that_is_not_served_says_so(opened: Open) -> None:
+    assert "not served here: last-night" in plain(opened("compare", ["stale", "healthy"], run="stale", b="last-night"))
+    beside = opened("metrics", ["stale", "healthy"], run="stale", **{"with": "last-night"})
+    assert "not served here: last-night" in plain(beside)
+
+
 @pytest.mark.parametrize("other", ["healthy", "hostile", "holes", "bypass", "one_token", "two_policies"])
 def test_the_page_compares_unlike_runs(opened: Open, other: str) -> None:
     words = plain(opened("compare", ["stale", other]))

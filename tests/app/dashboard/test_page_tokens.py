@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from streamlit.testing.v1 import AppTest
 from support.frames import tokens
-from support.pages_open import Open, codes, html, well, words
+from support.pages_open import Open, codes, html, plain, well, words
 
 from ratioscope.app.dashboard.pages.tokens.navigation import worst_order
 from ratioscope.app.figures.html.tinted_text import WeightBand, borders, tint, token_text
@@ -26,6 +26,22 @@ def test_a_link_opens_the_very_sequence_gap_and_token(opened: Open) -> None:
     assert app.selectbox(key="sequence").value == "6-100" and app.number_input(key="at").value == 2
     assert app.segmented_control(key="gap").value == "drift" and app.selectbox(key="tint").value == "weight"
     assert app.selectbox(key="band").value == "0.8 to 1.2" and _marked(app) == [2]
+
+
+def test_a_link_to_a_step_and_a_sequence_that_the_run_lacks_says_so_until_another_is_chosen(opened: Open) -> None:
+    app = opened("tokens", ["stale"], step="297", sequence="297-0-2")
+    for _ in range(2):
+        assert "step 297 is not in this run" in plain(app) and "sequence 297-0-2 is not in this step" in plain(app)
+        well(app.run())
+    well(app.button(key="step_after").click().run())
+    well(app.button(key="next").click().run())
+    assert "is not in this" not in plain(app)
+
+
+def test_the_drawer_for_sharing_names_the_run_in_its_command_and_whom_its_link_serves(opened: Open, runs: Path) -> None:
+    app = opened("overview", ["stale"])
+    assert f"ratioscope bundle {runs / 'stale'} -o pages.html" in codes(app)
+    assert "works on this machine only" in plain(app)
 
 
 @pytest.mark.parametrize("by", [value.name for value in VALUES])

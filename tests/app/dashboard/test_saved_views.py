@@ -90,4 +90,4 @@ def test_a_strangers_views_lead_to_pages_of_the_dashboard_alone(opened: Open, ru
     write_remark(run, VIEW, 0, "{")
     app = well(opened("overview", run))
     ((page, choices),) = links(app)
-    assert page == "./where" and choices == {"only": ["lag=6)](javascript:alert(1)"]}
+    assert page == "./where" and choices == {"run": ["viewed"], "only": ["lag=6)](javascript:alert(1)"]}

@@ -104,17 +104,35 @@ def test_a_url_reaches_nothing_but_the_runs_that_were_found(tmp_path: Path, monk
             collector.log(step=0, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.1]])
     (tmp_path / "root" / "link").symlink_to(tmp_path / "outside" / "run")
     monkeypatch.setenv(RUNS, json.dumps([str(tmp_path / "root")]))
-    first = served.served().first
     for run in ("../outside/run", "link", str(tmp_path / "outside" / "run"), "one/../../outside/run", "one/", "", "."):
         app = AppTest.from_function(_script, default_timeout=60)
         app.query_params["run"] = run
         app.run()
-        assert not app.exception and app.selectbox(key="run").value == first
-        assert any("not served here; showing" in element.value for element in app.caption)
+        assert not app.exception and app.selectbox(key="run").value is None
         assert not any("outside" in str(element.value) for element in (*app.caption, *app.markdown, *app.json))
     app = AppTest.from_function(_script, default_timeout=60)
     app.query_params["run"] = "two"
     assert app.run().selectbox(key="run").value == "two"
+
+
+@pytest.mark.parametrize("names", [("one",), ("one", "two")])
+def test_an_address_whose_run_is_not_served_shows_no_other_run_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+) -> None:
+    for name in names:
+        with Collector(tmp_path / name) as collector:
+            collector.log(step=0, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.1]])
+    served_roots = [tmp_path] if len(names) > 1 else [tmp_path / name for name in names]
+    monkeypatch.setenv(RUNS, json.dumps(list(map(str, served_roots))))
+    app = AppTest.from_function(_script, default_timeout=60)
+    app.query_params["run"] = "last-night"
+    for _ in range(2):
+        app.run()
+        assert not app.exception and "last\\-night** of this address is not served" in app.warning[0].value
+        assert not app.json and not app.dataframe, "a page of another run"
+        assert [button.label for button in app.button] == list(names)
+    app.button[-1].click().run()
+    assert not app.warning and f"/{names[-1]} · steps 0" in " ".join(element.value for element in app.caption)
 
 
 def test_the_shown_run_stays_when_another_appears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from ....presentation.gap_words import direction
 from ...model.scope import Scope, Steps, steps_of
 from ...model.served_runs import Served, other_than, served
 from ...model.view import View, asked_gap
+from ...panels.controls import NOT_HERE, not_served, say_absent
 from ...panels.layout import control_row
 from ...panels.other_runs import runs_beside
 from ...panels.read_steps import not_read
@@ -71,6 +72,7 @@ def chosen_sides(scope: Scope) -> tuple[ComparedRun, ComparedRun]:
 def _choice(served_runs: Served, letter: str, default: str) -> tuple[tuple[str, ...], str, Steps]:
     """The chosen runs and steps of a side."""
     key = letter.lower()
+    gone = not_served(served_runs, key)
     chosen = st.multiselect(
         letter,
         list(served_runs.runs),
@@ -82,6 +84,8 @@ def _choice(served_runs: Served, letter: str, default: str) -> tuple[tuple[str, 
         width=300,
         help="one run, or several seeds of one setting",
     )
+    names = tuple(name for name in chosen if name in served_runs.runs) or (default,)
+    say_absent(key, gone, names, NOT_HERE)
     typed = st.text_input(
         f"steps of {letter}", key=f"{key}_steps", bind="query-params", placeholder="all, or 100:200, -50:", width=170
     )
@@ -89,8 +93,8 @@ def _choice(served_runs: Served, letter: str, default: str) -> tuple[tuple[str, 
         steps = steps_of(typed or "")
     except RatioscopeError as error:
         st.caption(f":material/error: {label(str(error), 120)}", width="content")
-        return tuple(chosen) or (default,), "", Steps()
-    return tuple(name for name in chosen if name in served_runs.runs) or (default,), (typed or "").strip(), steps
+        return names, "", Steps()
+    return names, (typed or "").strip(), steps
 
 
 def _halves(steps: Sequence[int]) -> tuple[str, str]:

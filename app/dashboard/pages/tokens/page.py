@@ -25,7 +25,7 @@ from ...model.scope import Scope
 from ...model.view import View
 from ...panels.charts import appearance, clicked, draw
 from ...panels.choices import choice, dropdown
-from ...panels.controls import asked, step_picker
+from ...panels.controls import asked, say_absent, step_picker
 from ...panels.layout import control_row
 from ...panels.links import go_to
 from ...panels.step_buttons import step_buttons
@@ -113,6 +113,8 @@ def _sequence_picker(ids: Sequence[str]) -> str:
     asked_sequence = asked("sequence")
     named = {visible(sequence_id): sequence_id for sequence_id in ids}
     names = list(named)
+    is_chosen = "sequence" in st.session_state  # here, and not by the address: another step has other sequences
+    absent = None if is_chosen or asked_sequence in (*ids, *named) else asked_sequence
     offered = names[:OFFERED]
     if asked_sequence in ids:  # a link may contain the raw name
         st.session_state["sequence"] = visible(str(asked_sequence))
@@ -135,8 +137,7 @@ def _sequence_picker(ids: Sequence[str]) -> str:
     before, after = offered[max(0, at - 1)], offered[min(len(offered) - 1, at + 1)]
     st.button("previous", key="previous", shortcut="k", on_click=_choose, args=(before,), disabled=before == name)
     st.button("next", key="next", shortcut="j", on_click=_choose, args=(after,), disabled=after == name)
-    if asked_sequence is not None and asked_sequence not in ids and asked_sequence not in named:
-        st.caption(f"Sequence {label(str(asked_sequence), 40)} is not in this step.")
+    say_absent("sequence", absent, name, "sequence {} is not in this step of this run; another is shown")
     return named[name]
 
 
