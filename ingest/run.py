@@ -32,6 +32,7 @@ from .commits.history_frames import (
     times_frame,
     writers_frame,
 )
+from .commits.open_writers import SILENT_SECONDS
 from .commits.reading_files import ReadingFile
 from .commits.visible_files import VisibleFiles
 from .commits.weight_entries import TensorTable, WeightDigests
@@ -378,7 +379,8 @@ class Run:
     def writers(self) -> pl.DataFrame:
         """One row per writer: rank, host, attempt, when it opened, last committed and closed, and its counts."""
         with self._lock:
-            return writers_frame(self._catalog.writers, endings(self._catalog.writers))
+            histories = self._catalog.writers
+            return writers_frame(histories, endings(histories), endings(histories, silence=SILENT_SECONDS))
 
     @property
     def times(self) -> pl.DataFrame:

@@ -130,7 +130,7 @@ def _on_run(card: Page, served_runs: Served, name: str, chosen: View, header: De
         others = others_picker(served_runs, name) if "others" in heeds else ()
     beside = tuple(runs_beside(served_runs, others).values())
     with line:
-        live_line(chosen)
+        live_line(chosen, partial(name_tab, chosen))
     if (reason := _reason_for_nothing(card, chosen)) is not None:
         return partial(_drawn, tools, reason)
     scope = Scope(
@@ -218,7 +218,7 @@ def _drawn(tools: _Tools, draw: Callable[[], object]) -> None:
     name_tab(tools.shown)
     if not tools.pausing and may_grow(tools.shown):  # a run beside the page's own may grow
         pause_button(tools.pause)
-        follow_beside(tools.shown)
+        follow_beside(tools.shown, partial(name_tab, tools.shown))
     st.session_state[PAUSES] = may_grow(tools.shown)
 
 

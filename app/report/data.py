@@ -134,7 +134,9 @@ def report_data(
     baseline = None if good is None else baseline_of(run, good)
     stage("diagnosis")
     beside = () if floor is None else (("baseline", against_floor(run, floor, verdict.gap or "")),)
-    diagnosis = diagnosed(run, verdict, (*beside, *(() if baseline is None else baseline.head)))
+    quality_rows = quality(run, steps)
+    state = (("state", quality_rows.state),) if quality_rows.alarm else ()
+    diagnosis = diagnosed(run, verdict, (*state, *beside, *(() if baseline is None else baseline.head)))
     stage("distributions")
     distributions: dict[tuple[Level, str], pl.DataFrame] = {
         (level, gap): frame for level, frame in run.distributions(LEVELS, gap).items()
@@ -144,7 +146,6 @@ def report_data(
     stage("worst sequences")
     worst = worst_sequences(run, steps, gap, text=text)
     stage("data quality")
-    quality_rows = quality(run, steps)
     stage("reproduction")
     return ReportData(
         name=scrubbed_text(run.name),

@@ -13,6 +13,7 @@ from ratioscope.metrics.statistic import Statistic
 from ratioscope.metrics.step_holes import missing_steps
 
 from ..presentation.loss_words import replaced
+from ..presentation.run_state import ALARMS, lasting_words, state_of
 from .privacy import scrubbed_text
 
 if TYPE_CHECKING:
@@ -100,6 +101,10 @@ class Quality:
     quarantined: tuple[UnreadFile, ...]
     """Files that are not read, with the reason."""
     notes: tuple[str, ...]
+    state: str
+    """The state of the run when this was made, and its last commit."""
+    alarm: str
+    """The severity of this state, if it is silent or dead; empty otherwise."""
     unrecorded: tuple[UnavailableFeature, ...]
     """Features that the recorded columns do not allow."""
 
@@ -112,7 +117,7 @@ def quality(run: "Run", steps: pl.DataFrame) -> Quality:
         column = f"{gap}/{count.name}"
         return int(steps[column].sum() or 0) if column in steps.columns else 0
 
-    counts = run.conservation
+    counts, state = run.conservation, state_of(run.path)
     return Quality(
         first_step=min(run.steps, default=None),
         last_step=max(run.steps, default=None),
@@ -144,6 +149,8 @@ def quality(run: "Run", steps: pl.DataFrame) -> Quality:
         uncommitted=len(run.uncommitted),
         quarantined=tuple(UnreadFile(scrubbed_text(item.path), scrubbed_text(item.reason)) for item in run.quarantined),
         notes=tuple(scrubbed_text(note) for note in run.notes),
+        state=lasting_words(run, state),
+        alarm=ALARMS.get(state.life, ""),
         unrecorded=tuple(UnavailableFeature(*row) for row in missing_of(run)),
     )
 

@@ -194,6 +194,7 @@ def quality_facts(counts: Quality) -> LabelledTexts:
     missing = f", {count(counts.missing_steps)} missing in between" if counts.missing_steps else ""
     exact = "every logged token" if counts.exact else "a sample of the tokens: values are estimates"
     return [
+        ("state", counts.state),
         ("steps", f"{count(counts.steps)}{span}{missing}"),
         ("policies on record", ", ".join(counts.policies) or "none"),
         ("metrics cover", exact),

@@ -108,12 +108,16 @@ Ending = Literal["closed", "replaced", "gone", "silent"]
 
 
 def endings(
-    histories: Iterable[WriterHistory], asking: Here | None = None, now: float | None = None
+    histories: Iterable[WriterHistory],
+    asking: Here | None = None,
+    now: float | None = None,
+    *,
+    silence: float = PRESUMED_ENDED_SECONDS,
 ) -> dict[str, Ending]:
     """writer -> how it ended, for writers that will write no more.
 
     closed: in order. replaced: another writer took over. gone: its process does not run any more. silent: it did not commit for
-    an hour, and its process cannot be seen from here. asking: the machine that asks, this one unless given.
+    so many seconds of silence, and its process cannot be seen from here. asking: the machine that asks, this one unless given.
     """
     every, asking, now = list(histories), asking or here(), time.time() if now is None else now
     replaced = {writer for history in every for writer in history.succeeds}
@@ -125,7 +129,7 @@ def endings(
             ended[writer] = "closed"
         elif writer in replaced:
             ended[writer] = "replaced"
-        elif life == "gone" or (life == "unknown" and silent >= PRESUMED_ENDED_SECONDS):
+        elif life == "gone" or (life == "unknown" and silent >= silence):
             ended[writer] = "gone" if life == "gone" else "silent"
     return ended
 

@@ -23,16 +23,19 @@ _TIMES = pl.Schema({"step": Number, "time": TIME})
 _DROPS = pl.Schema({"step": Number, "sequences": Number, "tokens": Number, "reason": Text, "writer": Text})
 
 
-def writers_frame(histories: Iterable[WriterHistory], ended: Mapping[str, Ending]) -> pl.DataFrame:
+def writers_frame(
+    histories: Iterable[WriterHistory], ended: Mapping[str, Ending], heard: Mapping[str, Ending]
+) -> pl.DataFrame:
     """One row per writer.
 
-    closed: when it closed, null while it may still write. state: ok, degraded (it writes statistics only) or paused. offered,
-    written, left_out (by a budget), dropped, pending, lost: numbers of sequences. ended: how it ended (see conservation.Ending),
-    null while it may still write.
+    closed: when it closed, null while it may still write. state: ok, degraded (it writes statistics only) or paused, as it last
+    said; dead, silent or replaced for a writer that says no more. offered, written, left_out (by a budget), dropped, pending,
+    lost: numbers of sequences. ended: how it ended (see conservation.Ending), null while it may still write. heard: the same, but
+    with writers called silent that may still write.
     """
     every = list(histories)
     counted = counts_by_writer(every)
-    rows = [_writer(each, ended.get(each.log.writer), counted[each.log.writer]) for each in every]
+    rows = [_writer(each, ended.get(writer := each.log.writer), heard.get(writer), counted[writer]) for each in every]
     return pl.DataFrame(rows, schema=_WRITERS, orient="row").sort("attempt", "rank", "writer", nulls_last=True)
 
 
@@ -80,11 +83,14 @@ def last_settled_step(histories: Iterable[WriterHistory]) -> int | None:
     return min((-1 if last is None else last for last in lasts), default=None)
 
 
-def _writer(history: WriterHistory, ended: Ending | None, own: SequenceCounts) -> tuple[Any, ...]:
+def _writer(
+    history: WriterHistory, ended: Ending | None, heard: Ending | None, own: SequenceCounts
+) -> tuple[Any, ...]:
+    state = {None: history.state, "closed": history.state, "gone": "dead"}.get(heard, heard)
     times = (_micros(history.opened), _micros(history.last_commit), _micros(history.closed))
     facts = (history.log.writer, history.rank, history.host, history.attempt)
     left = (own.open, 0) if ended is None else (0, own.open)
-    return (*facts, *times, history.state, last_step(history), *astuple(own), *left, ended)
+    return (*facts, *times, state, last_step(history), *astuple(own), *left, ended)
 
 
 def _micros(seconds: float | None) -> int | None:

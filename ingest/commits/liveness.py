@@ -1,7 +1,7 @@
 """The liveness of a run's writers, from the size, first line and last line of their commit logs. Cheap enough for every second.
 
 A writer is closed (its log ends with a close line), alive or gone (its process runs, or does not run, on this machine), or
-unknown (its process belongs to another machine). app/dashboard/model/run_state.py words these states: live, ended, silent, dead.
+unknown (its process belongs to another machine). app/presentation/run_state.py words these states: live, ended, silent, dead.
 """
 
 import os

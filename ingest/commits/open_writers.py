@@ -8,8 +8,10 @@ from .writer_history import WriterHistory
 
 PRESUMED_ENDED_SECONDS = 3600.0
 """Seconds without a commit after which a writer whose process cannot be seen counts as ended: its pending sequences count as
-lost, and `repair`, `compact` and `prune` change the run. Convention: a step rarely takes an hour. Pages warn much earlier, see
-SILENT_SECONDS in app/dashboard/model/run_state.py, because a warning is harmless."""
+lost, and `repair`, `compact` and `prune` change the run. Convention: a step rarely takes an hour."""
+SILENT_SECONDS = 120.0
+"""Seconds without a commit after which every face calls such a writer silent. Convention: it is a mere warning, which a longer
+step takes back."""
 
 
 def at_work(histories: Iterable[WriterHistory], here: Here, now: float) -> list[str]:

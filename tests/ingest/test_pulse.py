@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ratioscope.app.dashboard.model.run_state import SILENT_SECONDS, run_state
+from ratioscope.app.presentation.run_state import run_state
 from ratioscope.collectors.collector import Collector
 from ratioscope.errors import SourceError
 from ratioscope.ingest.commits.liveness import WriterStatus, current_writers, sizes, steps_since, writer_statuses
+from ratioscope.ingest.commits.open_writers import SILENT_SECONDS
 from ratioscope.process import here, process_start
 
 HERE = here()

@@ -31,6 +31,7 @@ def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None,
     from ratioscope.ingest.analysis.weight_arrivals import plain_arrivals, weight_arrivals
     from ratioscope.metrics.diagnosis.judged import judged
 
+    from ...presentation.run_state import state_of
     from ...referee.floor_of_run import against_floor
 
     floor = floor_named(baseline)
@@ -40,6 +41,7 @@ def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None,
     beside = against_floor(opened_run, floor, verdict.gap or "") if floor else None
     if as_json:
         graded = {
+            "state": state_of(opened_run.path).life,
             "severity": verdict.word,
             "verdict": verdict.sentence,
             "finding": plain_finding(verdict),

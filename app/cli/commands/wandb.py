@@ -68,7 +68,7 @@ def sync(
         leaving = outgoing(opened_run, text=target.text)
         work = Sync(leaving, target, record, file)
         ended = has_ended(opened_run)
-        if not (work.report_is_due or work.rows(ended)) and (ended or not follow):
+        if not (work.report_is_due or work.state_is_due or work.rows(ended)) and (ended or not follow):
             say(f"nothing new since the last sync to {run_id}")
             return
         name = scrubbed_text(leaving.name)

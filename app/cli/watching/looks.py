@@ -18,7 +18,7 @@ from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.grading.run_rules import RunRules
 from ratioscope.process import here
 
-from ...dashboard.model.run_state import RunState, run_state
+from ...presentation.run_state import RunState, run_state
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ frame that is first requested after the run has grown is computed from the newer
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from zlib import crc32
 
 import streamlit as st
@@ -24,10 +24,10 @@ from ratioscope.process import Here, here
 
 from ...presentation.digits import count
 from ...presentation.escape import streamlit_label as label
+from ...presentation.run_state import RunState, run_state
 from ...presentation.theme import MARKS
 from .opened_runs import run_looked_at, run_opened
 from .revision_cache import HeldRevision
-from .run_state import RunState, run_state
 from .view import View, view
 
 EVERY, EVERY_ENDED = 1.0, 5.0
@@ -36,6 +36,8 @@ browser goes through the whole page, which takes it as long as drawing two chart
 REST = 1.0
 """Pause before a redraw, as a multiple of the drawing time: a heavy page takes half of a core at most. Convention."""
 LONGEST_REST = 5.0
+COLOURS = {"silent": "orange", "dead": "red"}
+"""The colour of a state that nobody may overlook, of Streamlit's theme."""
 LATE = f"{MARKS['watch']} some parts show newer steps"
 """Note on a held page, of which a part was first requested after the run had grown."""
 
@@ -67,14 +69,13 @@ class DrawnPage:
     looks_often: bool = False
     """True if the line of its state looks at the runs as at those that grow."""
     stands: str = ""
-    """State of the run, in brief, at the first look after that."""
+    """State of the run, in brief, as the page shows it."""
 
 
 @dataclass(frozen=True)
 class SeenRun:
     """A run as it was at the last look at its commit logs."""
 
-    path: str
     state: RunState
     statuses: dict[str, Any]
     """The statuses of its writers by log, see liveness.writer_statuses: a log that has not changed is not read again."""
@@ -88,7 +89,9 @@ def followed(path: str) -> View:
         page.began = now
     else:
         st.session_state["_drawn"] = page = DrawnPage(path, {path: _read(path)}, at=now, began=now)
+        st.session_state["_seen"] = {path: known for path, known in _seen().items() if path == page.path}
         _saw(path, page.runs[path].sizes)
+    page.stands = state_seen(path).brief
     return beside(path)
 
 
@@ -146,26 +149,25 @@ def note_drawn() -> None:
     page.took = time.monotonic() - page.began
 
 
-def live_line(shown: View) -> None:
+def live_line(shown: View, tell_state: Callable[[], None]) -> None:
     """Shows the run's state, updated every few seconds, and redraws the page when more of the run is committed.
 
-    It is called once the runs beside this one are known.
+    It is called once the runs beside this one are known. tell_state: shows a change of the state on a page that must not change.
     """
     page = _drawn_page()
     page.looks_often = may_grow(shown)
-    st.fragment(_line, run_every=EVERY if page.looks_often else EVERY_ENDED, key="live")(shown)
+    st.fragment(_line, run_every=EVERY if page.looks_often else EVERY_ENDED, key="live")(shown, tell_state)
 
 
-def follow_beside(shown: View) -> None:
+def follow_beside(shown: View, tell_state: Callable[[], None]) -> None:
     """Looks as often at a run that the page itself has opened, below the line of its own run, which has ended."""
     if not _drawn_page().looks_often:
-        st.fragment(_look, run_every=EVERY, key="live_beside")(shown)
+        st.fragment(_look, run_every=EVERY, key="live_beside")(shown, tell_state)
 
 
 def may_grow(shown: View) -> bool:
     """True if this run, or one shown beside it, may grow, so that updates can be paused."""
-    beside_it = [View(path, 0) for path in _drawn_page().runs if path != shown.path]
-    return paused() or not _run_state(shown.path).ended or any(other.is_growing for other in beside_it)
+    return paused() or any(state_seen(path).may_grow for path in {shown.path, *_drawn_page().runs})
 
 
 def pause_button(place: DeltaGenerator) -> None:
@@ -184,7 +186,7 @@ class _Found:
     """True if a run has grown and the page stays as it is."""
 
 
-def _look(shown: View) -> _Found:
+def _look(shown: View, tell_state: Callable[[], None]) -> _Found:
     """Looks at the runs of the page, and draws it anew where one has more to show."""
     page = _drawn_page()
     now = {path: _sizes(path) for path in {shown.path, *page.runs}}
@@ -193,22 +195,24 @@ def _look(shown: View) -> _Found:
         return _Found(None, is_held=False)
     grown = page.path == shown.path and any(now[path] not in (None, run.sizes) for path, run in page.runs.items())
     stays = held() and "_show" not in st.session_state
-    state = _saw(shown.path, logs)
-    page.stands = page.stands or state.brief
-    changed = page.path == shown.path and page.stands != state.brief  # for example, its writer has died
+    states = {path: _saw(path, logs or {}) for path, logs in now.items()}
+    changed = page.path == shown.path and page.stands != states[shown.path].brief  # for example, its writer has died
+    if changed and stays:
+        page.stands = states[shown.path].brief
+        tell_state()
     if (grown or changed) and not stays and time.monotonic() - page.at > min(LONGEST_REST, (1 + REST) * page.took):
         st.rerun()
     return _Found(logs, is_held=grown and stays)
 
 
-def _line(shown: View) -> None:
-    found = _look(shown)
+def _line(shown: View, tell_state: Callable[[], None]) -> None:
+    found = _look(shown, tell_state)
     if found.logs is None:
         st.caption(f"{MARKS['act']} the run's folder was deleted or moved", width="content")
         return
-    state = _run_state(shown.path)
+    state = state_seen(shown.path)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", width="content"):
-        st.caption(label(_words(state, shown), 300), width="content", help=label(state.why, 300) or None)
+        st.caption(_words(state, shown), width="content", help=label(state.why, 300) or None)
         if found.is_held:
             drawn = _drawn_page().runs[shown.path].sizes
             newer = len(steps_since(Path(shown.path), drawn, found.logs) - set(shown.steps))
@@ -217,16 +221,17 @@ def _line(shown: View) -> None:
 
 
 def _words(state: RunState, shown: View) -> str:
+    """The line as markup."""
     steps, counts = shown.steps, shown.run.conservation
     facts = [
         "paused" if paused() else "",
         LATE if held() and shown.is_late else "",
-        state.word,
+        f":{COLOURS[state.life]}[{label(state.word, 100)}]" if state.life in COLOURS else label(state.word, 100),
         f"step {steps[-1]}" if steps else "",
         state.ago if state.brief == state.word else "",
         f"{MARKS['watch'] + ' ' if counts.dropped else ''}{counts.dropped:,} dropped",
         f"{MARKS['act']} at least {counts.lost:,} lost" if counts.lost else "",
-        f"{MARKS['watch']} {shown.run.behind}" if shown.run.behind else "",
+        f"{MARKS['watch']} {label(shown.run.behind, 200)}" if shown.run.behind else "",
     ]
     return " · ".join(fact for fact in facts if fact)
 
@@ -268,20 +273,24 @@ def _sizes(path: str) -> Sizes | None:
         return None
 
 
-def _run_state(path: str) -> RunState:
+def state_seen(path: str) -> RunState:
     """The state of the run at the last look: one drawing of a page asks several times, and on some disks a look takes long."""
-    seen = st.session_state.get("_seen")
-    return seen.state if isinstance(seen, SeenRun) and seen.path == path else _saw(path, _sizes(path) or {})
+    known = _seen().get(path)
+    return _saw(path, _sizes(path) or {}) if known is None else known.state
 
 
 def _saw(path: str, logs: Sizes) -> RunState:
     """The state of a run with these commit logs, which is kept until the next look."""
-    seen = st.session_state.get("_seen")
-    earlier = seen.statuses if isinstance(seen, SeenRun) and seen.path == path else {}
-    statuses = writer_statuses(Path(path), logs, earlier)
+    known = _seen().get(path)
+    statuses = writer_statuses(Path(path), logs, {} if known is None else known.statuses)
     state = run_state(current_writers(word for _, word in statuses.values()), _here(os.getpid()), time.time())
-    st.session_state["_seen"] = SeenRun(path, state, statuses)
+    st.session_state["_seen"] = {**_seen(), path: SeenRun(state, statuses)}
     return state
+
+
+def _seen() -> dict[str, SeenRun]:
+    """Path -> run at the last look, of the runs of this session's page."""
+    return cast(dict[str, SeenRun], st.session_state.get("_seen", {}))
 
 
 @cache

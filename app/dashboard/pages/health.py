@@ -17,6 +17,7 @@ from ...presentation.escape import streamlit_label as label
 from ...presentation.loss_words import replaced
 from ...presentation.sentence import capital
 from ...presentation.weights_table import NO_DIGESTS, weights_table
+from ..model.live import state_seen
 from ..model.scope import Scope
 from ..panels.charts import appearance, table
 from ..panels.collector_line import collector_line
@@ -34,7 +35,7 @@ def render(scope: Scope) -> None:
     ways = _ways(run)
     if well := [none for _, frame, none in ways if none and frame.is_empty()]:
         st.caption(f":material/check: {' '.join(well)}")
-    st.html(collector_line(run))
+    st.html(collector_line(run, state_seen(scope.view.path)))
     _cards(run)
     for writer, state in run.states.items():
         st.warning(f"{label(writer)}: {label(state, 400)}", icon=":material/warning:")
@@ -73,7 +74,11 @@ def _cards(run: Run) -> None:
         ),
         ("dropped", count(counts.dropped), "sequences that were not written; the table Dropped gives the reasons"),
         ("pending", count(counts.pending), "sequences that a running writer has queued or is writing"),
-        ("lost", count(counts.lost), "at least this many sequences; their writer ended before it wrote them"),
+        (
+            "lost",
+            "not known" if _unknown_loss(counts) else count(counts.lost),
+            "at least this many sequences; their writer ended before it wrote them",
+        ),
         (
             "not shown",
             count(counts.hidden),
@@ -88,13 +93,22 @@ def _cards(run: Run) -> None:
     fact_cards(facts, narrowest=108)
 
 
+def _unknown_loss(counts: Conservation) -> bool:
+    """True if a writer ended without closing and no loss is on record: nobody counted what it took after its last line."""
+    return bool(counts.gone or counts.silent) and not counts.lost
+
+
 def _ways(run: Run) -> tuple[tuple[str, pl.DataFrame, str], ...]:
     """Title and table of each way in which data can be missing, and a sentence for a run in which none is."""
     counts = run.conservation
     return (
         ("Dropped", _dropped(counts), "Nothing was dropped."),
         ("Dropped, by step", run.drops, ""),
-        ("Lost", _lost(counts), "Every writer that ended had written all of its sequences."),
+        (
+            "Lost",
+            _lost(counts),
+            "" if _unknown_loss(counts) else "Every writer that ended had written all of its sequences.",
+        ),
         ("Set aside", _set_aside(run), "Every file of the run could be read."),
         ("Not shown", _not_shown(run), "Everything that was recorded is shown."),
     )

@@ -24,6 +24,7 @@ from ...presentation.escape import streamlit_label as label
 from ...presentation.metric_places import metrics_at
 from ...presentation.slice_names import part_words
 from ...presentation.theme import MARKS, THEMES, ThemeName
+from ..model.live import state_seen
 from ..model.scope import Scope
 from ..panels.charts import appearance, clicked, draw, numbers_behind
 from ..panels.collector_line import collector_line, doubt
@@ -45,9 +46,10 @@ def render(scope: Scope) -> None:
     floor_line(scope)
     statement_links(view, scope.gap)
     _say_part(scope)
-    doubtful = doubt(view.run)
+    state = state_seen(view.path)
+    doubtful = doubt(view.run, state)
     if doubtful:
-        st.html(collector_line(view.run))
+        st.html(collector_line(view.run, state))
     frame = scope.course()
     if frame.is_empty():
         st.info("The run has no tokens that match the chosen steps and filter. Clear the steps or the filter above.")
@@ -66,7 +68,7 @@ def render(scope: Scope) -> None:
         _more(scope, frame, others)
     numbers_behind(lambda: frame, "overview_numbers")
     if not doubtful:  # the header already tells what matters of it
-        st.html(collector_line(view.run))
+        st.html(collector_line(view.run, state))
 
 
 def _answer_drawn(scope: Scope, frame: pl.DataFrame, deciding: Sequence[Metric], verdict: Finding) -> None:

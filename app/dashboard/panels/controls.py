@@ -114,9 +114,9 @@ def others_picker(served_runs: Served, shown: str) -> tuple[str, ...]:
         width=230,
         format_func=visible,
     )
-    shown = tuple(name for name in chosen if name in others)
-    say_absent("with", gone, shown, NOT_HERE)
-    return shown
+    beside = tuple(name for name in chosen if name in others)
+    say_absent("with", gone, beside, NOT_HERE)
+    return beside
 
 
 def not_served(served_runs: Served, key: str) -> str | None:

@@ -6,6 +6,7 @@ from ...browser.code import code
 from ...presentation.escape import streamlit_label as label
 from ...presentation.run_names import typed_path
 from ...presentation.sentence import capital
+from ..model.live import state_seen
 from ..model.served_runs import Served
 from ..model.view import View
 from .controls import NOT_SERVED
@@ -20,7 +21,9 @@ WAITS = "This page updates by itself as soon as there is something to show."
 
 def say_empty(view: View, why: str) -> None:
     """Advice for a run that has no gap to show. why: see why_no_gap."""
-    st.info(f"{label(capital(why), 800)} {WAITS if view.is_growing else 'The run has ended.'}")
+    state = state_seen(view.path)
+    over = "The run has ended." if state.ended else "The run is dead."
+    st.info(f"{label(capital(why), 800)} {WAITS if state.may_grow else over}")
     how_to_attach(view.run.place, view.run.info.get("trainer"))
 
 

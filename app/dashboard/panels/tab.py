@@ -1,10 +1,12 @@
-"""The title and the icon of the browser's tab: open alerts, the severity and the name of the run."""
+"""The title and the icon of the browser's tab: open alerts, the severity, the state and the name of the run."""
 
 import streamlit as st
 
+from ...presentation.run_state import ALARMS, Life
 from ...presentation.theme import LIGHT, MARKS
 from ..model.acknowledgement import open_alerts
 from ..model.diagnoses import judged_verdict
+from ..model.live import state_seen
 from ..model.view import View
 
 ICON = (
@@ -15,17 +17,33 @@ PLAIN = ICON.format("", "#1f66b0", "#c2540a")
 
 
 def name_tab(view: View | None = None) -> None:
-    """Names the tab after a run and its verdict; without a run after ratioscope.
+    """Names the tab after a run, its verdict and its state; without a run after ratioscope.
 
     Call it again when the page is drawn: the verdict must not hold the page up.
     """
-    if view is None or not (view.run.steps and view.run.gaps):
+    if view is None:
         st.set_page_config(page_title="ratioscope", page_icon=PLAIN, layout="wide")
         return
-    word = judged_verdict(view).word
-    waiting = open_alerts(view)
-    number = f"({waiting}) " if waiting else ""
-    st.set_page_config(page_title=f"{number}{MARKS[word]} {word} · {view.run.name} · ratioscope", page_icon=_icon(word))
+    verdict = judged_verdict(view).word if view.run.steps and view.run.gaps else ""
+    title, severity = tab_title(view.run.name, verdict, state_seen(view.path).life, open_alerts(view) if verdict else 0)
+    st.set_page_config(page_title=title, page_icon=_icon(severity) if severity else PLAIN)
+
+
+def tab_title(run: str, verdict: str, life: Life, waiting: int) -> tuple[str, str]:
+    """The title, and the severity that colours the icon. A dead or silent run is never told by a healthy verdict alone.
+
+    verdict: its word; empty for a run without a gap. waiting: number of open alerts.
+
+    >>> tab_title("r", "healthy", "live", 0), tab_title("r", "healthy", "dead", 0)
+    (('● healthy · r · ratioscope', 'healthy'), ('■ dead · r · ratioscope', 'act'))
+    >>> tab_title("r", "act", "silent", 2), tab_title("r", "", "live", 0)
+    (('(2) ■ silent · act · r · ratioscope', 'act'), ('r · ratioscope', ''))
+    """
+    alarm = ALARMS.get(life, "")
+    words = [life, *([] if verdict == "healthy" else [verdict])] if alarm else [verdict]
+    severity = verdict if verdict == "act" or not alarm else alarm
+    first = (f"({waiting})" if waiting else "", MARKS.get(severity, ""))
+    return " ".join(part for part in (*first, " · ".join(filter(None, (*words, run, "ratioscope")))) if part), severity
 
 
 def _icon(word: str) -> str:

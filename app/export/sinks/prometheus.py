@@ -9,8 +9,13 @@ from pathlib import Path
 
 from ratioscope.metrics.definitions.registry import BY_NAME
 
-from ..wandb.rows import PREFIX, SEVERITY
+from ...presentation.run_state import LIVES
+from ..wandb.rows import PREFIX, SEVERITY, STATE
 
+WORDS = {
+    SEVERITY: "0 healthy, 1 watch, 2 act, -1 not measured",
+    f"{PREFIX}/{STATE}": ", ".join(f"{number} {life}" for number, life in enumerate(LIVES)),
+}
 _ODD = re.compile(r"[^a-zA-Z0-9_]")
 
 
@@ -28,7 +33,7 @@ class TextFile:
             gap, _, metric = full.removeprefix(f"{PREFIX}/").partition("/")
             labels = {"gap": gap} if metric else {}
             gauge = gauge_name(metric or gap)
-            words = "0 healthy, 1 watch, 2 act, -1 not measured" if full == SEVERITY else _meaning(metric)
+            words = WORDS.get(full) or _meaning(metric)
             gauges.setdefault(gauge, (words, []))[1].append(self._line(gauge, labels, value))
         text = "".join(
             f"# HELP {gauge} {words}\n# TYPE {gauge} gauge\n{''.join(lines)}"

@@ -1,10 +1,11 @@
 """Sends what is new of a run to a logger: steps that were not sent, and those that a resumed run recorded again."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..wandb.rows import STEP, StepRow, step_rows
+from ...presentation.run_state import LIVES, state_of
+from ..wandb.rows import STATE, STEP, StepRow, step_rows
 from ..wandb.sync_record import SyncRecord, keep
 from .logger_table import Logger, OpenedLogger
 
@@ -25,8 +26,13 @@ class LoggerSync:
     def rows(self, ended: bool) -> list[StepRow]:
         """The rows that were not sent, in ascending order. ended: no step may still grow."""
         rows = list(step_rows(self.run, settled_only=not ended))
-        due = rows[-1:] if self.logger.newest_only else rows
+        due = [self._with_state(row) for row in rows[-1:]] if self.logger.newest_only else rows
         return [row for row in due if self.record.steps.get(str(row.step)) != row.digest]
+
+    def _with_state(self, row: StepRow) -> StepRow:
+        """The row with the state of the run: it is due again when the run has ended, is silent or dead."""
+        life = state_of(self.run.path).life
+        return replace(row, scalars={**row.scalars, STATE: LIVES.index(life)}, digest=f"{row.digest} {life}")
 
     def send(self, logger: OpenedLogger, ended: bool) -> int:
         """Sends new rows; returns their number. The steps that were sent are on disk afterwards."""

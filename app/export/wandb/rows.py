@@ -24,6 +24,8 @@ PREFIX = "ratioscope"
 STEP, SEVERITY = f"{PREFIX}/step", f"{PREFIX}/severity"
 UNMEASURED = -1
 """The severity of a step of which too little is known: below that of a healthy one, so that no rule takes it for health."""
+STATE = "run_state"
+"""The name of the state of the run, which is one of LIVES."""
 MOST_SCALARS = 40
 """Numbers of a row at most, the step and the severity among them: W&B's own guide to what a page of charts can take."""
 _OWN = 2

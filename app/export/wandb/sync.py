@@ -8,10 +8,11 @@ from ratioscope.ingest.run import Run
 from ratioscope.metrics.grading.alerts import Alert
 from ratioscope.version import __version__
 
+from ...presentation.run_state import state_of
 from ...report.data import report_data
 from ...report.html import html_report
 from ...report.privacy import scrubbed_text
-from .rows import StepRow, columns_sent, histograms, step_rows
+from .rows import STATE, StepRow, columns_sent, histograms, step_rows
 from .session import Session
 from .sync_record import Destination, SyncRecord, keep
 from .worst_table import worst_table
@@ -49,6 +50,10 @@ class Sync:
 
     def send(self, session: Session, ended: bool) -> int:
         """Sends new rows and alerts; returns the number of rows. The steps that were sent are on disk afterwards."""
+        if self.state_is_due:
+            self.record.state = state_of(self.run.path).life
+            session.summary(STATE, self.record.state)
+            keep(self.record, self.file)
         rows = self.rows(ended)
         if not rows:
             return 0
@@ -62,6 +67,11 @@ class Sync:
         self._alert(session)
         keep(self.record, self.file)
         return len(rows)
+
+    @property
+    def state_is_due(self) -> bool:
+        """True if the run is in another state than was sent: it has ended, for example, or is dead."""
+        return self.record.state != state_of(self.run.path).life
 
     @property
     def report_is_due(self) -> bool:

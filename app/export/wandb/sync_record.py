@@ -50,6 +50,8 @@ class SyncRecord:
     """signal, gap and first step of an alert -> the worst severity that was sent."""
     report: str = ""
     """The digest of what the newest report was made of; "" before the first one."""
+    state: str = ""
+    """The state of the run that was sent last."""
     schema: str = SCHEMA
     """The version of this record: a file of another version is refused."""
 

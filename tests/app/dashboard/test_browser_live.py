@@ -187,6 +187,11 @@ def test_a_dead_writer_an_ended_run_and_a_deleted_folder_are_told_apart(browser:
         first.kill()
         page.get_by_text("■ dead: no commit for ").wait_for()
         assert "its process is gone" in page.content()
+        page.wait_for_function("document.title.includes('■ dead · ')")
+        page.locator(".st-key-pause").wait_for(state="detached")
+        assert (
+            page.get_by_text("dead (1 writer), 1 of 1 ended without closing").count() and " ago" not in page.content()
+        )
         with Writer(run) as writer:
             writer.write(4)
             page.get_by_text("● live · step 3 · ").wait_for()

@@ -23,6 +23,7 @@ from ratioscope.app.dashboard.panels.collector_line import collector_line, colle
 from ratioscope.app.figures.html.cards import facts_line, metric_cards
 from ratioscope.app.presentation.ages import age
 from ratioscope.app.presentation.metric_places import names_at
+from ratioscope.app.presentation.run_state import state_of
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.record import GAPS
@@ -88,16 +89,17 @@ def test_the_collector_line_tells_drops_states_and_losses(tmp_path: Path) -> Non
     for rows in STEPS[:3]:
         writer.step(rows)
     run = open_run(tmp_path / "run")
-    assert collector_state(run, run.conservation) == "recording (1 writer)" and "●" in collector_line(run)
+    state = state_of(run.path)
+    assert collector_state(run, state) == "live (1 writer)" and "●" in collector_line(run, state)
     writer.say(kind="event", event="state", state="degraded", step=5, note="the disk is full")
     writer.drop(5, 2, 30, "the disk is full")
     run.refresh()
-    assert collector_state(run, run.conservation) == "degraded"
-    line = collector_line(run)
+    assert collector_state(run, state) == "live (1 writer), degraded"
+    line = collector_line(run, state)
     assert "dropped <b>2</b>" in line and "■" in line
     writer.close()
     run.refresh()
-    assert collector_state(run, run.conservation) == "ended (1 writer)"
+    assert collector_state(run, state_of(run.path)) == "ended (1 writer)"
 
 
 def test_facts_are_escaped() -> None:

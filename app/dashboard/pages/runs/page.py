@@ -16,7 +16,7 @@ from ....presentation.escape import streamlit_label as label
 from ....presentation.metric_places import SPOKEN, metrics_at
 from ....presentation.run_list import LARGEST, LEAST, NOT_READ, UNREADABLE, WORDS, graded
 from ....presentation.run_names import shortened
-from ...model.run_state import RunState
+from ....presentation.run_state import RunState
 from ...model.scope import Scope
 from ...model.served_runs import Served, served
 from ...panels.charts import table

@@ -29,8 +29,8 @@ from ratioscope.process import Here
 
 from ....figures.drawing.thinning import thinned
 from ....presentation.metric_places import names_at
+from ....presentation.run_state import RunState, run_state
 from ....presentation.theme import MARKS
-from ...model.run_state import RunState, run_state
 
 POINTS = 60
 """Number of points of the small chart of a run."""
@@ -159,7 +159,7 @@ class Summaries:
             self._words[path] = writer_statuses(Path(path), sizes(Path(path)), self._words.get(path, {}))
         except SourceError:
             self._words.pop(path, None)
-            return RunState("gone: its folder was deleted or moved", "", brief=f"{MARKS['act']} gone")
+            return RunState("dead", "gone: its folder was deleted or moved", "", brief=f"{MARKS['act']} gone")
         return run_state(current_writers(word for _, word in self._words[path].values()), here, now)
 
     def read_some(self, paths: Iterable[str], seconds: float) -> int:
