@@ -47,7 +47,7 @@ def _alignment(values: Mapping[str, float]) -> str:
         return f"{sides} look aligned ({measured})"
     if correlations[0] + doubt > _ALIKE:
         return f"alignment cannot be told from so few tokens ({measured})"
-    return f"{sides} do NOT look aligned ({measured})"
+    return f"{sides} correlate little: other tokens, other weights, or log-probs that hardly vary ({measured})"
 
 
 def _versions(rows: pa.Table, source: str | None) -> str:

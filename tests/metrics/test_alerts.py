@@ -132,7 +132,7 @@ def test_gaps_that_ring_together_are_told_once_and_others_by_themselves() -> Non
 
 def test_gaps_that_ring_at_nearly_the_same_steps_are_one_happening() -> None:
     mismatch, total = [0.02] * 4 + [0.001] * 6, [0.001] * 2 + [0.3] * 6 + [0.001] * 2
-    series = ("kl_k3", "mismatch", mismatch), ("kl_k3", "total", total), ("alignment", "mismatch", [0.5] * 10)
+    series = ("kl_k3", "mismatch", mismatch), ("kl_k3", "total", total), ("correlation", "mismatch", [0.5] * 10)
     alone = alerts(_graded(*series))
     (one,) = (alert for alert in merged_gaps(alone) if alert.signal.name == "kl_k3")
     of_total = next(alert for alert in alone if alert.gap == "total")

@@ -14,7 +14,7 @@ from ratioscope.metrics.frame import metric_frame
 from ratioscope.metrics.grading.finding import Severity
 from ratioscope.metrics.grading.floor import at_lag_zero, floors
 from ratioscope.metrics.grading.run_verdict import verdict
-from ratioscope.metrics.grading.severity import SIGNALS, grade, grade_signals, reading
+from ratioscope.metrics.grading.severity import SIGNALS, grade, grade_signals, reading, signal_named
 
 FAULTY = tuple(name for name in INDEX if name not in HEALTHY)
 CAUSE = {
@@ -55,6 +55,38 @@ def test_stale_weights_are_act_at_the_peaks_and_healthy_after_each_sync() -> Non
     by_step = dict(zip(grades["step"], grades["severity"], strict=True))
     assert {by_step[step] for step in (0, 8, 16)} == {"healthy"}
     assert {by_step[step] for step in (6, 14, 22)} == {"act"}
+
+
+def correlated(**own: float) -> pl.DataFrame:
+    known = {
+        "kl_k3": 0.05,
+        "kl_k3_se": 0.001,
+        "kl_k2": 0.05,
+        "mean_log_ratio": 0.0,
+        "shift_correlation_+1": 0.1,
+        "tokens": 5000.0,
+    }
+    frame = grade_signals(frame_of({name: [value] * 3 for name, value in (known | own).items()}))
+    return frame.filter(pl.col("signal").is_in(["alignment", "correlation"]) & (pl.col("severity") != "healthy"))
+
+
+def test_a_low_correlation_is_said_as_such_and_other_tokens_only_where_a_shift_is_proven() -> None:
+    stale = correlated(logprob_correlation=0.85)
+    assert set(stale["signal"]) == {"correlation"} and set(stale["severity"]) == {"watch"}
+    row = stale.row(0, named=True)
+    assert reading(signal_named("correlation"), row) == "mismatch: log-probs correlate only at 0.85"
+    shifted = correlated(logprob_correlation=0.26, kl_k2=4.0, kl_k3=4.0, **{"shift_correlation_+1": 0.98})
+    assert dict(zip(shifted["signal"], shifted["severity"], strict=True)) == {
+        "alignment": "act",
+        "correlation": "watch",
+    }
+    swapped = correlated(logprob_correlation=0.2, kl_k2=4.0, kl_k3=4.0)
+    assert set(swapped["signal"]) == {"correlation"}
+
+
+def test_a_correlation_is_no_evidence_where_log_probs_hardly_vary() -> None:
+    """A near-uniform policy of 97 tokens: log-probs of -4.55 vary by 0.15 nats, and the gap of old weights by 0.19."""
+    assert correlated(logprob_correlation=0.22, kl_k2=0.018, kl_k3=0.018).is_empty()
 
 
 def test_the_hidden_top_p_is_seen_by_the_surprisal_gap_alone() -> None:

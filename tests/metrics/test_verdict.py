@@ -121,7 +121,8 @@ def test_a_clean_bill_says_what_was_not_checked_and_how_to_record_it(runs: Path)
 
 
 CALM = {
-    "non_finite": 0.0, "positive_logprobs": 0.0, "logprob_correlation": 0.99, "mean_weight_token": 1.0,
+    "non_finite": 0.0, "positive_logprobs": 0.0, "logprob_correlation": 0.99, "shift_correlation_+1": 0.2,
+    "mean_weight_token": 1.0,
     "mean_weight_token_z": 0.0, "surprisal_gap": 0.0, "surprisal_gap_z": 0.0, "ess_token": 0.99, "ess_token_se": 0.001,
     "ess_sequence": 0.9, "ess_sequence_se": 0.01, "share_outside_0.5_2": 0.0, "share_outside_0.5_2_se": 0.0,
     "zero_weight_tokens": 0.0,

@@ -164,7 +164,7 @@ PAGES = (
 )
 WRITTEN = [page for page in PAGES if page.stem not in ("metrics", "record", "trainers", "rooms", "reliability")]
 """Pages that are written by hand."""
-LOGGED = ("ratioscope/mismatch/", "ratioscope/step", "ratioscope/severity", "ratioscope/worst_sequences")
+LOGGED = tuple(f"ratioscope/{name}" for name in ("mismatch/", "step", "severity", "worst_sequences", "run_state"))
 """Names in logs of a trainer or of W&B, which are no paths."""
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 

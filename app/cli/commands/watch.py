@@ -159,13 +159,15 @@ def _drawn(look: "Look", words: list[str]) -> "Group":
     from rich.console import Group
     from rich.text import Text
 
+    from ...presentation.run_state import ALARMS
+
     def line(text: str, style: str = "") -> Text:
         return Text(terminal(text), style=STYLES.get(style, style), overflow="fold")
 
     newest = sorted(look.alerts, key=lambda alert: (alert.is_open, alert.last_step), reverse=True)[:LAST_ALERTS]
     rows = [
         line(f"{look.name}: {_now(look)}", look.verdict.word),
-        line(f"{look.state.word} {look.state.ago}"),
+        line(f"{look.state.word} {look.state.ago}", ALARMS.get(look.state.life, "")),
         *([line(look.lacks, "watch")] if look.lacks else []),
     ]
     rows += [
