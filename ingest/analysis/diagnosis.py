@@ -1,6 +1,6 @@
 """The diagnosis of a run: why its policies are apart, from the rows of few steps and the history of all."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import isclose, isnan, nan
 from typing import Any
@@ -42,6 +42,12 @@ ARGUMENTS: Mapping[str, str] = {
     "other_id": "sampled_ids and token_ids",
 }
 """Fact of the evidence -> arguments of Collector.log that record it."""
+COLUMNS: Mapping[str, frozenset[str]] = {
+    "rollout_versions": frozenset({"rollout_versions", "rollout_version_min"}),
+    "group_ids": frozenset({"group_id"}),
+    "turns": frozenset({"turn"}),
+}
+"""Argument -> the columns of the Record that hold it, of which one is enough; of any other argument, the column of its name."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +76,18 @@ class RunDiagnosis:
         answer = self.diagnosis.told_first
         return tuple(each for each in self.copies if each.gap != self.gap and each.head not in answer)
 
+    columns: frozenset[str] = frozenset()
+    """Columns of the Record with a value in the rows that were read, or at the newest step."""
+
     def why(self, cause: CannotTell) -> str:
         """Why the record cannot tell a cause, and what to record, in words."""
-        record = " and ".join(ARGUMENTS[name] for name in cause.missing)
+        record = " and ".join(self.to_record(cause.missing))
         return f"{cause.because}; log {record}" if record else cause.because
+
+    def to_record(self, facts: Collection[str]) -> list[str]:
+        """The arguments of Collector.log that would record these facts, in the order of ARGUMENTS, less those on record."""
+        names = [name for fact, all_names in ARGUMENTS.items() if fact in facts for name in all_names.split(" and ")]
+        return [name for name in dict.fromkeys(names) if not self.columns & COLUMNS.get(name, {name})]
 
     @property
     def read(self) -> str:
@@ -133,6 +147,7 @@ def described(
         among,
         (evidence.mean(evidence.distance), evidence.error(evidence.distance)),
         copies,
+        sampled.columns,
     )
 
 
@@ -227,7 +242,7 @@ def plain_diagnosis(result: RunDiagnosis) -> dict[str, Any]:
                 "code": c.cause.code,
                 "title": c.cause.title,
                 "because": c.because,
-                "record": [ARGUMENTS[name] for name in c.missing],
+                "record": [" and ".join(names) for fact in c.missing if (names := result.to_record([fact]))],
             }
             for c in diagnosis.cannot_tell
         ],

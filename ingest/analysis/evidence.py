@@ -55,19 +55,23 @@ class Sampled:
     """Sequences of these steps that were not looked at, because there are too many."""
     kl_k3: float
     """K3 over every token of these steps, as `metrics` has it, in nats/token; NaN if it is not on record."""
+    columns: frozenset[str] = frozenset()
+    """Columns of the Record with a value in the rows that were read, or at the newest step."""
 
 
 def evidence_of(run: Run, gap: str, steps: Sequence[int] | None = None) -> Sampled:
     """The tokens of some steps, and the history of all steps. steps: the steps to choose from; None: all of the run."""
     frame = _asked(run, steps)
     chosen = _chosen_steps(run, frame, gap)
-    parts, left_out = [], 0
+    parts, left_out, columns = [], 0, set(run.columns)
     for step in chosen:
-        part, more = _tokens_of(run, step, gap, MOST_TOKENS // max(len(chosen), 1))
+        records = columns_of(run, step, COLUMNS)
+        columns |= {name for name in records.column_names if records[name].null_count < len(records)}
+        part, more = _tokens_of(records, gap, MOST_TOKENS // max(len(chosen), 1))
         parts += [part] if len(part) else []
         left_out += more
     for step in _copies_beside(run, frame, gap, chosen):
-        part, _ = _tokens_of(run, step, gap, MOST_TOKENS // MOST_STEPS)
+        part, _ = _tokens_of(columns_of(run, step, COLUMNS), gap, MOST_TOKENS // MOST_STEPS)
         if len(part) and part["earlier"].n_unique() == 1:  # no copy: placeholders, which are a fault
             parts, chosen = [*parts, part], sorted([*chosen, step])
     whole = _whole(frame, gap, chosen)
@@ -77,7 +81,7 @@ def evidence_of(run: Run, gap: str, steps: Sequence[int] | None = None) -> Sampl
     apart = run.info.get(COMPUTED_APART) is True
     own = replace(own, non_finite=non_finite_of(run, gap, steps), computed_apart=apart)
     kl_k3 = float(np.average(whole["level"].to_numpy(), weights=whole["n"].to_numpy())) if len(whole) else np.nan
-    return Sampled(own, tuple(chosen), left_out, kl_k3)
+    return Sampled(own, tuple(chosen), left_out, kl_k3, frozenset(columns))
 
 
 def _whole(frame: pl.DataFrame, gap: str, steps: Sequence[int]) -> pl.DataFrame:
@@ -136,9 +140,8 @@ def evidence_of_records(records: pa.Table, gap: str) -> Evidence:
     return replace(own, non_finite=non_finite_of_records(records, gap))
 
 
-def _tokens_of(run: Run, step: int, gap: str, most: int) -> tuple[pl.DataFrame, int]:
-    """(one row per sampled token of the step, number of sequences left out)."""
-    records = columns_of(run, step, COLUMNS)
+def _tokens_of(records: pa.Table, gap: str, most: int) -> tuple[pl.DataFrame, int]:
+    """(one row per sampled token of these Records of a step, number of sequences left out)."""
     measured = measured_rows(records, gap)
     counts = token_counts(records)[measured]
     tokens = int(np.where(counts > LONGEST, LONGEST // PER_SEQUENCE, counts).sum())
@@ -202,6 +205,7 @@ def _evidence(parts: Sequence[pl.DataFrame], history: History | None, tokens: Ma
         facts["entropy"] = known["entropy"].cast(pl.Float64).fill_null(np.nan).to_numpy()
     if known["router_agreement"].null_count() < len(known):
         facts["router"] = known["router_agreement"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    partial = {fact for fact, column in NUMBERS.items() if 0 < known[column].null_count() < len(known)}
     names = {}
     for fact, column in LABELS.items():
         if known[column].null_count() < len(known):
@@ -212,7 +216,7 @@ def _evidence(parts: Sequence[pl.DataFrame], history: History | None, tokens: Ma
     return Evidence(
         known["earlier"].to_numpy(), known["later"].to_numpy(), known["row"].cast(pl.Int64).to_numpy(),
         known["position"].cast(pl.Int64).to_numpy(), facts, names, history, len(frame) - len(known),
-        _weight(known, tokens), len(known) < sum(tokens.values()),
+        _weight(known, tokens), len(known) < sum(tokens.values()), partial=frozenset(partial),
     )  # fmt: skip
 
 

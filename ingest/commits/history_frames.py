@@ -83,9 +83,7 @@ def last_settled_step(histories: Iterable[WriterHistory]) -> int | None:
     return min((-1 if last is None else last for last in lasts), default=None)
 
 
-def _writer(
-    history: WriterHistory, ended: Ending | None, heard: Ending | None, own: SequenceCounts
-) -> tuple[Any, ...]:
+def _writer(history: WriterHistory, ended: Ending | None, heard: Ending | None, own: SequenceCounts) -> tuple[Any, ...]:
     state = {None: history.state, "closed": history.state, "gone": "dead"}.get(heard, heard)
     times = (_micros(history.opened), _micros(history.last_commit), _micros(history.closed))
     facts = (history.log.writer, history.rank, history.host, history.attempt)

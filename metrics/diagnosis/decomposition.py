@@ -225,8 +225,10 @@ def _why_not(cause: Cause, result: Result, evidence: Evidence) -> tuple[str, tup
     """Why the cause can neither be shown nor excluded; None if it can."""
     missing = tuple(name for name in cause.needs if not evidence.has(name))
     if missing:
-        names = " and ".join(FACTS[name] for name in missing)
-        return f"{names} {'is' if len(missing) == 1 else 'are'} not on record", missing
+        absent = tuple(name for name in missing if name not in evidence.partial)
+        names = " and ".join(FACTS[name] for name in absent or missing)
+        there = "not on record" if absent else "on record for only some of the tokens that were read"
+        return f"{names} {'is' if len(absent or missing) == 1 else 'are'} {there}", absent
     if result.too_few:
         return result.too_few, ()
     if not result.holds and result.share is not None and result.share.most > LOOSE and result.share.share < LOOSE:

@@ -54,6 +54,8 @@ class Evidence:
     """The tokens of the whole run without two finite log-probs; None if every token has them."""
     computed_apart: bool = False
     """True if by the record each side comes from a computation of its own: then equal sides are a measurement."""
+    partial: frozenset[str] = frozenset()
+    """Facts that only some of the tokens have, and that `facts` therefore lacks."""
     results: dict[Hashable, object] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Function -> its result for this evidence, see `once`. Empty again in evidence that is made of this one."""
 

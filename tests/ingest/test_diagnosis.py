@@ -177,3 +177,33 @@ def test_a_gap_that_was_not_measured_is_called_so_with_the_argument_that_records
 
 def test_a_gap_may_be_named_by_its_two_policies(tmp_path: Path) -> None:
     assert diagnosis_of(open_run(two_sides(tmp_path / "run")), "rollout:current").gap == "total"
+
+
+def test_only_what_the_record_lacks_is_asked_for(tmp_path: Path) -> None:
+    draws = np.random.default_rng(0)
+    with Collector(tmp_path / "run") as collector:
+        for step in range(4):
+            later = -draws.exponential(1.0, (8, 40))
+            collector.log(
+                step=step, rollout_logprobs=np.minimum(later + draws.normal(0, 0.05, later.shape), 0), old_logprobs=later,
+                token_ids=draws.integers(0, 9, later.shape), rollout_versions=[step] * 8, trainer_version=step + 1,
+                group_ids=[f"{row // 2}" for row in range(8)],
+            )  # fmt: skip
+    result = diagnosis_of(open_run(tmp_path / "run"))
+    asked = result.to_record({fact for item in result.diagnosis.cannot_tell for fact in item.missing})
+    assert {"kv_versions", "sampled_ids", "entropy"} <= set(asked)
+    assert not {"rollout_versions", "token_ids", "trainer_version", "group_ids"} & set(asked)
+    told = " ".join(result.why(item) for item in result.diagnosis.cannot_tell)
+    assert "log kv_versions" in told and "rollout_versions" not in told and "token_ids" not in told
+    records = [name for item in plain_diagnosis(result)["cannot_tell"] for name in item["record"]]
+    assert "kv_versions" in records and not any("rollout_versions" in name for name in records)
+
+
+def test_a_fact_of_only_some_tokens_is_not_said_to_be_absent(tmp_path: Path) -> None:
+    later = -np.random.default_rng(0).exponential(1.0, (8, 40))
+    with Collector(tmp_path / "run") as collector:
+        for step, known in enumerate([{"rollout_versions": [0] * 8, "trainer_version": 1}, {}]):
+            collector.log(step=step, rollout_logprobs=later, old_logprobs=later - 0.01, **known)  # type: ignore[arg-type]
+    result = diagnosis_of(open_run(tmp_path / "run"))
+    (item,) = (item for item in result.diagnosis.cannot_tell if item.cause.code == "version_lag")
+    assert result.why(item) == "the version lag is on record for only some of the tokens that were read"

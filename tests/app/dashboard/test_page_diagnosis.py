@@ -65,13 +65,14 @@ def test_each_cause_has_its_proof_its_remedy_and_a_picture_of_the_undoing(opened
 @pytest.mark.parametrize("name", [name for name in RUNS if name != "empty"])
 def test_every_cause_of_every_run_is_likely_open_or_ruled_out_on_the_page(opened: Open, runs: Path, name: str) -> None:
     app = answered(opened, "diagnosis", name)
-    found = diagnosis_of(open_run(made(runs, name))).diagnosis
+    result = diagnosis_of(open_run(made(runs, name)))
+    found = result.diagnosis
     shown = html(app).replace("&#x27;", "'")
     for cause in [*(item.cause for item in found.excluded), *(item.cause for item in found.cannot_tell)]:
         assert cause.title[1:] in shown, cause.code
-    arguments = {ARGUMENTS[fact] for item in found.cannot_tell for fact in item.missing}
+    arguments = result.to_record({fact for item in found.cannot_tell for fact in item.missing})
     code = "\n".join(codes(app))
-    assert all(f"{part}=" in code for names in arguments for part in names.split(" and "))
+    assert all(f"{name}=" in code for name in arguments)
     assert len(charts(app)) == sum(item.share is not None for item in found.likely)
 
 

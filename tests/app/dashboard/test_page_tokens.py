@@ -16,6 +16,7 @@ from support.pages_open import Open, codes, html, plain, well, words
 from ratioscope.app.dashboard.pages.tokens.navigation import worst_order
 from ratioscope.app.figures.html.tinted_text import WeightBand, borders, tint, token_text
 from ratioscope.app.figures.strip_chart import strip_at, token_strip
+from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.rows.sequence_json import sequence_metrics
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.analysis.token_values import BY_NAME, VALUES
@@ -36,6 +37,17 @@ def test_a_link_to_a_step_and_a_sequence_that_the_run_lacks_says_so_until_anothe
     well(app.button(key="step_after").click().run())
     well(app.button(key="next").click().run())
     assert "is not in this" not in plain(app)
+
+
+def test_what_the_run_lacks_is_told_apart_from_what_this_sequence_lacks(opened: Open, tmp_path: Path) -> None:
+    with Collector(tmp_path / "run") as collector:
+        sides = {"rollout_logprobs": [[-1.0, -2.0]], "old_logprobs": [[-1.1, -2.1]], "rollout_versions": [3]}
+        collector.log(step=0, sequence_ids=["bare"], **sides)  # type: ignore[arg-type]
+        collector.log(step=0, sequence_ids=["full"], entropy=[[0.5, 0.5]], **sides)  # type: ignore[arg-type]
+    told = plain(opened("tokens", tmp_path / "run", step="0", sequence="bare"))
+    assert "not recorded: text (token_texts), ids (token_ids)" in told and "rollout_versions" not in told
+    assert "one weight version for all tokens of the sequence" in told
+    assert "not recorded for this sequence, though for others: entropy" in told
 
 
 def test_the_drawer_for_sharing_names_the_run_in_its_command_and_whom_its_link_serves(opened: Open, runs: Path) -> None:

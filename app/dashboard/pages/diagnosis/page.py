@@ -29,7 +29,7 @@ from ...panels.controls import worst_step
 from ...panels.layout import columns
 from ...panels.links import go_to
 from ...panels.verdict_box import EVERY, age_note, answer_box
-from .words import excluded_rows, missing_arguments, open_rows, record_lines
+from .words import excluded_rows, open_rows, record_lines
 
 
 def render(scope: Scope) -> None:
@@ -47,7 +47,7 @@ def render(scope: Scope) -> None:
         _causes(scope, known.result, known.context)
         _beside(known.context)
         _parts(known.context)
-        _open(known.result.diagnosis)
+        _open(known.result)
         _excluded(known.result.diagnosis)
         _read(scope, known.result)
 
@@ -140,12 +140,13 @@ def _parts(context: KnownContext | None) -> None:
             _table(name, PARTS, rows)
 
 
-def _open(diagnosis: Diagnosis) -> None:
+def _open(result: RunDiagnosis) -> None:
+    diagnosis = result.diagnosis
     if not diagnosis.cannot_tell:
         return
     st.subheader(f"The record cannot tell ({len(diagnosis.cannot_tell)})", anchor=False)
     _table("The record cannot tell", ("because", "causes that stay open"), open_rows(diagnosis))
-    if arguments := missing_arguments(diagnosis):
+    if arguments := result.to_record({fact for item in diagnosis.cannot_tell for fact in item.missing}):
         st.caption("These arguments record the missing columns:")
         code(record_lines(arguments), "record", language="python")
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from ratioscope.ingest.analysis.diagnosis import ARGUMENTS
 from ratioscope.metrics.diagnosis.diagnosis import Diagnosis
 
 from ....presentation.sentence import capital, sentence
@@ -38,12 +37,6 @@ def open_rows(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     for item in diagnosis.cannot_tell:
         causes.setdefault(sentence(item.because), []).append(item.cause.title)
     return [(because, sentence("; ".join(titles))) for because, titles in causes.items()]
-
-
-def missing_arguments(diagnosis: Diagnosis) -> list[str]:
-    """Arguments of Collector.log that would let open causes be told, in the order of ARGUMENTS."""
-    missing = {fact for item in diagnosis.cannot_tell for fact in item.missing}
-    return [name for fact, names in ARGUMENTS.items() if fact in missing for name in names.split(" and ")]
 
 
 def record_lines(arguments: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
 """The Tokens page: one sequence with tinted text, and every recorded curve below it on the same axis."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 import polars as pl
 import streamlit as st
 
+from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.token_values import BY_NAME, VALUES
 from ratioscope.record import POLICIES, sides
 
@@ -51,9 +52,10 @@ KEYS = (
     " Shift+J / Shift+K) next and previous step"
 )
 ABSENT = {
-    "token_text": "text (token_texts)", "token_id": "ids (token_ids)", "entropy": "entropy", "advantage": "advantages",
-    "rollout_version": "weight version per token (rollout_versions)",
+    "token_text": ("text", "token_texts"), "token_id": ("ids", "token_ids"), "entropy": ("entropy", "entropy"),
+    "advantage": ("advantages", "advantages"), "rollout_version": ("weight version per token", "rollout_versions"),
 }  # fmt: skip
+"""Column of the tokens -> its name in words, and the argument of `log` and column of the Record that hold it."""
 
 
 CAUSES = (
@@ -102,7 +104,7 @@ def render(scope: Scope) -> None:
     row = (chosen if len(chosen) else rows).row(0, named=True)
     listen_to_tokens(partial(go_to_token, rows=len(tokens)))
     at = _show(SequenceKey(view, step, sequence_id, minibatch), tokens, gap)
-    _facts(row, tokens)
+    _facts(view.run, row, tokens)
     about = {**row, "step": step, "run": view.run.name, "trainer": view.run.info.get("trainer")}
     json_drawer(tokens, about, at, lambda: view.run.prompt_ids(step, sequence_id))
     st.caption(KEYS)
@@ -154,7 +156,7 @@ def _minibatch_picker(rows: pl.DataFrame) -> int | None:
     return int(choice("minibatch", minibatches, "minibatch"))
 
 
-def _facts(row: dict[str, object], tokens: pl.DataFrame) -> None:
+def _facts(run: Run, row: dict[str, object], tokens: pl.DataFrame) -> None:
     """Recorded facts of the sequence in one line, missing ones, its prompt, and a link to the prompt's other samples."""
     facts = [count(len(tokens), "token")]
     for name in (*FACTS, *CAUSES):
@@ -167,14 +169,30 @@ def _facts(row: dict[str, object], tokens: pl.DataFrame) -> None:
         group = row.get("group_id")
         if isinstance(group, str):
             st.button("all samples of this prompt", key="siblings", type="tertiary", on_click=_to_group, args=(group,))
-    absent = [word for name, word in ABSENT.items() if _unknown(tokens, name)]
-    sides = [policy for policy in POLICIES if _unknown(tokens, f"{policy}_logprob")]
-    if sides or absent:
-        st.caption(f"not recorded: {', '.join((*(f'log-probs of {policy}' for policy in sides), *absent))}")
+    if told := " · ".join(_not_recorded(run, tokens, row)):
+        st.caption(told)
     prompt = row.get("prompt_text")
     if isinstance(prompt, str):
         with st.expander("prompt"):
             code(prompt, "prompt")
+
+
+def _not_recorded(run: Run, tokens: pl.DataFrame, row: dict[str, object]) -> Iterator[str]:
+    """What the record lacks, and apart from it what only this sequence lacks, in words."""
+    lacking = [names for column, names in ABSENT.items() if _unknown(tokens, column)]
+    lacking += [
+        (f"log-probs of {policy}", f"{policy}_logprobs") for policy in POLICIES if _unknown(tokens, f"{policy}_logprob")
+    ]
+    if row.get("rollout_version_min") is not None and ABSENT["rollout_version"] in lacking:
+        lacking.remove(ABSENT["rollout_version"])
+        yield "one weight version for all tokens of the sequence"
+    here = [words for words, column in lacking if column in run.columns]
+    lacks = [(words, column) for words, column in lacking if column not in run.columns]
+    nowhere = [words if words == column else f"{words} ({column})" for words, column in lacks]
+    if nowhere:
+        yield f"not recorded: {', '.join(nowhere)}"
+    if here:
+        yield f"not recorded for this sequence, though for others: {', '.join(here)}"
 
 
 def _unknown(tokens: pl.DataFrame, name: str) -> bool:
