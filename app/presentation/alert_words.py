@@ -134,11 +134,13 @@ def passed_words(passed: pl.DataFrame) -> str:
 
 
 def not_graded(shown: pl.DataFrame, verdict: Finding) -> list[str]:
-    """Each signal that no row of the grades has, with the reason. shown: as signal_grades returns them."""
+    """Each signal, and each gap of one, that no row of the grades has, with the reason. shown: as signal_grades returns them."""
     tested = set(shown["signal"])
-    absent = {check.name: check.absent for check in verdict.checks}
-    return [
-        f"{signal.title} ({signal.name}), {absent.get(signal.name) or 'because this run or choice has no gap that it reads'}"
-        for signal in SIGNALS
-        if signal.name not in tested
-    ]
+    known = {check.name: check.absent for check in verdict.checks if check.absent}
+    lines = []
+    for signal in SIGNALS:
+        names = [name for name in (signal.name, *(f"{signal.name} of {gap}" for gap in signal.gaps)) if name in known]
+        lines += [f"{signal.title} ({name}), {known[name]}" for name in names]
+        if signal.name not in tested and not names:
+            lines.append(f"{signal.title} ({signal.name}), because this run or choice has no gap that it reads")
+    return lines

@@ -34,6 +34,8 @@ class Check:
     """The number of steps on which it could be checked."""
     absent: str = ""
     """Why it could be checked on no step ("because ..."); empty otherwise."""
+    gap: str = ""
+    """The one gap on record in which a signal could not be checked that was checked in another; empty for any other check."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ a step is in severity.py; since when, and whether it is over, in episodes.py; co
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import polars as pl
 
@@ -89,23 +90,28 @@ def _unmeasured(coverage: Coverage, all_checks: tuple[Check, ...], in_force: Run
 def checks(graded: pl.DataFrame, missing: Mapping[str, str] | None, in_force: RunRules = NO_FILE) -> tuple[Check, ...]:
     """A Check for every gap, every signal and staleness: the number of steps it could be made on, or why it could not.
 
-    A muted signal is a check that was not made.
+    A muted signal is a check that was not made. A signal that was checked in one gap on record and not in another has a Check for
+    that one, too, which was not made.
     """
     unrecorded = {} if missing is None else missing
     muted = {signal.name: f"because {in_force.source} mutes it: {reason}" for signal, reason in in_force.muted}
     gaps = dict(graded.group_by("gap").agg(pl.col("step").n_unique()).rows())
     ran = dict(graded.group_by("signal").agg(pl.col("step").n_unique()).rows())
     result = [Check(gap, gaps.get(gap, 0), unrecorded.get(gap, _UNKNOWN)) for gap in GAPS]
-    result += [
-        Check(signal.name, ran.get(signal.name, 0), muted.get(signal.name) or _why(signal.name, unrecorded))
-        for signal in SIGNALS
-        if ran.get(signal.name) or any(gap in gaps for gap in signal.gaps)
-    ]
+    made = set(graded.select("signal", "gap").unique().rows())
+    for signal in SIGNALS:
+        there = [gap for gap in signal.gaps if gap in gaps]
+        why = muted.get(signal.name) or _why(signal.name, unrecorded)
+        if there:
+            result.append(Check(signal.name, ran.get(signal.name, 0), why))
+        if signal.name in ran:
+            lacking = [gap for gap in there if (signal.name, gap) not in made]
+            result += [Check(f"{signal.name} of {gap}", 0, why, gap) for gap in lacking]
     if missing is not None:
         result.append(
             Check(STALENESS, 0 if STALENESS in missing else max(gaps.values(), default=0), missing.get(STALENESS, ""))
         )
-    return tuple(Check(check.name, check.steps, "" if check.steps else check.absent) for check in result)
+    return tuple(replace(check, absent="" if check.steps else check.absent) for check in result)
 
 
 _UNKNOWN = "because no token has both of its sides"
@@ -142,10 +148,11 @@ def _healthy(steps: pl.DataFrame, all_checks: tuple[Check, ...], in_force: RunRu
     )
     ran = [check for check in all_checks if check.steps]
     absent = len(all_checks) - len(ran)
+    whole = sum(not check.gap for check in all_checks)
     remedy = coverage.remedy or ("Record what was not checked." if absent else "Nothing.")
     span = f"any of {len(steps)} steps" if len(steps) > 1 else "the only step"
     among_measured = "" if coverage.is_measured else " in what was measured"
-    sure = _least(_confidence(len(steps)), _of_checks(len(ran), len(all_checks)), _of_doubt(beyond, len(own)))
+    sure = _least(_confidence(len(steps)), _of_checks(len(ran), whole), _of_doubt(beyond, len(own)))
     return Finding(
         Severity.HEALTHY, f"no signal is out of its bounds{among_measured}", peak["signal"], peak["gap"], None,
         sure if coverage.is_measured else "low",

@@ -10,6 +10,7 @@ from support.edge_runs import made
 from support.frames import frame_of
 
 from ratioscope.app.figures.html.cards import verdict_line
+from ratioscope.app.presentation.alert_words import not_graded
 from ratioscope.app.report.data import report_data
 from ratioscope.app.report.json import json_report
 from ratioscope.app.report.markdown import markdown_report
@@ -154,6 +155,18 @@ def test_confidence_in_health_falls_with_what_was_not_checked() -> None:
     assert verdict(part, {}).checked == "16 of 16 checks ran. Checked in part: mean_weight on 1 of 4 steps."
     few = verdict(graded_of(level), {"staleness": "because x", "total": "because y"})
     assert few.confidence == "low" and "total, because y" in few.checked
+
+
+def test_a_check_that_one_gap_lacks_is_not_made_and_says_so_with_the_reason_of_its_metric() -> None:
+    """The trainer's entropy is that of `current`: the surprisal of the total is known, that of the mismatch is not."""
+    part = all_checks([0.002] * 4).filter((pl.col("signal") != "surprisal") | (pl.col("gap") == "total"))
+    found = verdict(part, {})
+    assert found.checked.startswith(
+        "16 of 17 checks ran. Not checked: surprisal of mismatch, because the entropy of the later"
+    )
+    assert found.confidence == "high" and found.remedy == "Record what was not checked."
+    (line,) = not_graded(part, found)
+    assert "(surprisal of mismatch), because the entropy of the later policy is not on record" in line
 
 
 def test_a_step_beyond_a_bound_by_less_than_its_uncertainty_is_said_to_be() -> None:
