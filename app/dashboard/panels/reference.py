@@ -1,17 +1,19 @@
 """The reference of the project: the run, or the saved baseline, that the folder of the shown run names as known good."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 import streamlit as st
 
 from ratioscope.errors import ConfigError, RatioscopeError
+from ratioscope.ingest.files.folder import is_run
 from ratioscope.ingest.files.reference_file import Pinned, pin, pinned, unpin
 
 from ...presentation.escape import streamlit_label as label
 from ...presentation.escape import visible
 from ...presentation.noise_floor import NoiseFloor
-from ...presentation.run_names import shortened
+from ...presentation.run_names import shortened, typed_path
 from ...referee.baselines import baseline, baseline_names
 from ...referee.floor_of_run import reference_floor
 from ..model.live import beside
@@ -59,7 +61,7 @@ def reference_picker(served_runs: Served, shown: View, gap: str) -> ReferenceVal
     if chosen == NO_FLOOR:
         return NOTHING
     if known is not None and known.kind == "run" and chosen == word:
-        return _of_run(served_runs, folder / known.name, known.name, shown, gap)
+        return _of_run(served_runs, folder, known.name, shown, gap)
     try:
         return ReferenceValues(baseline(chosen))
     except ConfigError as error:
@@ -116,20 +118,28 @@ def _folders(served_runs: Served, run: Path) -> list[Path]:
     return [folder for folder in run.parents if folder == root or root in folder.parents]
 
 
-def _of_run(served_runs: Served, path: Path, name: str, shown: View, gap: str) -> ReferenceValues:
-    """The reference run, if it is served and can be read."""
+def _not_compared(why: str, folder: Path) -> ReferenceValues:
+    """A grey note with the commands that mend it: the run itself is shown all the same."""
+    place = shlex.quote(typed_path(str(folder)))
+    mend = f"pin another: ratioscope baseline pin RUN in {place}, or none: ratioscope baseline unpin {place}"
+    st.caption(f":material/info: {label(f'{why}; {mend}', 600)}", width="content")
+    return NOTHING
+
+
+def _of_run(served_runs: Served, folder: Path, name: str, shown: View, gap: str) -> ReferenceValues:
+    """The reference run, if it can be read: its folder names it, so it need not be served itself. It never lies elsewhere."""
+    path = folder / name
     if str(path) == shown.path:
         st.caption(":material/keep: this run is the reference", width="content")
         return NOTHING
-    if str(path) not in served_runs.runs.values():
-        say_wrong(f"the reference {name[:80]} is not served here, or no longer")
-        return NOTHING
+    is_served = str(path) in served_runs.runs.values()
+    if not is_served and not (is_run(path) and path.resolve().is_relative_to(folder.resolve())):
+        return _not_compared(f"the reference {name[:80]} is no run in its folder, or no longer", folder)
     try:
         view = beside(str(path))
         floor = view.of(reference_floor, visible(name, 60), gap)
     except RatioscopeError as error:
-        say_wrong(f"the reference {name[:80]} cannot be read: {str(error)[:200]}")
-        return NOTHING
+        return _not_compared(f"the reference {name[:80]} cannot be read: {str(error)[:200]}", folder)
     if floor is None:
-        say_wrong(f"the reference {name[:80]} has no {gap}")
+        st.caption(f":material/info: {label(f'the reference {name[:80]} has no {gap}', 200)}", width="content")
     return ReferenceValues(floor, view)

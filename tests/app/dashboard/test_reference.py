@@ -55,13 +55,26 @@ def test_a_run_is_pinned_and_unpinned_on_a_page(opened: Open, project: Path) -> 
 
 def test_a_reference_that_cannot_be_shown_is_said(opened: Open, project: Path) -> None:
     pin(project, Pinned("run", "gone"))
-    assert "the reference gone is not served here" in plain(opened("overview", project, run="stale"))
+    app = opened("overview", project, run="stale")
+    assert "the reference gone is no run in its folder" in plain(app) and ":red[" not in plain(app)
+    assert f"ratioscope baseline unpin {project}" in plain(app)
     pin(project, Pinned("baseline", "never-saved"))
     assert "never\\-saved, which is not saved here" in plain(opened("overview", project, run="stale")).replace(
         "never-saved, ", "never\\-saved, "
     )
     (project / REFERENCE_FILE).write_text("{")
     assert "pins nothing" in plain(opened("overview", project, run="stale"))
+
+
+def test_the_pin_of_the_readme_is_compared_though_the_run_alone_is_served(opened: Open, project: Path) -> None:
+    assert main(["baseline", "pin", str(project / "healthy")]) == 0
+    app = opened("overview", project / "stale")
+    assert "times your reference healthy" in cards(app) and ":red[" not in plain(app)
+    (project.parent / "moved").mkdir()
+    (project / "healthy").rename(project.parent / "moved" / "healthy")
+    (project / "healthy").symlink_to(project.parent / "moved" / "healthy")
+    app = opened("overview", project / "stale")
+    assert "your reference" not in cards(app) and "the reference healthy is no run in its folder" in plain(app)
 
 
 @pytest.mark.parametrize("name", ["/etc", "../other", "a/../../b", "", ".", "a//b"])
