@@ -42,8 +42,10 @@ def _why(run: "Run") -> tuple[Next, ...]:
     return (WHY,) if set(SAMPLED) & set(run.gaps) and not run.no_tokens else ()
 
 
-def after_corrections(run: "Run", dialect: str | None) -> tuple[Next, ...]:
-    """dialect: the trainer whose presets were shown; None for the usual corrections."""
+def after_corrections(run: "Run", dialect: str | None, *, is_chosen: bool) -> tuple[Next, ...]:
+    """dialect: the trainer whose presets were shown; None for the usual corrections. is_chosen: only chosen presets were."""
+    if dialect is not None and is_chosen:
+        return ((f"corrections RUN --dialect {dialect}", "every preset beside it"), WHY)
     if dialect is not None:
         return ((f"corrections RUN --dialect {dialect} --preset NAME", "one preset, with its settings"), WHY)
     named = trainer_with_presets(run)

@@ -43,7 +43,9 @@ def test_each_trainer_has_a_page_in_the_menu_that_says_what_a_run_may_lack() -> 
         page = (ROOT / "docs" / "trainers" / f"{adapter.name}.md").read_text()
         assert f"          - {adapter.title}: trainers/{adapter.name}.md\n" in menu
         assert all(f"`{hook.module}.{hook.name}`" in page for hook in adapter.load().HOOKS)
-        assert page.partition("## What a run may lack")[2].count("\n* ") >= 2, adapter.name
+        lacks = page.partition("## What a run may lack")[2].partition("\n## ")[0]
+        assert lacks.count("\n* ") >= 2, adapter.name
+        assert "%s" not in lacks, "a message as it is before its name is put in"
 
 
 def test_the_picture_and_the_page_of_the_rooms_are_what_the_imports_give() -> None:

@@ -78,7 +78,7 @@ def _write_zip(run: "Run", target: Path, sequences: int | None) -> None:
     with whole_files([target], force=False) as (file,):
         file.write(content)
     say(
-        f"wrote {target} ({len(content) / 1e3:.0f} kB): settings, diagnosis, metrics by step, and sequences without text"
+        f"wrote {target} ({size_on_disk(len(content))}): settings, diagnosis, metrics by step, and sequences without text"
     )
     say("Read its settings.json before you send it.")
     say(f"For pages that a browser opens: ratioscope bundle RUN -o {target.stem.removesuffix('.bundle')}-pages", "dim")

@@ -91,7 +91,7 @@ def corrections(
         say(f"{', '.join(titles)}: not available, {why}", "dim")
     if dialect and len(chosen) == 1:
         _print_config(dialect, chosen[0])
-    print_next(opened_run, after_corrections(opened_run, dialect))
+    print_next(opened_run, after_corrections(opened_run, dialect, is_chosen=preset is not None))
 
 
 def _chosen(

@@ -110,12 +110,16 @@ def _print(estimates: dict[str, Any], as_json: bool) -> None:
         print_json(estimates)
         return
     ranks = f" on {count(estimates['ranks'], 'rank')}"
+    is_of_rank = (
+        "bytes_per_token" in estimates and estimates["ranks"] > 1
+    )  # a run on record has the steps of all its ranks
+    of_rank, each = (" of a rank", " and rank") if is_of_rank else ("", "")
     pairs = [
         (
-            "a step",
+            f"a step{of_rank}",
             f"{count(estimates['tokens_per_step'], 'token')} of {', '.join(estimates['policies'])}{_readings(estimates)}",
         ),
-        ("on disk", f"{size_on_disk(estimates['bytes_per_step'])} per step{_per_token(estimates)}"),
+        ("on disk", f"{size_on_disk(estimates['bytes_per_step'])} per step{each}{_per_token(estimates)}"),
         ("a run", f"{size_on_disk(estimates['bytes_per_run'])} in {count(estimates['steps'], 'step')}{ranks}"),
     ]
     if "log_milliseconds_per_step" in estimates:

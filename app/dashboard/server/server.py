@@ -12,10 +12,13 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from errno import EADDRINUSE
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+
+from ratioscope.errors import ConfigError
 
 from ...browser.policy import inline_scripts
 from ...presentation.theme import DARK, LIGHT
@@ -109,7 +112,7 @@ def serve(
 ) -> None:
     """Serves the dashboard of these runs until interrupted. `on_ready` gets the URL once the server answers."""
     options = checked_options(options or ServerOptions())
-    options = replace(options, port=options.port or free_port(options.host))
+    options = replace(options, port=free_port(options.host, options.port))
     os.environ[RUNS] = json.dumps([str(Path(run).resolve()) for run in runs])
     sys.setswitchinterval(TURN)
     share_heaps()
@@ -161,10 +164,19 @@ def is_worth_a_line(record: logging.LogRecord) -> bool:
     return type(error).__name__ != "WebSocketDisconnected"
 
 
-def free_port(host: str = "127.0.0.1") -> int:
-    """A port that is free at this moment."""
-    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as server:
-        return int(server.getsockname()[1])
+def free_port(host: str = "127.0.0.1", wanted: int = 0) -> int:
+    """A port that is free at this moment: the wanted one, or any for 0. ConfigError if the wanted one is not free."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.create_server((host, wanted), family=family) as server:
+            return int(server.getsockname()[1])
+    except OSError as error:
+        if not wanted:
+            raise
+        why = "another program listens there" if error.errno == EADDRINUSE else error.strerror
+        raise ConfigError(
+            f"--port {wanted} cannot be used: {why}; wanted a free port, or none: any free one is taken"
+        ) from error
 
 
 def _inline() -> list[str]:

@@ -87,7 +87,9 @@ def test_every_preset_of_a_trainer_is_carried_out(name: str, capsys: Output) -> 
 
 def test_one_preset_is_printed_in_the_trainers_syntax(capsys: Output) -> None:
     assert main(["corrections", RUN, "--dialect", "verl", "--preset", "decoupled_token_is"]) == 0
-    assert "rollout_is_threshold: 2.0" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "rollout_is_threshold: 2.0" in out
+    assert "every preset beside it" in out and "--preset NAME" not in out, "what was just done is no next command"
 
 
 @pytest.mark.parametrize("suffix", [".yaml", ".json"])

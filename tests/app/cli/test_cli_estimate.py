@@ -88,3 +88,13 @@ def test_readings_cost_what_recording_them_takes(tmp_path: Path, capsys: pytest.
     assert "rollout, old, current and 1 reading" in capsys.readouterr().out
     assert main(["estimate", str(tmp_path), "--readings", "1"]) == 2
     assert "wanted --sequences and --length with --readings" in capsys.readouterr().err
+
+
+def test_the_tokens_of_a_step_are_said_to_be_those_of_one_rank(capsys: pytest.CaptureFixture[str]) -> None:
+    shape = ("estimate", "--sequences", "8", "--length", "20", "--steps", "2", "--ranks")
+    assert (
+        main([*shape, "8"]) == 0
+        and "a step of a rank" in (out := capsys.readouterr().out)
+        and "per step and rank" in out
+    )
+    assert main([*shape, "1"]) == 0 and "of a rank" not in capsys.readouterr().out

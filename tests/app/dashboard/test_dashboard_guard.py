@@ -122,6 +122,11 @@ def test_a_reader_who_leaves_is_not_logged_as_an_error_and_all_else_is() -> None
     assert import_module(SENDER)._LOGGER.name == SENDER
 
 
+def test_a_port_that_is_taken_is_an_error_in_a_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigError, match="another program listens"):
+        serve([], ServerOptions(port=taken.getsockname()[1]))
+
+
 def test_a_free_port_is_free() -> None:
     with socket.create_server(("127.0.0.1", free_port())):
         pass
