@@ -27,15 +27,15 @@ A run that is over, and was not recorded, has often left dumps or logs. `ratiosc
 
 The format of each file is detected. `--from NAME` names it. Every row is imported, or listed in `import/rejected.jsonl` of the
 run with its file, row, field and reason; the exit code is 1 then. `--strict` stops at the first such row. Files that trainers
-keep beside their rows, such as settings and optimizer states, are named and fail nothing: a table below lists them. So are links,
-files of no known kind, and empty files, but for one that has the name of a dump. A file of another name is known by its content.
-Memory does not grow with the size of the source, but for `.pt`, `.pkl` and `.npz` files, which are read one at a time. An
-import that is ended leaves no run behind. It writes units of some 16 million tokens, which end between two steps, in a hidden
-folder beside the run. The same command goes on behind the last whole unit: it reads the source again, compares the rows of
-whole units with what was written, and writes the rest, to the bit what one import had written. If the source or an option has
-changed, it says so and begins anew; it also does so if no unit is whole. Files may be compressed (`.gz`, `.zst`) and may lie
-in folders of folders. Files of slime and miles are joined by the number of the rollout that they state, whatever their names.
-A log of numbers beside dumps is named; import it by itself.
+keep beside their rows, such as settings and optimizer states, are named and fail nothing: a table below lists them. Links,
+files of no known kind and empty files are named, too. An empty file with the name of a dump fails. A file of another name is
+known by its content. Memory does not grow with the size of the source, but for `.pt`, `.pkl` and `.npz` files, which are read
+one at a time. An import that is ended leaves no run behind. It writes units of some 16 million tokens, which end between two
+steps, in a hidden folder beside the run. The same command goes on after the last whole unit: it reads the source again,
+compares the rows of whole units with what was written, and writes the rest. The run is then equal to that of one import, to the
+bit. If the source or an option has changed, it says so and begins anew; it also does so if no unit is whole. Files may be
+compressed (`.gz`, `.zst`) and may lie in folders of folders. Files of slime and miles are joined by the number of the rollout
+that they state, whatever their names. A log of numbers beside dumps is named; import it by itself.
 
 Nothing of a file is run. `.pt` files and pickles are read without torch by a machine that knows a short list of names;
 [SECURITY.md](../SECURITY.md) says more. A child process decodes all files. `--most-memory GIB` bounds its memory: Linux refuses

@@ -27,7 +27,7 @@ def _own_correction() -> Iterator[str]:
     yield "K3 0.010 and 0.03% clipped did not. Without a correction the line has the share of tokens with a weight outside"
     yield "[0.5, 2].\n"
     yield "| answer | condition |\n| --- | --- |"
-    yield f"| on | the settings mask tokens, and the loss mask on record has {LEAST_OF_MASK:.0%} or more of their number masked |"
+    yield f"| on | the settings mask tokens, and the loss mask on record masks at least {LEAST_OF_MASK:.0%} of as many |"
     yield f"| not on | the settings mask {FEW} tokens or more, and the loss mask on record has fewer masked than that |"
     yield "| nothing to mask | the bounds of the settings catch no token here |"
     yield "| weights only | the settings change weights alone, which leave no trace in the record |"

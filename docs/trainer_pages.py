@@ -52,7 +52,8 @@ def _page(adapter: Adapter) -> Iterator[str]:
 
 def _limits(adapter: Adapter) -> Iterator[str]:
     yield "## What a run may lack, and what would record it\n"
-    yield "A run records which of these hold. N stands for a number or a name.\n"
+    yield "The recorder says those of these lines that apply in the training log, and the run keeps them (`ratioscope info`,"
+    yield "the page Health). N stands for a number or a name.\n"
     if adapter.unreached:
         yield f"* Tests imitate these parts: {adapter.unreached}."
     if adapter.no_self_noise:
@@ -71,7 +72,7 @@ def _messages(adapter: Adapter) -> list[str]:
         module for name, module in sorted(sys.modules.items()) if any(f"{name}.".startswith(f"{o}.") for o in owners)
     ]
     texts = [
-        f"Rollout versions: {value}" if name.endswith("VERSIONS") else value
+        f"Rollout versions: {value}" if name.endswith("VERSIONS") or value.startswith("the trainer's ") else value
         for module in modules
         for name, value in vars(module).items()
         if name.isupper() and isinstance(value, str) and len(value.split()) > LEAST_WORDS
@@ -89,7 +90,7 @@ def _lent(package: str) -> set[str]:
 
 def _sentence(text: str) -> str:
     """The message, as a sentence of a page."""
-    plain = re.sub(r"{\w*}", "N", text).strip().replace("|", chr(92) + "|").replace("<", "&lt;")
+    plain = re.sub(r"{\w*}|%s", "N", text).strip().replace("|", chr(92) + "|").replace("<", "&lt;")
     first = plain.partition(" ")[0]
     if first.isalpha() and first not in {adapter.title for adapter in ADAPTERS}:
         plain = plain[0].upper() + plain[1:]

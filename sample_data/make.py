@@ -1,4 +1,4 @@
-"""Records the shipped runs: GRPO on a real language model, sampled by vLLM in bfloat16 and trained by TRL in float32.
+"""Records the shipped runs: GRPO on a real language model, sampled by vLLM in bfloat16, trained by TRL under bfloat16 autocast.
 
     python sample_data/make.py MODEL_FOLDER OUT_FOLDER healthy|stale
 

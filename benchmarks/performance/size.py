@@ -49,8 +49,8 @@ def formats(rows: pa.Table) -> Table:
     }
     text = (
         f"Token ids and the log-probs of two policies of {tokens:,} sampled tokens of the shipped run trl-vllm-stale "
-        "(vLLM in bfloat16, TRL in float32), one row per sequence; wandb.Table and trackio.Table have a row per token. "
-        "Every format gives back every bit."
+        "(vLLM in bfloat16, TRL under bfloat16 autocast), one row per sequence; wandb.Table and trackio.Table have a row per "
+        "token. Every format gives back every bit."
     )
     rows_ = tuple(Row(name, (size / tokens,)) for name, size in sizes.items())
     packages, missing = bytes_of(rows.select(("step", *COLUMNS)), tokens)
