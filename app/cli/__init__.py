@@ -23,8 +23,13 @@ from ratioscope.version import __version__
 
 from . import terminal
 from .commands.arguments import with_attempt
-from .exit_codes import DEFECT, INTERRUPTED, OK, UNREADABLE, USAGE
+from .exit_codes import DEFECT as DEFECT
 from .exit_codes import FINDINGS as FINDINGS
+from .exit_codes import INTERRUPTED as INTERRUPTED
+from .exit_codes import OK as OK
+from .exit_codes import UNMEASURED as UNMEASURED
+from .exit_codes import UNREADABLE as UNREADABLE
+from .exit_codes import USAGE as USAGE
 
 VERBS = (
     "demo",

@@ -56,7 +56,7 @@ TASKS = (
     Task("Did the weights arrive?", ("page Staleness",), "Did the weights arrive?"),
     Task("How does it compare with a known-good run?", ("page Compare",), "47 times"),
     Task("What is the worst token's text?", ("button to_worst", "row sequence_rows"), worst_token),
-    Task("How do I send it to a colleague?", ("button share",), "ratioscope bundle RUN -o"),
+    Task("How do I send it to a colleague?", ("button share",), "-o pages.html"),
 )
 
 
