@@ -143,8 +143,7 @@ def _dropped(run: "Run") -> Iterator[Absence]:
     drops = run.drops
     if drops.is_empty():
         return
-    attempt_of = dict(run.writers.select("writer", "attempt").iter_rows())
-    begun = run.attempts
+    attempt_of, begun = _attempts(run), run.attempts
     for (reason,), rows in drops.group_by("reason", maintain_order=True):
         by_step: dict[int, float] = {}
         unplaced, tokens = 0.0, 0
@@ -160,10 +159,17 @@ def _dropped(run: "Run") -> Iterator[Absence]:
         yield Absence(f"dropped ({reason})", by_step, unplaced, None if rows["tokens"].has_nulls() else tokens)
 
 
+def _attempts(run: "Run") -> dict[str, int]:
+    """writer -> its attempt."""
+    return dict(run.writers.select("writer", "attempt").iter_rows())
+
+
 def _gone(run: "Run") -> Iterator[Absence]:
-    counts = run.conservation
+    counts, attempt_of = run.conservation, _attempts(run)
+    newest = max(attempt_of.values(), default=0)
+    lost = sum(loss.sequences for loss in counts.losses if attempt_of.get(loss.writer, newest) == newest)
     yield Absence("not imported (import/rejected.jsonl)", {}, _rejected(run))
-    yield Absence("lost when a writer ended without closing", {}, counts.lost)
+    yield Absence("lost when a writer ended without closing", {}, lost)  # a later attempt recorded its steps again
     yield Absence("set aside, because their files cannot be read", {}, counts.set_aside)
 
 
