@@ -158,7 +158,7 @@ def _together(arrays: Sequence[Any], how: str) -> Any:
 def _item(item: Any, copies: HostCopies, held: list[HostArray]) -> Any:
     if type(item) in _FIXED:
         return item
-    copied = _row if isinstance(item, (list, tuple)) else _copy
+    copied: Callable[[Any, HostCopies, list[HostArray]], Any] = _row if isinstance(item, (list, tuple)) else _copy
     return _or_unread("", copied, item, copies, held)
 
 

@@ -120,9 +120,12 @@ class _Found:
             return self.base, "" if is_empty else _goes_on(self.base)
         why = "existing='new'"
         for run in self.runs if existing == "auto" else ():
-            if has_steps(run) and not (differ := self._why_not(run)):
+            if not has_steps(run):
+                continue
+            differ = self._why_not(run)
+            if not differ:
                 return run, _goes_on(run)
-            why = differ if run == self.base and not is_empty else why
+            why = differ if run == self.base else why
         why = self._in_use(self.base) if is_empty else why
         free = (run for run in self.runs if not has_steps(run) and not self._in_use(run))
         root = next(free, None) or self._next()

@@ -61,7 +61,7 @@ def drift_of(run: Run, steps: Sequence[int] | None = None) -> Drift:
         *((pl.col(f"drift/{name}") * n).sum() / n.sum() for name in MEANS),
         pl.col(f"drift/{LARGEST}").max(),
     ).row(0)
-    values = dict(zip((*MEANS, LARGEST), whole[1:], strict=True))
+    values: dict[str, float] = dict(zip((*MEANS, LARGEST), whole[1:], strict=True))
     mismatch = f"mismatch/{LARGEST}"
     is_total = mismatch in known.columns and bool((known[mismatch] == 0).all())
     return Drift(tuple(known["step"].unique().sort()), int(whole[0]), values, is_total)

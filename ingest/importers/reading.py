@@ -174,12 +174,12 @@ def _joined(reading: SourceNumbers, parcel: Sequence[File], options: Options, at
     """As `_one`; all rows follow the last file, so that none is told twice if one of the files ends the child."""
     held: dict[tuple[str, ...], list[RecordedRow]] = {}
     others: list[RecordedRow | Rejected] = []
+    file: File | None = None
     for row in _one(reading, parcel, options, at):
         if isinstance(row, File):
-            file = row
-            yield file
+            yield (file := row)
             continue
-        on = file.read_as.format.join_on if file.read_as is not None else ()
+        on = file.read_as.format.join_on if file is not None and file.read_as is not None else ()
         if isinstance(row, RecordedRow) and on:
             held.setdefault(tuple(str(row.keys.get(name)) for name in on), []).append(row)
         else:

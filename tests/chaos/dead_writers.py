@@ -36,7 +36,7 @@ def writers_killed(folder: Path, *, trainers: int, seed: int) -> Figures:
     figures, chance = Figures("A writer's process that is killed again and again"), random.Random(seed)
     figures.add(trainers=0, writers_killed=0, acknowledged=0, dropped=0, dropped_and_there=0)
     for number in range(trainers):
-        root, first, acknowledged = folder / str(number), 0, set[int]()
+        root, first, acknowledged, told = folder / str(number), 0, set[int](), dict[str, Any]()
         for is_last in (False, True)[1 - number % 2 :]:
             told = _life(root, seed, first, chance.random(), is_last)
             acknowledged |= told["acknowledged"]
@@ -65,19 +65,19 @@ def _train(sender: Connection, root: Path, seed: int, first: int, share: float, 
         real(self, reply)
 
     WriterProcess._hear = hear  # type: ignore[method-assign]
-    collector = Collector(root, name="dead writers", rank=0, writer="process")
+    collector, killers = Collector(root, name="dead writers", rank=0, writer="process"), list[threading.Thread]()
     for step in range(first, first + (WRITERS + 1) * _STEPS_EACH):
         place, writer = (step - first) % _STEPS_EACH, (step - first) // _STEPS_EACH
         collector.log(step=step, **logged(seed, step))
         if place == 1 and writer < WRITERS:
             if chance.random() < _IDLE and collector.flush(PATIENCE):
                 acknowledged.add(step)
-            killer = threading.Thread(target=_kill, args=(pids[writer], chance.uniform(0, _MOST_SECONDS)))
-            killer.start()
+            killers.append(threading.Thread(target=_kill, args=(pids[writer], chance.uniform(0, _MOST_SECONDS))))
+            killers[-1].start()
         if collector.flush(PATIENCE):
             acknowledged.add(step)
-        if place == 1 and writer < WRITERS:
-            killer.join()
+        while killers:
+            killers.pop().join()
     assert len(pids) == WRITERS, pids
     if is_last:
         collector.close(PATIENCE)

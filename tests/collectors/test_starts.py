@@ -51,10 +51,11 @@ class Job:
         return Path(self.process.stdout.readline().strip()).name
 
     def records(self, *steps: int) -> str:
+        folders = []
         for step in steps:
             self.sends(step)
-            folder = self.folder()
-        return folder
+            folders.append(self.folder())
+        return folders[-1]
 
     def ends(self) -> str:
         """What it said."""

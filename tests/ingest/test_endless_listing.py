@@ -92,9 +92,8 @@ def test_names_without_number_and_a_process_that_ends_are_refused(
 
 def test_a_lister_ends_with_what_holds_it(address: Address) -> None:
     lister = Lister(address, 5.0)
-    lister._process = _process_of("input()")
-    lister._end = finalize(lister, listing._ended, lister._process)
-    process = lister._process
+    lister._process = process = _process_of("input()")
+    lister._end = finalize(lister, listing._ended, process)
     del lister
     assert process.poll() is not None
 

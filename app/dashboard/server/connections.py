@@ -103,7 +103,8 @@ def bound_connections() -> None:
     class Bounded(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         """uvicorn's own protocol, whichever it has. Its methods run for one connection, so the context is that one's."""
 
-        def connection_made(self, transport: asyncio.Transport) -> None:
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            assert isinstance(transport, asyncio.Transport)
             self._connection = transport
             WAITING.add(transport)
             super().connection_made(transport)
@@ -112,9 +113,9 @@ def bound_connections() -> None:
             _CONNECTION.set(self._connection)
             super().data_received(data)
 
-        def connection_lost(self, error: Exception | None) -> None:
+        def connection_lost(self, exc: Exception | None) -> None:
             WAITING.remove(self._connection)
-            super().connection_lost(error)
+            super().connection_lost(exc)
 
     WAITING.most = min(MOST, open_files() // 2)
     at_once = WAITING.most // 2  # asyncio accepts so many connections before it looks at the first
