@@ -49,6 +49,8 @@ def launch_name(environment: Mapping[str, str] = os.environ) -> str:
     """
     if is_slurm_task(environment):
         return f"slurm-{environment.get('SLURM_JOB_ID', '')}.{environment['SLURM_STEP_ID']}"
+    if namespace := environment.get("PMIX_NAMESPACE"):  # mpirun's number of this start, the same on all nodes
+        return f"mpi-{namespace}"
     if environment.get("TORCHELASTIC_RUN_ID"):
         return f"torchrun-{os.uname().nodename}-{os.getppid()}-{environment.get('MASTER_PORT', '')}"
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"

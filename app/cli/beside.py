@@ -8,6 +8,7 @@ recorders are Ray's workers, or if other processes recorded further policies.
 
 from __future__ import annotations
 
+import glob
 import os
 import select
 import shutil
@@ -80,7 +81,10 @@ def _watch(watched: int, kept: int, command: Sequence[str], environment: Mapping
         os.dup2(nothing, standard)
     python = _python_of(command[0], environment.get("PATH"))
     os.chdir("/")
-    before = set(_logs(Path(environment[RUN]) / COMMITS))
+    named = Path(environment[RUN])
+    before = {
+        log for folder in (named, *named.parent.glob(f"{glob.escape(named.name)}-*")) for log in _logs(folder / COMMITS)
+    }
     if os.read(kept, 1):  # the command could not be run
         return
     os.closerange(3, 256)  # what the command has inherited is not kept open

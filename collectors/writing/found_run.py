@@ -44,6 +44,11 @@ def run_file_of(root: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def is_of_a_run(run_file: Mapping[str, Any]) -> bool:
+    """True unless this is the run.json of another program; one that cannot be read may be ours."""
+    return not run_file or not {"id", "schema_version", "attempts"}.isdisjoint(run_file)
+
+
 def as_newest(run: Mapping[str, Any]) -> dict[str, Any]:
     """run.json as the newest attempt described itself."""
     attempts = run.get("attempts")

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from pathlib import PurePath
 from typing import Any
 
@@ -19,7 +20,9 @@ Facts = Mapping[str, Any]
 
 OF_A_START = {
     "the checkpoint it goes on from": (
-        r"(auto_)?resum(e|ed|ing)(_.*)?", r".*_resume(_.*)?", r".*checkpoint.*", r".*ckpt.*", r"load(_(path|dir|step|from))?",
+        r"(auto_)?resum(e|ed|ing)(_.*)?", r".*_resume(_.*)?", r"(check_?point|ckpt)s?(ing)?(_.*)?",
+        r"(save|load|last|latest|from|start|auto|keep|enable|use|async|dist)_(.*_)?(check_?point|ckpt).*",
+        r"load(_(path|dir|step|from))?",
         r"save", r"restore(_.*)?", r"(start|initial|current|global|begin|last)_(step|epoch|iteration|iter|rollout_id)",
         r"iteration", r"overwrite_output_dir", r"is_restart", r"restarts?(_.*)?",
     ),
@@ -35,7 +38,8 @@ OF_A_START = {
     ),
     "when and on which machine it runs": (
         r".*timestamp.*", r"time", r"date", r"datetime", r".*_(at|time|date)", r"host(name)?s?", r"node(name|list|s|_rank|_id)?",
-        r"ip", r"addr(ess)?", r"(.*_)?(hosts?|ips?|ports?|url|urls|uri|addr|address|addresses|endpoints?)", r"pids?",
+        r"ip", r"addr(ess)?", r"(.*_)?(hosts?|ips?|ports?|addr|address|addresses)",
+        r"(?!.*(reward|teacher|judge|verif|rm_|dataset|data_))(.*_)?(url|urls|uri|endpoints?)", r"pids?",
         r"user(name)?", r"cwd", r"command(_line)?", r"argv", r"git(_.*)?", r"commit(_.*)?", r"device(s|_id|_index)?",
         r"cuda_visible_devices", r"slurm.*", r"rdzv.*", r"dist_(url|init_method)", r"init_method", r"(runtime_)?env_vars",
     ),
@@ -137,6 +141,10 @@ def _flat(above: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def _plain(value: Any) -> str:
     if isinstance(value, str):
+        with suppress(ValueError):
+            return json.dumps(
+                float(value)
+            )  # a number that came as text, which _PASSING must not take for an identifier
         return _PASSING.sub("#", value)
     return "" if value is None else json.dumps(_number(value), sort_keys=True, default=str)
 

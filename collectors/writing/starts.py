@@ -17,7 +17,7 @@ from ratioscope.inside import entries
 from ratioscope.layout import COMMITS, RUN_FILE, STARTS, STATISTICS, TOKENS
 
 from .durable_file import make_root, write_whole
-from .found_run import described, differences_to, has_steps, names_in, run_file_of
+from .found_run import described, differences_to, has_steps, is_of_a_run, names_in, run_file_of
 from .joining import is_named, is_same_name, openings
 from .run_file import new_run, start_run
 from .same_experiment import in_words
@@ -201,7 +201,8 @@ def _base(asked: Path) -> tuple[Path, str]:
     except FileNotFoundError:
         return asked, ""
     other = next((name for name in sorted(names) if not _HARMLESS.fullmatch(name)), None)
-    if other is None or _OWN.intersection(names):
+    own = _OWN.intersection(names)
+    if other is None or own - {RUN_FILE} or (own and is_of_a_run(run_file_of(asked))):
         return asked, ""
     return asked / SUB_FOLDER, f"{asked} holds files that are no run, such as {other}: the run is {asked / SUB_FOLDER}"
 

@@ -35,4 +35,15 @@ def copied_steps(run: "Run") -> dict[str, frozenset[int]]:
     Equal log-probs of sampler and trainer are a measurement if its writer stated that they were computed apart.
     """
     apart = run.info.get(COMPUTED_APART) is True
-    return {gap: steps for gap, steps in equal_steps(run).items() if not (apart and gap in SAMPLED)}
+    found = {
+        gap: _zero_steps(run, gap, steps) if apart and gap in SAMPLED else steps
+        for gap, steps in equal_steps(run).items()
+    }
+    return {gap: steps for gap, steps in found.items() if steps}
+
+
+def _zero_steps(run: "Run", gap: str, steps: frozenset[int]) -> frozenset[int]:
+    """Those of the steps whose every log-prob is 0: placeholders, whoever computed them."""
+    name = f"{gap}/log_ppl_rollout"
+    frame = run.metrics(by=("step",), names=("log_ppl_rollout",))
+    return steps & frozenset(frame.filter(pl.col(name) == 0)["step"]) if name in frame.columns else frozenset()

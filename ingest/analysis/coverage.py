@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -20,11 +21,11 @@ from .no_gap import why_no_gap
 if TYPE_CHECKING:
     from ..run import Run
 
-_COUNTS = ("tokens", "sequences", "sequences_set_aside", "empty_sequences")
+_COUNTS = ("tokens", "non_finite", "zero_weight_tokens", "sequences", "sequences_set_aside", "empty_sequences")
 _MOST_LISTED = 16 << 20
 """Bytes that are read of the list of rejected rows: some 80,000 of them."""
-_LOOKS = 6
-"""Steps whose footers are read for the number of rows with the sampler's side: each may be one request to a store."""
+_LOOKS, _LOOKS_AFAR = 96, 6
+"""Steps whose footers are read for the number of rows with each side; of a run on a store, where each is a request."""
 _COPIED = "equal on both sides to the last bit"
 _WHICH = (
     f"If each side was computed by itself, say so with Collector({COMPUTED_APART}=True); else pass the engine's own log-probs. "
@@ -34,11 +35,13 @@ _WHICH = (
 
 def coverage_of(run: "Run", least: float) -> Coverage:
     """The coverage of the gap between the sampler and the trainer, by all steps that are shown. least: see `coverage`."""
-    copied = copied_steps(run)
-    measured = _measured_by_gap(run, copied)
-    if not any(len(rows) for rows in measured.values()):
+    if run.no_tokens:
+        return _of_numbers(run, least)
+    copied, counted = copied_steps(run), _counted(run)
+    measured = _without_copies(counted, copied)
+    if measured.is_empty():
         return _copy(run, copied) if any(gap in copied for gap in SAMPLED) else _nothing(run)
-    found = Coverage(Known.MEASURED) if run.no_tokens else coverage(_offered(run, measured, copied), least)
+    found = coverage(_offered(run, measured, counted), least)
     return _silent(run, found) or found
 
 
@@ -46,31 +49,55 @@ def thin_steps(run: "Run", least: float) -> frozenset[int]:
     """The steps of which a smaller share than the least was measured."""
     if run.no_tokens:
         return frozenset()
-    copied = copied_steps(run)
-    return frozenset(_offered(run, _measured_by_gap(run, copied), copied).thin_steps(least))
+    counted = _counted(run)
+    return frozenset(_offered(run, _without_copies(counted, copied_steps(run)), counted).thin_steps(least))
 
 
-def _measured_by_gap(run: "Run", copied: Mapping[str, frozenset[int]]) -> dict[str, pl.DataFrame]:
-    frame = run.metrics(by=("step",), names=None if run.no_tokens else _COUNTS)
-    return {gap: _measured(frame, gap, copied.get(gap, frozenset())) for gap in SAMPLED}
+def _counted(run: "Run") -> pl.DataFrame:
+    """Columns step, gap, tokens, usable, sequences, empty, for each step and sampled gap. usable: a share of the tokens."""
+    frame = run.metrics(by=("step",), names=_COUNTS)
+    parts = []
+    for gap in SAMPLED:
+        tokens, set_aside, zero, sequences, broken, empty = (
+            pl.col(f"{gap}/{name}").fill_null(0) if f"{gap}/{name}" in frame.columns else pl.lit(0.0)
+            for name in _COUNTS
+        )
+        every = tokens + set_aside
+        usable = pl.when(every > 0).then((tokens - zero) / every).otherwise(1.0)
+        parts.append(
+            frame.select(
+                "step", gap=pl.lit(gap), tokens=tokens, usable=usable, sequences=sequences + broken, empty=empty
+            )
+        )
+    return pl.concat(parts).filter(pl.col("sequences") + pl.col("empty") > 0)
 
 
-def _measured(frame: pl.DataFrame, gap: str, copied: frozenset[int]) -> pl.DataFrame:
-    """Columns step, tokens, sequences, empty: the steps at which the gap was measured, and is no copy."""
-    tokens, sequences, set_aside, empty = (
-        pl.col(f"{gap}/{name}") if f"{gap}/{name}" in frame.columns else pl.lit(None, pl.Float64) for name in _COUNTS
+def _without_copies(counted: pl.DataFrame, copied: Mapping[str, frozenset[int]]) -> pl.DataFrame:
+    """The rows with a sequence, without those of a gap that is a copy at their step."""
+    of_copies = [(pl.col("gap") == gap) & pl.col("step").is_in(list(steps)) for gap, steps in copied.items()]
+    return counted.filter((pl.col("sequences") > 0) & ~pl.any_horizontal(pl.lit(False), *of_copies))
+
+
+def _of_numbers(run: "Run", least: float) -> Coverage:
+    """The coverage of a scalar log: the share of its steps with a finite number of a sampled gap, at their usual distance."""
+    frame = run.metrics(by=("step",))
+    names = [name for name in frame.columns if name.partition("/")[0] in SAMPLED and frame[name].dtype.is_numeric()]
+    known = (
+        frame.filter(pl.any_horizontal(pl.lit(False), *(pl.col(name).is_finite() for name in names)))["step"]
+        .sort()
+        .to_list()
     )
-    logged = [pl.col(name).is_not_null() for name in frame.columns if name.startswith(f"{gap}/")]
-    known = (tokens.fill_null(0) + set_aside.fill_null(0) > 0) if f"{gap}/tokens" in frame.columns else pl.any_horizontal(
-        *logged, pl.lit(False)
-    )  # fmt: skip
-    rows = frame.filter(known & ~pl.col("step").is_in(list(copied)))
-    return rows.select(
-        "step",
-        tokens=tokens.fill_null(0),
-        sequences=sequences.fill_null(0) + set_aside.fill_null(0),
-        empty=empty.fill_null(0),
-    )
+    if not known:
+        why = "No number of the log tells the gap between sampler and trainer."
+        do = "Import it again with --dialect TRAINER@VERSION, if its numbers depend on the version; else record log-probs."
+        return Coverage(Known.NOT_MEASURED, None, why, do)
+    usual = int(usual_distance([after - before for before, after in pairwise(known)])) if len(known) > 1 else 1
+    wanted = (max(run.steps) - min(run.steps)) // usual + 1
+    share = min(1.0, len(known) / wanted)
+    if share >= least:
+        return Coverage(Known.MEASURED, share)
+    why = f"{len(known):,} of about {wanted:,} steps of the log have a number of the gap, the last of them is step {known[-1]}."
+    return Coverage(Known.PARTLY, share, why, "Find out why the trainer logs the gap at these steps alone.")
 
 
 def _silent(run: "Run", found: Coverage) -> Coverage | None:
@@ -92,10 +119,6 @@ def _silent(run: "Run", found: Coverage) -> Coverage | None:
 
 def _nothing(run: "Run") -> Coverage:
     """The coverage of a run without a gap between a sampler and a trainer: why, and the arguments that record one."""
-    if run.no_tokens:
-        why = f"Nothing in {run.no_tokens} is a graded number of the gap between sampler and trainer."
-        do = "Import it again with --dialect TRAINER@VERSION, if its numbers depend on the version; else record log-probs."
-        return Coverage(Known.NOT_MEASURED, None, why, do)
     if reason := why_no_gap(run):
         return Coverage(Known.NOT_MEASURED, 0.0, f"{reason[0].upper()}{reason[1:]}", _record("mismatch"))
     reason = dict(missing_of(run)).get("mismatch", "because no token has both sides of it")
@@ -118,18 +141,31 @@ def _copy(run: "Run", copied: Mapping[str, frozenset[int]]) -> Coverage:
     return Coverage(Known.COPY, 0.0, f"The {gap} of {steps} is 0: {EQUAL}", _WHICH)
 
 
-def _offered(run: "Run", measured: Mapping[str, pl.DataFrame], copied: Mapping[str, frozenset[int]]) -> Offered:
-    """The sequences that the sampled gaps were measured on, and all others, with the reason."""
-    every = pl.concat(measured.values()).group_by("step").agg(pl.col("tokens", "sequences", "empty").max())
-    known = {int(step): float(number) for step, number in zip(every["step"], every["sequences"], strict=True)}
-    mean = sum(known.values()) / len(known) if known else 0.0
+def _offered(run: "Run", measured: pl.DataFrame, counted: pl.DataFrame) -> Offered:
+    """The sequences that a sampled gap was measured on, and all others, with the reason.
+
+    measured: rows of _counted that are no copy. counted: all of its rows.
+    """
+    every = measured.group_by("step").agg(
+        pl.col("tokens").max(),
+        known=(pl.col("sequences") * pl.col("usable")).max(),
+        broken=(pl.col("sequences") * (1 - pl.col("usable"))).min(),
+    )
+    known = {int(step): float(number) for step, number in every.select("step", "known").iter_rows()}
+    copies = counted.filter(~pl.col("step").is_in(every["step"].to_list()))
+    masked = counted.group_by("step").agg(pl.col("empty").min(), most=pl.col("sequences").max())
+    heavy = pl.col("empty") > pl.col("most")  # a few empty responses or overlong ones are no step that is lost
     absences = (
         *_dropped(run),
         *_gone(run),
-        _by_step("masked at all of their tokens", every.select("step", "empty")),
-        _one_sided(run, every),
-        _copied(run, copied, known),
-        *_missing(run, mean),
+        _by_step("without two finite log-probs", every.select("step", "broken")),
+        replace(
+            _by_step("without a token that is sampled and not masked", masked.filter(heavy).select("step", "empty")),
+            unplaced=float(masked.filter(~heavy)["empty"].sum()),
+        ),
+        _one_sided(run, counted),
+        _by_step(_COPIED, copies.group_by("step").agg(pl.col("sequences").max())),
+        *_missing(run, sum(known.values()) / len(known) if known else 0.0),
     )
     return Offered(known, float(every["tokens"].sum()), tuple(each for each in absences if each.sequences))
 
@@ -174,42 +210,38 @@ def _gone(run: "Run") -> Iterator[Absence]:
 
 
 def _rejected(run: "Run") -> int:
-    """Rows of the source that an import did not take, without those that it had already taken."""
+    """Rows of the source that an import did not take."""
     if run.is_remote or not is_file(run.path, REJECTED):
         return 0
     with suppress(OSError), open_regular(run.path, REJECTED) as listed:
-        return sum(b'"field": "sequence_ids"' not in line for line in listed.read(_MOST_LISTED).splitlines())
+        return len(listed.read(_MOST_LISTED).splitlines())
     return 0
 
 
-def _copied(run: "Run", copied: Mapping[str, frozenset[int]], known: Mapping[int, float]) -> Absence:
-    """The sequences of the steps whose every sampled gap is a copy."""
-    steps = frozenset().union(*(copied.get(gap, frozenset()) for gap in SAMPLED)) - known.keys()
-    if not steps:
-        return Absence(_COPIED, {})
-    frame = run.metrics(by=("step",), names=_COUNTS).filter(pl.col("step").is_in(list(steps)))
-    names = [f"{gap}/sequences" for gap in SAMPLED if f"{gap}/sequences" in frame.columns]
-    return _by_step(_COPIED, frame.select("step", pl.max_horizontal(names)))
-
-
-def _one_sided(run: "Run", every: pl.DataFrame) -> Absence:
-    """The sequences with the sampler's log-probs and without the trainer's, estimated from a few steps.
+def _one_sided(run: "Run", counted: pl.DataFrame) -> Absence:
+    """The sequences with the log-probs of one side alone, estimated from some steps if there are many.
 
     Rows that are slices of a sequence, with positions of their own, are not counted.
     """
-    counted = {
-        int(step): number for step, number in every.select("step", pl.col("sequences") + pl.col("empty")).iter_rows()
-    }
+    whole = counted.group_by("step").agg((pl.col("sequences") + pl.col("empty")).max())
+    of_step = dict(whole.iter_rows())
     steps = run.steps_with_rows
-    looked = steps[:: max(1, len(steps) // _LOOKS)][:_LOOKS]
-    by_step: dict[int, float] = {}
-    for step in looked:
-        filled = run.filled(step)
-        rows = 0 if filled.get("positions") else filled.get("rollout_logprobs", 0)
-        if rows > counted.get(step, 0):
-            by_step[step] = rows - counted.get(step, 0)
+    most = _LOOKS_AFAR if run.is_remote else _LOOKS
+    looked = (
+        sorted({steps[at * (len(steps) - 1) // max(1, most - 1)] for at in range(most)}) if len(steps) > most else steps
+    )
+    by_step = {
+        step: float(rows - of_step.get(step, 0)) for step in looked if (rows := _rows(run, step)) > of_step.get(step, 0)
+    }
     elsewhere = sum(by_step.values()) / len(looked) * (len(steps) - len(looked)) if looked else 0.0
-    return Absence("without the trainer's log-probs", by_step, elsewhere)
+    return Absence("with the log-probs of one side alone", by_step, elsewhere)
+
+
+def _rows(run: "Run", step: int) -> int:
+    """The rows of a step of which a side is known. Rows of minibatches repeat a sequence: there current is no side to count."""
+    filled = run.filled(step)
+    sides = ("rollout", "old") if filled.get("minibatch") else ("rollout", "old", "current")
+    return 0 if filled.get("positions") else max(filled.get(f"{side}_logprobs", 0) for side in sides)
 
 
 def _missing(run: "Run", mean: float) -> Iterator[Absence]:

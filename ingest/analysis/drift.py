@@ -63,7 +63,7 @@ def drift_of(run: Run, steps: Sequence[int] | None = None) -> Drift:
     ).row(0)
     values: dict[str, float] = dict(zip((*MEANS, LARGEST), whole[1:], strict=True))
     mismatch = f"mismatch/{LARGEST}"
-    is_total = mismatch in known.columns and bool((known[mismatch] == 0).all())
+    is_total = mismatch in known.columns and bool((known[mismatch] == 0).fill_null(False).all())
     return Drift(tuple(known["step"].unique().sort()), int(whole[0]), values, is_total)
 
 

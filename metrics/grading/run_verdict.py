@@ -14,7 +14,7 @@ from ratioscope.record import GAPS
 from ..definitions.registry import METRICS
 from ..digits import digits
 from ..metric import SAMPLED, Metric
-from .coverage import MEASURED, PARTLY, Coverage, Known
+from .coverage import MEASURED, NOT_MEASURED, PARTLY, Coverage, Known
 from .episodes import worst_episode
 from .finding import Check, Confidence, Finding, Severity
 from .run_rules import NO_FILE, RunRules
@@ -45,7 +45,8 @@ def verdict(
     coverage = coverage or (MEASURED if len(graded.filter(pl.col("gap").is_in(SAMPLED))) else NOTHING)
     if steps.is_empty() and coverage.word == PARTLY:
         steps = decided(graded.with_columns(known=pl.lit(True)))  # all of them are healthy, as far as they are known
-    if steps.is_empty():
+    fine = steps.is_empty() or steps["severity"].to_physical().max() == Severity.HEALTHY
+    if steps.is_empty() or (fine and coverage.word == NOT_MEASURED):
         return _unmeasured(
             coverage if not coverage.is_measured else NOTHING, checks(graded, missing, in_force), in_force
         )

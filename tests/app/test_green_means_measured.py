@@ -144,3 +144,19 @@ def test_rows_that_an_import_rejected_are_part_of_the_verdict(tmp_path: Path, ca
 
 def test_one_word_of_the_list_of_runs_is_green() -> None:
     assert [word for word, colour in zip(WORDS, COLOURS, strict=True) if colour == "green"] == ["● healthy"]
+
+
+@pytest.mark.parametrize(("logged", "code"), [(range(100), 0), (range(0, 100, 5), 0), (range(3), 4)])
+def test_a_scalar_log_is_measured_as_far_as_it_has_the_gap(
+    logged: range, code: int, tmp_path: Path, capsys: Output
+) -> None:
+    name = "rollout_corr/k3_kl"
+    rows = [{"step": step, "loss": 0.1, **({name: 0.0003} if step in logged else {})} for step in range(100)]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["import", str(tmp_path / "log.jsonl"), "-o", str(tmp_path / "run"), "--dialect", "verl@0.9.1"]) in (
+        0,
+        1,
+    )
+    capsys.readouterr()
+    assert main(["check", str(tmp_path / "run")]) == code
+    assert code == 0 or "3 of about 100 steps of the log have a number of the gap" in capsys.readouterr().out

@@ -51,7 +51,7 @@ def test_rows_without_the_trainers_side_are_counted(tmp_path: Path) -> None:
             collector.log(step=step, sequence_ids=ids, rollout_logprobs=ROLLOUT)
             collector.log(step=step, sequence_ids=ids[:4], old_logprobs=OLD[:4])
     found = coverage_of(open_run(tmp_path / "run"), 0.9)
-    assert found.share == pytest.approx(0.5, rel=0.05) and "without the trainer's log-probs" in found.why
+    assert found.share == pytest.approx(0.5, rel=0.05) and "80 with the log-probs of one side alone" in found.why
 
 
 def test_a_killed_writer_leaves_no_run_healthy(tmp_path: Path) -> None:
@@ -61,3 +61,40 @@ def test_a_killed_writer_leaves_no_run_healthy(tmp_path: Path) -> None:
     FakeWriter(tmp_path / "run", rank=1).open()
     found = verdict_of(open_run(tmp_path / "run"))
     assert found.word == "partly measured" and "ended without closing" in found.brief
+
+
+@pytest.mark.parametrize("one_side", ["rollout_logprobs", "old_logprobs"])
+@pytest.mark.parametrize("steps", [range(7, 12), range(0, 12, 2)])
+def test_steps_of_one_side_alone_are_told_wherever_they_are(one_side: str, steps: range, tmp_path: Path) -> None:
+    with Collector(tmp_path / "run", writer="thread") as collector:
+        for step in range(12):
+            both = {"rollout_logprobs": ROLLOUT, "old_logprobs": OLD}
+            collector.log(step=step, **({one_side: both[one_side]} if step in steps else both))
+    found = verdict_of(open_run(tmp_path / "run"))
+    assert found.word == "partly measured" and f"{8 * len(steps)} with the log-probs of one side alone" in found.brief
+
+
+def test_steps_that_are_a_copy_are_counted_once(tmp_path: Path) -> None:
+    with Collector(tmp_path / "run", writer="thread") as collector:
+        for step in range(12):
+            collector.log(step=step, rollout_logprobs=ROLLOUT, old_logprobs=ROLLOUT if step % 2 else OLD)
+    found = coverage_of(open_run(tmp_path / "run"), 0.9)
+    assert found.share == 0.5 and "one side alone" not in found.why
+
+
+def test_a_few_empty_responses_leave_a_run_healthy(tmp_path: Path) -> None:
+    with Collector(tmp_path / "run", writer="thread") as collector:
+        for step in range(12):
+            own = [[] if step == 3 and row < 2 else list(values) for row, values in enumerate(OLD)]
+            both = [values[: len(other)] for values, other in zip(ROLLOUT.tolist(), own, strict=True)]
+            collector.log(step=step, rollout_logprobs=both, old_logprobs=own)
+    assert coverage_of(open_run(tmp_path / "run"), 0.9).is_measured
+
+
+def test_a_muted_fault_measures_nothing(tmp_path: Path) -> None:
+    with Collector(tmp_path / "run", writer="thread") as collector:
+        for step in range(3):
+            collector.log(step=step, rollout_logprobs=ROLLOUT, old_logprobs=np.full_like(OLD, -np.inf))
+    mute = "".join(f"[signals.{name}]\nmute = true\n" for name in ("non_finite", "zero_weight"))
+    (tmp_path / "run" / "ratioscope.toml").write_text(mute)
+    assert not verdict_of(open_run(tmp_path / "run")).is_healthy

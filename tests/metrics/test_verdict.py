@@ -145,14 +145,14 @@ def all_checks(level: list[float], error: float = 0.01, without: tuple[str, ...]
 def test_confidence_in_health_falls_with_what_was_not_checked() -> None:
     level = [0.002] * 4
     assert verdict(all_checks(level), {}).confidence == "high"
-    assert verdict(all_checks(level), {}).checked == "16 of 16 checks ran."
+    assert verdict(all_checks(level), {}).checked == "17 of 17 checks ran."
     found = verdict(
         all_checks(level, without=("surprisal_gap_z",)), {"surprisal gap": "because y", "staleness": "because x"}
     )
     assert found.confidence == "medium"
-    assert found.checked == "14 of 16 checks ran. Not checked: surprisal, because y · staleness, because x."
+    assert found.checked == "15 of 17 checks ran. Not checked: surprisal, because y · staleness, because x."
     part = all_checks(level).filter((pl.col("signal") != "mean_weight") | (pl.col("step") == 2))
-    assert verdict(part, {}).checked == "16 of 16 checks ran. Checked in part: mean_weight on 1 of 4 steps."
+    assert verdict(part, {}).checked == "17 of 17 checks ran. Checked in part: mean_weight on 1 of 4 steps."
     few = verdict(graded_of(level), {"staleness": "because x", "total": "because y"})
     assert few.confidence == "low" and "total, because y" in few.checked
 
@@ -162,7 +162,7 @@ def test_a_check_that_one_gap_lacks_is_not_made_and_says_so_with_the_reason_of_i
     part = all_checks([0.002] * 4).filter((pl.col("signal") != "surprisal") | (pl.col("gap") == "total"))
     found = verdict(part, {})
     assert found.checked.startswith(
-        "16 of 17 checks ran. Not checked: surprisal of mismatch, because the entropy of the later"
+        "17 of 18 checks ran. Not checked: surprisal of mismatch, because the entropy of the later"
     )
     assert found.confidence == "high" and found.remedy == "Record what was not checked."
     (line,) = not_graded(part, found)

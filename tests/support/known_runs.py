@@ -64,7 +64,7 @@ KINDS: Mapping[str, Recorded] = {
     ),
     "masked": Recorded(
         lambda step, r, o, c: _both(step, r, o, c) | {"mask": np.arange(ROWS)[:, None] < np.full((1, TOKENS), 3)},
-        "partly measured", 4, "30 masked at all of their tokens",
+        "partly measured", 4, "30 without a token that is sampled and not masked",
     ),
     "zero probability": Recorded(
         lambda step, r, o, c: {"rollout_logprobs": r, "old_logprobs": _some(0.02, -np.inf)(o)}, "act", 1, "",
