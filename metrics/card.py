@@ -55,7 +55,7 @@ def cards(name: str) -> tuple[Card, ...]:
         return tuple(Card(one, tuple(place for known, place in _elsewhere() if known == one.name)) for one in family)
     names = [metric.name for metric in METRICS]
     theirs = dict.fromkeys(place.name for _, place in _elsewhere())
-    close = get_close_matches(name, [*names, *theirs], n=4) or [known for known in names if name[:4] in known]
+    close = get_close_matches(short, [*names, *theirs], n=4) or [known for known in names if name[:4] in known]
     near = f"close are {', '.join(close)}; " if close else ""
     raise ConfigError(f"there is no metric of the name '{name}'; {near}`ratioscope explain` lists all")
 

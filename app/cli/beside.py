@@ -25,7 +25,6 @@ from typing import Any
 from ratioscope.collectors.process.ranks import rank_told
 from ratioscope.collectors.process.variables import LAUNCH, RUN, VARIABLES
 from ratioscope.collectors.writing.last_line import Logged, last_line
-from ratioscope.collectors.writing.starts import folder_of_launch
 from ratioscope.layout import CLOSE, COMMIT, COMMITS, decode_line
 from ratioscope.process import process_start
 
@@ -89,6 +88,10 @@ def _watch(watched: int, kept: int, command: Sequence[str], environment: Mapping
         return
     os.closerange(3, 256)  # what the command has inherited is not kept open
     _wait_for(watched)
+    from ratioscope.collectors.writing.starts import (
+        folder_of_launch,  # numpy and pyarrow, which no help should wait for
+    )
+
     folder = folder_of_launch(
         Path(environment[RUN]), environment[LAUNCH]
     )  # not the one named, if that holds another experiment

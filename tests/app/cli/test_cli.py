@@ -404,11 +404,11 @@ def test_a_report_without_a_name_gets_one_and_replaces_no_file(
     first = tmp_path / "nightly-run-s-report.html"
     first.write_text("mine")
     for name in ("nightly-run-s-report-2.html", "nightly-run-s-report-3.html"):
-        code, out, _ = run(capsys, "report", odd, "--no-text")
+        code, out, _ = run(capsys, "report", odd)
         assert code == cli.OK and f"wrote {name}" in out
     assert first.read_text() == "mine"
     made = [(tmp_path / f"nightly-run-s-report-{number}.html").read_bytes() for number in (2, 3)]
-    assert made[0] == made[1] and b"-o nightly-run-s-report.html --no-text" in made[0]
+    assert made[0] == made[1] and b"-o nightly-run-s-report.html" in made[0]
 
 
 def test_progress_is_drawn_in_a_terminal_and_colours_say_severity(stale: Path, tmp_path: Path) -> None:

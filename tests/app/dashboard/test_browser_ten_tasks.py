@@ -50,7 +50,7 @@ TASKS = (
     Task("Since when?", (), "since step 21"),
     Task("Which setting do I change?", ("page Diagnosis",), "Lower num_iterations and steps_per_generation"),
     Task("Is it over now?", (), "act, out of bounds since step 21"),
-    Task("What was not checked?", (), "16 of 17 checks ran"),
+    Task("What was not checked?", (), "17 of 18 checks ran"),
     Task("Is it my trainer or vLLM?", (), "Which side is off?"),
     Task("Which replica?", ("page Where",), "By engine replica: not available, because"),
     Task("Did the weights arrive?", ("page Staleness",), "Did the weights arrive?"),
