@@ -36,16 +36,14 @@ _STRONG_ENDINGS = tuple(
     for end in (
         "password passwd passphrase secret apikey accesskey accesskeyid secretkey privatekey privkey accountkey authkey sshkey "
         "signingkey clientkeydata accesstoken authtoken apitoken refreshtoken bearertoken sessiontoken sessionid "
-        "connectionstring connectionstr connstr recoverycode backupcode pw".split()
+        "connectionstring connectionstr connstr recoverycode backupcode keypass storepass seedphrase kubeconfig pw".split()
     )
 )
 """The end of up to three words of a name, written together: it makes a secret whatever else the name says."""
-_HEADS = {"cookie", "cookies", "pin", "salt"}
-"""Secret where they end a name, numbers too: `pin_memory` is none."""
 _HEADS = {"token", "tokens", "key", "keys", "auth", "auths", "authentication", "signature", "sig", "pass", "pat"}
 """Secret where they end a name: an `auth_type`, `token_level` or `key_states` is none."""
 _TAILS = set(
-    "value values str string text plain raw b64 base64 hex list map dict json pem der header prod production dev staging test "
+    "value values str string text plain raw b base hex list map dict json pem der header prod production dev staging test "
     "live primary secondary old new backup default main current read write rw ro v".split()
 )
 """The form or the place of what the words before them name."""

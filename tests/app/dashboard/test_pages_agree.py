@@ -63,12 +63,11 @@ def test_the_best_correction_is_named_in_the_terminal(capsys: pytest.CaptureFixt
     assert "No correction is needed (" in capsys.readouterr().out
 
 
-def test_a_cause_in_a_run_within_its_bounds_is_told_as_such(opened: Open, few_fillers: Path) -> None:
+def test_a_cause_that_is_known_for_sure_leaves_no_run_healthy(opened: Open, few_fillers: Path) -> None:
     app = opened("overview", few_fillers)
     diagnoses().answer_all()
     first = html(well(app.run()))
-    told = "No signal is out of its bounds, but the diagnosis names a cause of its gap: A constant stands in place"
-    assert "● healthy" in first and told in first
+    assert "<b>▲ watch</b><span>A constant stands in place" in first and "● healthy" not in first
     named = "Likely cause: A constant stands in place of missing log-probs"
     for page in ("alerts", "corrections"):
         assert named in plain(opened(page, few_fillers)).replace("**", "")
