@@ -2,6 +2,7 @@
 computed columns and functions are refused, and the file is opened as it lies there, without its journal."""
 
 import io
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,16 @@ class Linked:
     """The column of the row that it is equal to."""
 
 
+def connected(file: io.BufferedReader) -> sqlite3.Connection:
+    """A connection that reads this file and no other, and writes nothing."""
+    if os.fstat(file.fileno()).st_nlink:
+        return sqlite3.connect(f"file:/dev/fd/{file.fileno()}?mode=ro&immutable=1", uri=True)
+    base = sqlite3.connect(":memory:")  # SQLite opens by name, and a file that was compressed has none
+    file.seek(0)
+    base.deserialize(file.read())
+    return base
+
+
 def database_rows(file: io.BufferedReader, table: str, linked: Sequence[Linked] = ()) -> Iterator[dict[str, Any]]:
     """The rows of a table, in the order in which they lie there, each with its rows of linked tables under their tables' names.
 
@@ -35,7 +46,7 @@ def database_rows(file: io.BufferedReader, table: str, linked: Sequence[Linked] 
     """
     if file.read(16) != b"SQLite format 3\x00":
         raise UnsafeFile("it is no SQLite file")
-    base = sqlite3.connect(f"file:/dev/fd/{file.fileno()}?mode=ro&immutable=1", uri=True)
+    base = connected(file)
     try:
         base.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
         base.execute("PRAGMA trusted_schema=OFF")

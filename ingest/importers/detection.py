@@ -155,12 +155,13 @@ def _has(mark: str, part: FileKind, whole: Any, first: Sequence[Any]) -> bool:
 
 
 def _are_tokens(part: FileKind, first: Sequence[Any]) -> bool:
-    """True if a row has a log-prob that is one number, and no row has lists alone. One damaged row may have both."""
+    """True if a row has log-probs that are one number each, and no row has lists alone. A damaged row may have both."""
     places = [place for line in part.columns if line.into in LOGPROBS for place in line.places]
     rows = [[opened(inside(row, place)) for place in places] for row in first if not isinstance(row, Unreadable)]
     cells = [any(map(is_number, row)) for row in rows]
     lists = [any(isinstance(value, list | tuple | np.ndarray) for value in row) for row in rows]
-    return any(cells) and not any(own and not cell for own, cell in zip(lists, cells, strict=True))
+    both = list(zip(lists, cells, strict=True))
+    return (False, True) in both and (True, False) not in both
 
 
 def _is_there(whole: Any, place: str) -> bool:

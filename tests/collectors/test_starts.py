@@ -87,6 +87,12 @@ def record(run: Path, *steps: int, **options: Any) -> Path:
     return collector.run_dir
 
 
+@pytest.fixture(autouse=True)
+def _a_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program of every start in this process: a worker of the tests has none."""
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+
+
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Everything that was said, but for the last line of each recording."""
     return [words for words in caplog.messages if not words.startswith("ratioscope: recorded ")]

@@ -12,7 +12,7 @@ from ratioscope.errors import SourceError
 from ratioscope.flat_json import loaded
 from ratioscope.inside import open_regular
 
-from ..databases import database_rows
+from ..databases import connected, database_rows
 from ..samples import Rejected
 from .number_row import LogChoices, Logged, number, numbers, whole_step
 
@@ -89,7 +89,7 @@ def tables(path: Path) -> frozenset[str]:
     with open_regular(path.parent, path.name) as file:
         if file.read(16) != b"SQLite format 3\x00":
             return frozenset()
-        base = sqlite3.connect(f"file:/dev/fd/{file.fileno()}?mode=ro&immutable=1", uri=True)
+        base = connected(file)
         try:
             return frozenset(str(row[0]) for row in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
         except (sqlite3.Error, UnicodeDecodeError):
