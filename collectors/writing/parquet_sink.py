@@ -170,7 +170,7 @@ class ParquetSink:
                 self._repeated()
             with suppress(OSError):
                 entry = {**entry, "beside": logs_beside(self._root, self.writer)}
-        if entry["kind"] in (layout.CLOSE, layout.TAKEN):
+        if entry["kind"] in (layout.CLOSE, layout.TAKEN) and entry.keys() >= set(_TALLY):
             entry = {**entry, **asdict(self._of_this_log(Tally(**{name: entry[name] for name in _TALLY})))}
         self._log.say({**entry, "time": time.time()})
 

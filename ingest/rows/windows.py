@@ -43,7 +43,7 @@ def windows(lengths: Integers, most: int, seed: int = 0) -> Windows:
     row = np.repeat(np.arange(len(lengths)), count)
     place, size = places(count), lengths[row]
     tiles = -(-(size - 2 * each) // each)
-    chance = (row + 1 + 97 * seed) * TURN % 1
+    chance = (row + 1 + 97 * (seed % 65_521)) * TURN % 1  # a step may be any number of 64 bits
     tile = ((place - 1 + chance) * tiles / inner).astype(np.int64)
     middle = (count[row] > 1) & (place > 0) & (place < PER_SEQUENCE - 1)
     last = (count[row] > 1) & (place == PER_SEQUENCE - 1)
