@@ -14,6 +14,7 @@ class Logged:
     first: int | None = None
     """The lowest step; None before the first."""
     last: int | None = None
+    """The highest step."""
     policies: set[str] = field(default_factory=set)
 
     def add(self, step: int, policies: Iterable[str]) -> None:

@@ -88,7 +88,7 @@ def _of_numbers(run: "Run", least: float) -> Coverage:
         .to_list()
     )
     if not known:
-        why = "No number of the log tells the gap between sampler and trainer."
+        why = "The log has no number of the gap between sampler and trainer."
         do = "Import it again with --dialect TRAINER@VERSION, if its numbers depend on the version; else record log-probs."
         return Coverage(Known.NOT_MEASURED, None, why, do)
     usual = int(usual_distance([after - before for before, after in pairwise(known)])) if len(known) > 1 else 1

@@ -36,7 +36,9 @@ def connected(file: io.BufferedReader) -> sqlite3.Connection:
     base = sqlite3.connect(":memory:")  # SQLite opens by name, and a file that was compressed has none
     file.seek(0)
     content = bytearray(file.read())
-    content[18:20] = b"\1\1"  # a write-ahead log, which the header may ask for, has no place in memory; `immutable` passes it over
+    content[18:20] = (
+        b"\1\1"  # a write-ahead log, which the header may ask for, has no place in memory; `immutable` passes it over
+    )
     base.deserialize(content)
     return base
 

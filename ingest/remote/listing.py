@@ -50,8 +50,11 @@ class Lister:
     seconds: float
     """Seconds that each request of the process may take."""
     _process: "subprocess.Popen[bytes] | None" = field(default=None, repr=False)
+    """None until it is started."""
     _end: "finalize[..., Lister] | None" = field(default=None, repr=False)
+    """Ends the process, at the latest with this object."""
     _alone: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    """Held while the process answers: it answers one question at a time."""
 
     def listed(self, folder: str | None, seconds: float) -> dict[str, dict[str, Any]]:
         """Path -> facts of every file of the run, or of what is directly in a folder of it. TimeoutError; FileNotFoundError.

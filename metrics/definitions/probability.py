@@ -117,7 +117,7 @@ METRICS = (
                  "Only values below 0.9 are informative."),
     _correlation("Correlation of log-probs", "logprob_correlation", LOGPROB, f"{_CORRELATION} of logprobs",
                  "The correlation of the two log-probs of a token. Old weights, another context and other tokens lower it. "
-                 "Where log-probs hardly vary, as those of a near-uniform policy, a low value is no evidence of any fault."),
+                 "If log-probs hardly vary, as those of a near-uniform policy, a low value is no evidence of any fault."),
     *(_shift_correlation(shift) for shift in SHIFTS),
     Metric("slope", "1", "sum(earlier * later) / sum(earlier^2), of logprobs",
            "Slope of the line through 0 that fits later to earlier; not 1 if the two sides differ in temperature.",

@@ -116,7 +116,6 @@ def serve(
     os.environ[RUNS] = json.dumps([str(Path(run).resolve()) for run in runs])
     sys.setswitchinterval(TURN)
     share_heaps()
-    bound_connections()
     settings = SETTINGS | {
         "server.address": options.host,
         "server.port": options.port,
@@ -126,6 +125,7 @@ def serve(
     }
     sign_in = None if options.token is None else SignIn(options.token)
     with isolated_settings():
+        bound_connections()
         guard = partial(Guard, hosts=LOOPBACK.union(options.hosts), sign_in=sign_in, inline=_inline())
         application(guard, on_ready=lambda: on_ready(options.url) if on_ready else None).run(
             config={**look(), **settings}

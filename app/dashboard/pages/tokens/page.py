@@ -178,7 +178,7 @@ def _facts(run: Run, row: dict[str, object], tokens: pl.DataFrame) -> None:
 
 
 def _not_recorded(run: Run, tokens: pl.DataFrame, row: dict[str, object]) -> Iterator[str]:
-    """What the record lacks, and apart from it what only this sequence lacks, in words."""
+    """The facts that the record lacks, and apart from them those that only this sequence lacks, in words."""
     lacking = [names for column, names in ABSENT.items() if _unknown(tokens, column)]
     lacking += [
         (f"log-probs of {policy}", f"{policy}_logprobs") for policy in POLICIES if _unknown(tokens, f"{policy}_logprob")
