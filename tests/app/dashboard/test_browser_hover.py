@@ -116,7 +116,7 @@ def _label(opened: Opened, step: int) -> Any:
 def test_the_definition_of_a_metric_is_reached_by_pointer_and_keyboard_and_nothing_covers_it(
     dashboard: Dashboard, browser: Chromium
 ) -> None:
-    opened = browser.visit(f"{dashboard.url}/metrics?run=stale")
+    opened = browser.visit(f"{dashboard.url}/metrics?run=synced")
     page = opened.page
     chart = page.locator(".st-key-main_kl_k3 .rs-chart")
     mark = chart.locator(".annotation [role=note]")

@@ -119,6 +119,7 @@ def test_a_url_reaches_nothing_but_the_runs_that_were_found(tmp_path: Path, monk
 def test_an_address_whose_run_is_not_served_shows_no_other_run_in_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
 ) -> None:
+    last = names[-1]
     for name in names:
         with Collector(tmp_path / name) as collector:
             collector.log(step=0, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.1]])
@@ -131,8 +132,8 @@ def test_an_address_whose_run_is_not_served_shows_no_other_run_in_its_place(
         assert not app.exception and "last\\-night** of this address is not served" in app.warning[0].value
         assert not app.json and not app.dataframe, "a page of another run"
         assert [button.label for button in app.button] == list(names)
-    next(button for button in app.button if button.label == names[-1]).click().run()
-    assert not app.warning and f"/{names[-1]} · steps 0" in " ".join(element.value for element in app.caption)
+    next(button for button in app.button if button.label == last).click().run()
+    assert not app.warning and f"/{last} · steps 0" in " ".join(element.value for element in app.caption)
 
 
 def test_the_shown_run_stays_when_another_appears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """What a run's record knows of its gap, where starts, writers and rows are told apart."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +16,8 @@ ROLLOUT = -np.random.default_rng(0).gamma(1.0, 0.7, (8, 40))
 OLD = ROLLOUT - 0.001 * np.random.default_rng(1).random(ROLLOUT.shape)
 
 
-def recorded(folder: Path, *steps: int, bad: tuple[int, ...] = (), **options: object) -> Path:
-    with Collector(folder, writer="thread", existing="resume", **options) as collector:  # type: ignore[arg-type]
+def recorded(folder: Path, *steps: int, bad: tuple[int, ...] = (), **options: Any) -> Path:
+    with Collector(folder, writer="thread", existing="resume", **options) as collector:
         for step in steps:
             old = [row[: 39 if step in bad and at else 40] for at, row in enumerate(OLD)]
             collector.log(step=step, rollout_logprobs=list(ROLLOUT), old_logprobs=old)
@@ -68,7 +69,7 @@ def test_a_killed_writer_leaves_no_run_healthy(tmp_path: Path) -> None:
 def test_steps_of_one_side_alone_are_told_wherever_they_are(one_side: str, steps: range, tmp_path: Path) -> None:
     with Collector(tmp_path / "run", writer="thread") as collector:
         for step in range(12):
-            both = {"rollout_logprobs": ROLLOUT, "old_logprobs": OLD}
+            both: dict[str, Any] = {"rollout_logprobs": ROLLOUT, "old_logprobs": OLD}
             collector.log(step=step, **({one_side: both[one_side]} if step in steps else both))
     found = verdict_of(open_run(tmp_path / "run"))
     assert found.word == "partly measured" and f"{8 * len(steps)} with the log-probs of one side alone" in found.brief
