@@ -158,8 +158,9 @@ def _together(arrays: Sequence[Any], how: str) -> Any:
 def _item(item: Any, copies: HostCopies, held: list[HostArray]) -> Any:
     if type(item) in _FIXED:
         return item
-    copied: Callable[[Any, HostCopies, list[HostArray]], Any] = _row if isinstance(item, (list, tuple)) else _copy
-    return _or_unread("", copied, item, copies, held)
+    if isinstance(item, (list, tuple)):
+        return _or_unread("", _row, item, copies, held)
+    return _or_unread("", _copy, item, copies, held)
 
 
 def _row(row: Sequence[Any], copies: HostCopies, held: list[HostArray]) -> Any:
