@@ -41,7 +41,7 @@ NO_STEP = "a process began to record, and no step came"
 
 
 def says_the_last_line(environment: Mapping[str, str]) -> bool:
-    """Whether this launching process can have a process beside it, and is the first of its job.
+    """True if this launching process can have a process beside it, and is the first of its job.
 
     The first process of a container has none: all others of the container end with it.
     """
@@ -149,7 +149,7 @@ def _is_closed(log: Path) -> bool:
 
 
 def _has_spoken(log: Path) -> bool:
-    """Whether the collector of this log has said itself what it recorded."""
+    """True if the collector of this log has said itself what it recorded."""
     with log.open("rb") as opened:
         opening = decode_line(opened.readline(_LAST_BYTES)) or {}
     return _is_closed(log) and opening.get("rank") == 0 and not {"part_of", "ray_worker"}.intersection(opening)
@@ -213,7 +213,7 @@ def _python_of(program: str, path: str | None) -> str | None:
 
 
 def _lacks_ratioscope(python: str, environment: Mapping[str, str]) -> bool:
-    """Whether this Python runs and finds no ratioscope. It imports nothing of its own."""
+    """True if this Python runs and finds no ratioscope. It imports nothing of its own."""
     asked = "import importlib.util as u, sys; sys.exit(3 if u.find_spec('ratioscope') is None else 0)"
     kept = {name: value for name, value in environment.items() if name not in VARIABLES}
     with suppress(OSError, subprocess.SubprocessError):

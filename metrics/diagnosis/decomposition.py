@@ -130,7 +130,7 @@ def _undone(evidence: Evidence, causes: Sequence[Cause], first: Mapping[str, Res
 
 
 def _may_be_named(cause: Cause, left: Evidence) -> bool:
-    """Whether a cause may be undone before the rest. A gap of float32 rounding alone has no cause but a fault of the record."""
+    """True if a cause may be undone before the rest. A gap of float32 rounding alone has no cause but a fault of the record."""
     return cause.kind != "rest" and (cause.code in CERTAIN or left.mean(left.distance) > EXACT)
 
 
@@ -211,7 +211,7 @@ def _with_steps(share: Share, left: Evidence, undone: Evidence | None) -> Share:
 
 
 def _is_rival(other: Cause, result: Result, chosen: Cause, share: Share) -> bool:
-    """Whether another cause of the same kind explains as much: then the record does not tell the two apart."""
+    """True if another cause of the same kind explains as much: then the record does not tell the two apart."""
     if other is chosen or not result.holds or result.share is None or BONUS[other.kind] < BONUS[chosen.kind]:
         return False
     return result.share.share > max(share.share - 2 * float(np.hypot(result.share.error, share.error)), LEAST_SHARE)

@@ -148,7 +148,7 @@ class Evidence:
         return replace(self, earlier=earlier, history=None)
 
     def has(self, *names: str) -> bool:
-        """Whether all of these facts are on record."""
+        """True if all of these facts are on record."""
         return all(name in self.facts for name in names)
 
 

@@ -97,7 +97,7 @@ def _corrected(batch: DialectBatch, evaluation: Evaluation) -> CorrectedTokens:
 
 
 def _clipped(batch: DialectBatch, weight: Array, sampled: Array) -> Array:
-    """Whether each token's weight differs from the weight without bounds.
+    """True if each token's weight differs from the weight without bounds.
 
     An Evaluation does not contain the weight without bounds. A trainer may weigh per token, per sequence or by geometric
     mean, with old or current, and divide by the mean of the batch. The candidate that matches the most tokens up to a common

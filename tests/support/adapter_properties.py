@@ -86,7 +86,7 @@ GAPS_OF = {"mismatch": ("rollout", "old"), "total": ("rollout", "current"), "dri
 
 
 def masks_nest(run: Run) -> bool:
-    """Whether no token that was not sampled is in the loss."""
+    """True if no token that was not sampled is in the loss."""
     rows = run.records().select("mask", "loss_mask").drop_nulls().collect().explode("mask", "loss_mask")
     return bool((rows["mask"] | ~rows["loss_mask"]).all()) if len(rows) else True
 

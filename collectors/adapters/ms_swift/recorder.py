@@ -285,6 +285,6 @@ def _is_first_of_copies(trainer: Trainer) -> bool:
 
 
 def _holds_the_copy() -> bool:
-    """Whether this rank is the first of Megatron's ranks with the same tokens."""
+    """True if this rank is the first of Megatron's ranks with the same tokens."""
     mpu = sys.modules["megatron.core"].mpu
     return bool(mpu.get_tensor_model_parallel_rank() == 0 and mpu.get_context_parallel_rank() == 0)

@@ -42,7 +42,7 @@ def frozen_steps(args: Any) -> int:
 
 
 def holds_the_copy(strategy: Any) -> bool:
-    """Whether this rank is the first of the ranks with the same tokens."""
+    """True if this rank is the first of the ranks with the same tokens."""
     if getattr(strategy, "ring_attn_rank", 0):
         return False
     sharded = getattr(strategy, "ds_tensor_parallel_size", 1) > 1

@@ -230,5 +230,5 @@ def _of_worker(config: Any) -> dict[str, dict[str, Any]]:
 
 
 def _holds_the_copy(place: Any) -> bool:
-    """Whether this rank is the first of the ranks with the same tokens."""
+    """True if this rank is the first of the ranks with the same tokens."""
     return bool(place.tp_rank == 0 and place.cp_rank == 0)

@@ -34,7 +34,7 @@ class Facts:
     trajectories: list[str] | None
     """The trajectory of each row with step-wise trajectories, where a row is one turn; else None."""
     last_steps: Sequence[bool] | None
-    """Whether each row is its trajectory's last turn; None without step-wise trajectories."""
+    """True if each row is its trajectory's last turn; None without step-wise trajectories."""
 
     def columns(self, rows: slice) -> dict[str, Any]:
         """The facts of these rows, by argument of `log`."""
@@ -93,11 +93,11 @@ class Rows:
 
     @property
     def lacks_versions(self) -> bool:
-        """Whether it is not known of a row which weights sampled it."""
+        """True if it is not known of a row which weights sampled it."""
         return self._facts is None or any(sampling.version is None for sampling in self._facts.samplings)
 
     def lacks(self, column: str) -> bool:
-        """Whether the batch has no such column."""
+        """True if the batch has no such column."""
         return self._tokens[column] is None
 
     def columns(self, start: int, end: int) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def sequence_ids(uids: Sequence[str], samplings: Sequence[Sampling]) -> list[str
 
 
 def appended_ends(output: Mapping[str, Any], masks: Sequence[Sequence[int]], end: int | None) -> list[bool]:
-    """Whether each row ends with an end-of-sequence token that is in the loss and has rollout log-prob exactly 0."""
+    """True if each row ends with an end-of-sequence token that is in the loss and has rollout log-prob exactly 0."""
     rollout: Sequence[Sequence[float]] = output.get("rollout_logprobs") or [()] * len(masks)
     return [
         bool(len(ids) and len(mask) and len(logprobs)) and ids[-1] == end and bool(mask[-1]) and logprobs[-1] == 0.0

@@ -22,18 +22,18 @@ def versions_of(trainer: Trainer) -> str:
 
 
 def appends_ends(trainer: Trainer) -> bool:
-    """Whether SkyRL appends an end-of-sequence token with log-prob 0 to every sequence, even if the engine sampled one."""
+    """True if SkyRL appends an end-of-sequence token with log-prob 0 to every sequence, even if the engine sampled one."""
     generator = trainer.cfg.generator
     return is_gym_generator(trainer.generator) and not generator.use_conversation_multi_turn and not generator.batched
 
 
 def is_gym_generator(generator: Any) -> bool:
-    """Whether the generator is SkyRL's own or a subclass of it."""
+    """True if the generator is SkyRL's own or a subclass of it."""
     return any(base.__name__ == "SkyRLGymGenerator" for base in type(generator).__mro__)
 
 
 def samples_with_the_engine(trainer: Trainer) -> bool:
-    """Whether the generator is SkyRL's own, or holds the engine that SkyRL syncs. Any other may sample with what it likes."""
+    """True if the generator is SkyRL's own, or holds the engine that SkyRL syncs. Any other may sample with what it likes."""
     engine = getattr(trainer, "inference_engine_client", None)
     generator = getattr(trainer, "generator", None)
     held = getattr(generator, "__dict__", {}).values()
@@ -41,7 +41,7 @@ def samples_with_the_engine(trainer: Trainer) -> bool:
 
 
 def is_out_of_order(trainer: Trainer) -> bool:
-    """Whether workers return current in the order of packed micro-batches, as before 0.4.0, and not in the batch's order."""
+    """True if workers return current in the order of packed micro-batches, as before 0.4.0, and not in the batch's order."""
     if trainer.cfg.trainer.max_tokens_per_microbatch <= 0:
         return False
     workers = sys.modules.get("skyrl.backends.skyrl_train.workers.worker_utils")

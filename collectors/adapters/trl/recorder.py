@@ -73,7 +73,7 @@ class Scores:
     kept: dict[str, Tensor] = field(default_factory=dict)
     """Each filter of the loss, by its name or its reason -> its mask, (B, 1) or (B, T), 0 for tokens or rows left out."""
     has_no_old: bool = False
-    """Whether the loss divides by the rollout policy, so that there is no old one."""
+    """True if the loss divides by the rollout policy, so that there is no old one."""
 
     def rows(self, index: list[int]) -> Scores:
         """The scores of these rows."""

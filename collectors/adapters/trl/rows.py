@@ -31,7 +31,7 @@ class Row:
     """1 at sampled tokens, 0 at tool tokens; None if all tokens are sampled."""
     finish_reason: str | None
     is_hidden: bool
-    """Whether the trainer will not score it."""
+    """True if the trainer will not score it."""
     reward: float | None
     extra: Mapping[str, Any] | None
     prompt: str | None

@@ -33,7 +33,7 @@ class ScalarSource:
     files: str
     """Names of its files, as patterns."""
     known: Callable[[Path], bool]
-    """Whether a file whose name fits is of this kind, by its content."""
+    """True if a file whose name fits is of this kind, by its content."""
     rows: Callable[[Path, LogChoices], Iterator[Logged | Rejected]]
     lacks: str = ""
     """The values that it lacks beside tokens."""

@@ -205,7 +205,7 @@ def stale_weights(evidence: Evidence) -> Result:
 
 
 def all_older(evidence: Evidence) -> bool:
-    """Whether every token is of older weights than the newest ones, as far as versions are on record."""
+    """True if every token is of older weights than the newest ones, as far as versions are on record."""
     return evidence.has("lag") and bool((evidence.facts["lag"] > 0).all())
 
 

@@ -144,7 +144,7 @@ def _in_words(shape: Course) -> str:
 
 
 def _fresh(evidence: Evidence) -> bool:
-    """Whether no token is older than the newest weights, as far as versions are on record."""
+    """True if no token is older than the newest weights, as far as versions are on record."""
     return not evidence.has("lag") or bool((evidence.facts["lag"] == 0).all())
 
 

@@ -57,7 +57,7 @@ def _found_fillers(evidence: Evidence) -> Iterator[tuple[str, float, Booleans]]:
 
 
 def _is_scattered(evidence: Evidence, tokens: Booleans) -> bool:
-    """Whether the tokens are not one and the same token after one and the same prefix, which has one log-prob honestly."""
+    """True if the tokens are not one and the same token after one and the same prefix, which has one log-prob honestly."""
     if evidence.has("token") and len(np.unique(evidence.facts["token"][tokens])) > 1:
         return True
     return len(np.unique(evidence.position[tokens])) >= min(RUN, 0.3 * float(tokens.sum()) + 1)

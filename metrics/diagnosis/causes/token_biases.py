@@ -29,7 +29,7 @@ LEAST_SHARE = 0.1
 
 
 def repeated(evidence: Evidence) -> Booleans:
-    """Whether the token's id stands earlier in its response."""
+    """True if the token's id stands earlier in its response."""
     order = np.lexsort((evidence.position, evidence.facts["token"], evidence.row))
     row, token = evidence.row[order], evidence.facts["token"][order]
     again = (

@@ -40,7 +40,9 @@ def test_a_broken_run_file_is_an_error_in_every_verb(
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "run.json").write_text("bad")
-    further = {"note": ["hello"], "push": ["file:///tmp/elsewhere"], "dashboard": ["--no-browser"]}.get(verb, [])
+    further = {"note": ["hello"], "push": [f"file://{tmp_path / 'elsewhere'}"], "dashboard": ["--no-browser"]}.get(
+        verb, []
+    )
     arguments = [str(broken) if word == RUN else word for word in FURTHER.get(verb, [RUN])]
     assert main([verb, *arguments, *further]) == 3
     said = capsys.readouterr()
