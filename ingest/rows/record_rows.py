@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import numpy as np
 import polars as pl
@@ -23,6 +24,10 @@ from ..files.required_columns import demand_columns
 KEYS = ("attempt", "step", "minibatch", "sequence_id", "positions")
 
 
+_KEPT = 1 << 14
+"""Files whose footers need no second reading, for a committed file does not change: the verdict asks for 96 steps of 64 ranks."""
+
+
 class RecordRows:
     """Reads token files. `extra` collects names of columns that no Record has."""
 
@@ -30,6 +35,7 @@ class RecordRows:
         self.files = files
         self._set_aside = set_aside
         self.extra: set[str] = set()
+        self._known_columns = lru_cache(_KEPT)(self._columns_of)
 
     def table(self, token_files: Iterable[TokenFile], columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of the files, one file after the other, with KEYS and these columns (None: all columns)."""
@@ -63,9 +69,12 @@ class RecordRows:
                 columns.update(recorded_columns(alone[file.path]))
                 continue
             with faults_set_aside(file.path, self._set_aside):
-                with self.files.opened(file.path, committed_size(file), file.sha256) as parquet:
-                    columns.update(recorded_columns(parquet.metadata))
+                columns.update((self._columns_of if file.sha256 is None else self._known_columns)(file))
         return Counter({name: columns[name] for name in columns.keys() & set(FIELDS)})
+
+    def _columns_of(self, file: TokenFile) -> dict[str, int]:
+        with self.files.opened(file.path, committed_size(file), file.sha256) as parquet:
+            return recorded_columns(parquet.metadata)
 
     def _one(self, file: TokenFile, schema: pa.Schema) -> pa.Table | None:
         with faults_set_aside(file.path, self._set_aside):

@@ -1,4 +1,4 @@
-"""What was recorded x what every face says: nothing is green of which the gap was not measured."""
+"""Every kind of record x every face: nothing is green of which the gap was not measured."""
 
 import json
 import re

@@ -58,7 +58,7 @@ class Job:
         return folders[-1]
 
     def ends(self) -> str:
-        """What it said."""
+        """Everything that it said."""
         return self.process.communicate()[1]
 
 

@@ -1,4 +1,4 @@
-"""What a run's record knows of its gap, where starts, writers and rows are told apart."""
+"""The coverage of recorded runs: starts, writers and rows are told apart."""
 
 from pathlib import Path
 from typing import Any

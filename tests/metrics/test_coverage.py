@@ -1,4 +1,4 @@
-"""What is known of a question: green needs that all of it was measured."""
+"""The coverage of a question: green needs that all of it was measured."""
 
 import polars as pl
 from hypothesis import given

@@ -32,7 +32,7 @@ KINDS = (
     b"GET /_stcore/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n" + UPGRADE[:-2],
     b"GET /_stcore/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n" + UPGRADE,
 )
-"""What a connection begins with: nothing, half a head, half a body, half a handshake, a handshake without a token."""
+"""The beginning of a connection: nothing, half a head, half a body, half a handshake, a handshake without a token."""
 
 
 def test_a_reader_with_the_token_is_let_in_at_once_however_many_connections_others_hold(tmp_path: Path) -> None:
