@@ -12,13 +12,14 @@ from ratioscope.errors import RatioscopeError
 from ratioscope.ingest.analysis.no_gap import why_no_gap
 
 from ..browser.listener import body_begins, listen, made_choices, page_begins
+from ..pages.running_scripts import at_work
+from ..pages.scope import Scope, Steps
+from ..pages.view import View
 from ..presentation.escape import streamlit_label as label
 from ..presentation.page_letters import LETTERS
 from .model.live import follow_beside, followed, live_line, may_grow, note_drawn, pause_button
-from .model.running_scripts import at_work
-from .model.scope import Scope, Steps
 from .model.served_runs import Served, served, watch
-from .model.view import View
+from .model.view import SERVED
 from .pages import PAGES, Page, ScopeChoice
 from .panels.charts import LOG_X, begin_page, page_contents, show_numbers
 from .panels.controls import gap_picker, log_x_switch, others_picker, run_picker, steps_field
@@ -104,7 +105,9 @@ def prepared(card: Page) -> Callable[[], object]:
     if card.about == "runs":
         with header:
             tools = _tools(card, name or "", None)
-        return partial(_drawn, tools, partial(card.render, Scope(View(served_runs.runs.get(name or "", ""), 0))))
+        return partial(
+            _drawn, tools, partial(card.render, Scope(View(served_runs.runs.get(name or "", ""), 0, SERVED)))
+        )
     if name is None:
         watch(served_runs)
         return partial(_drawn, NO_TOOLS, partial(say_not_served, served_runs))

@@ -16,8 +16,11 @@ from ratioscope.ingest.commits.conservation import Conservation
 from ratioscope.ingest.commits.weight_entries import TensorTable, WeightDigests
 from ratioscope.ingest.files.quarantine import Quarantined
 from ratioscope.ingest.rows.one_sequence import Span
+from ratioscope.ingest.rows.text_columns import changed
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.grading.run_rules import RunRules
+
+from .privacy import scrubbed_settings, scrubbed_text
 
 TEXTS = ("prompt_text", "token_text", "token_texts")
 Change = Callable[[str], str | None]
@@ -29,8 +32,21 @@ def outgoing(run: Run, *, text: bool) -> Run:
     return run if text else cast(Run, _WithoutTexts(run))
 
 
-class _WithoutTexts:
+def on_paper(run: Run, *, text: bool) -> Run:
+    """The run as pages in a file show it: without secrets and home folders, and with text=False without texts."""
+    return cast(Run, (_Scrubbed if text else _WithoutTexts)(run))
+
+
+class _Changed:
     """A run that answers like another one. Members that are not named here hold numbers, or names of ours."""
+
+    _name: Callable[[str], str]
+    """A name -> the name that may be shown."""
+    _words: Callable[[str], str]
+    """A sentence of a writer or reader -> the sentence that may be shown."""
+    _settings: Callable[[dict[str, Any]], Any]  # Any: the values of run.json
+    _frame: Callable[..., pl.DataFrame]
+    """A frame and the changes of its text columns -> the changed frame."""
 
     def __init__(self, run: Run) -> None:
         self._raw = run
@@ -40,76 +56,135 @@ class _WithoutTexts:
 
     @property
     def name(self) -> str:
-        return name_or_digest(self._raw.name)
+        return self._name(self._raw.name)
 
     @property
     def place(self) -> str:
-        return name_or_digest(self._raw.place)
+        """The folder's name alone: a file that is sent around names no path of this machine."""
+        return self._name(self._raw.place if self._raw.is_remote else self._raw.path.resolve().name)
 
     @property
     def info(self) -> dict[str, Any]:
-        return cast(dict[str, Any], _plain(self._raw.info))
+        return cast(dict[str, Any], self._settings(dict(self._raw.info)))
 
     @property
     def rules(self) -> RunRules:
         rules = self._raw.rules
-        muted = tuple((signal, name_or_digest(reason)) for signal, reason in rules.muted)
-        causes = {code: name_or_digest(reason) for code, reason in rules.muted_causes.items()}
-        return replace(rules, muted=muted, muted_causes=causes, fault=rules.fault and name_or_digest(rules.fault))
+        muted = tuple((signal, self._name(reason)) for signal, reason in rules.muted)
+        causes = {code: self._name(reason) for code, reason in rules.muted_causes.items()}
+        return replace(rules, muted=muted, muted_causes=causes, fault=rules.fault and self._name(rules.fault))
 
     @property
     def notes(self) -> tuple[str, ...]:
         files = [*(item.path for item in self._raw.quarantined), *self._raw.uncommitted, self._raw.place]
-        return tuple(_without(files, note) for note in self._raw.notes)
+        return tuple(self._without(files, note) for note in self._raw.notes)
 
     @property
     def quarantined(self) -> tuple[Quarantined, ...]:
         return tuple(
-            Quarantined(name_or_digest(item.path), without_words(_without([item.path], item.reason)))
+            Quarantined(self._name(item.path), self._words(self._without([item.path], item.reason)))
             for item in self._raw.quarantined
         )
 
     @property
     def uncommitted(self) -> list[str]:
-        return [name_or_digest(path) for path in self._raw.uncommitted]
+        return [self._name(path) for path in self._raw.uncommitted]
 
     @property
     def events(self) -> pl.DataFrame:
-        return _frame(self._raw.events, event=name_or_digest, note=_note, writer=name_or_digest)
+        return self._frame(self._raw.events, event=self._name, note=self._note, writer=self._name)
 
     @property
     def weights(self) -> tuple[list[WeightDigests], dict[str, TensorTable]]:
         lines, tables = self._raw.weights
-        return [replace(line, replica=line.replica and name_or_digest(line.replica)) for line in lines], tables
+        return [replace(line, replica=line.replica and self._name(line.replica)) for line in lines], tables
 
     @property
     def drops(self) -> pl.DataFrame:
-        return _frame(self._raw.drops, reason=without_words, writer=name_or_digest)
+        return self._frame(self._raw.drops, reason=self._words, writer=self._name)
 
     @property
     def conservation(self) -> Conservation:
         counts = self._raw.conservation
-        return replace(
-            counts, reasons=tuple(replace(each, reason=without_words(each.reason)) for each in counts.reasons)
-        )
+        return replace(counts, reasons=tuple(replace(each, reason=self._words(each.reason)) for each in counts.reasons))
 
     @property
     def states(self) -> dict[str, str]:
-        return {name_or_digest(writer): without_words(note) for writer, note in self._raw.states.items()}
+        return {self._name(writer): self._words(note) for writer, note in self._raw.states.items()}
 
     @property
     def writers(self) -> pl.DataFrame:
-        return _frame(self._raw.writers, writer=name_or_digest, host=name_or_digest)
+        return self._frame(self._raw.writers, writer=self._name, host=self._name)
 
     @property
     def logged(self) -> pl.DataFrame:
-        return _frame(self._raw.logged, name=name_or_digest)
+        return self._frame(self._raw.logged, name=self._name)
 
     def metrics(self, by: str | Sequence[str] = ("step",), **choice: Any) -> pl.DataFrame:
-        return _frame(self._raw.metrics(by, **choice))
+        return self._frame(self._raw.metrics(by, **choice))
 
     def statistics(self, slice: str = "all", **choice: Any) -> pl.DataFrame:
-        return _frame(self._raw.statistics(slice, **choice), key=KEPT.get(slice, str))
+        return self._frame(self._raw.statistics(slice, **choice), key=KEPT.get(slice, str))
+
+    def _note(self, text: str) -> str:
+        return text and str(self._name(text))
+
+    def _without(self, files: Sequence[str], words: str) -> str:
+        """The words with these files as names may be shown."""
+        for file in sorted(files, key=len, reverse=True):
+            words = words.replace(file, self._name(file))
+        return words
+
+
+class _Scrubbed(_Changed):
+    """A run without secrets and home folders. Its rows keep their texts."""
+
+    _name = _words = staticmethod(scrubbed_text)
+    _settings = staticmethod(scrubbed_settings)
+
+    @staticmethod
+    def _frame(frame: pl.DataFrame, **_: Change) -> pl.DataFrame:
+        return changed(frame, scrubbed_text, *(name for name, kind in frame.schema.items() if kind == pl.String))
+
+
+def _frame(frame: pl.DataFrame, **changes: Change) -> pl.DataFrame:
+    """The frame with its text columns changed, and without texts of prompts and tokens."""
+    changes = {name: change for name, change in {**KEPT, **changes}.items() if frame.schema.get(name) == pl.String}
+    renewed = {}
+    for name, change in changes.items():
+        others = {text: new for text in frame[name].drop_nulls().unique().to_list() if (new := change(text)) != text}
+        if others:
+            renewed[name] = pl.col(name).replace_strict(others, default=pl.col(name), return_dtype=pl.String)
+    empty = {name: pl.lit(None, frame.schema[name]) for name in TEXTS if name in frame.columns}
+    return frame.with_columns(**renewed, **empty)
+
+
+def _table(table: pa.Table, changes: Mapping[str, Change]) -> pa.Table:
+    for name, change in changes.items():
+        if name in table.column_names and table[name].null_count < len(table):
+            new = {text: None if text is None else change(text) for text in set(table[name].to_pylist())}
+            field = table.schema.field(name)
+            values = pa.array([new[text] for text in table[name].to_pylist()], field.type)
+            table = table.set_column(table.column_names.index(name), field, values)
+    return table
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """A JSON value with a digest for every text and key that is no name."""
+    if depth > _DEPTH:
+        return None
+    if isinstance(value, dict):
+        return {name_or_digest(str(key)): _plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, depth + 1) for item in value]
+    return name_or_digest(value) if isinstance(value, str) else value
+
+
+class _WithoutTexts(_Changed):
+    """A run without texts."""
+
+    _name, _words = staticmethod(name_or_digest), staticmethod(without_words)
+    _settings, _frame = staticmethod(_plain), staticmethod(_frame)
 
     def sequences(self, step: int | None = None, **choice: Any) -> pl.DataFrame:
         return _frame(self._raw.sequences(step, **choice))
@@ -147,47 +222,3 @@ class _WithoutTexts:
         """The id that a sequence has here -> its own, for sequences that have another here."""
         every = set(self._raw.rows(step, ())["sequence_id"].to_pylist())
         return {named: own for own in every if own is not None and (named := name_or_digest(own)) != own}
-
-
-def _frame(frame: pl.DataFrame, **changes: Change) -> pl.DataFrame:
-    """The frame with its text columns changed, and without texts of prompts and tokens."""
-    changes = {name: change for name, change in {**KEPT, **changes}.items() if frame.schema.get(name) == pl.String}
-    renewed = {}
-    for name, change in changes.items():
-        others = {text: new for text in frame[name].drop_nulls().unique().to_list() if (new := change(text)) != text}
-        if others:
-            renewed[name] = pl.col(name).replace_strict(others, default=pl.col(name), return_dtype=pl.String)
-    empty = {name: pl.lit(None, frame.schema[name]) for name in TEXTS if name in frame.columns}
-    return frame.with_columns(**renewed, **empty)
-
-
-def _table(table: pa.Table, changes: Mapping[str, Change]) -> pa.Table:
-    for name, change in changes.items():
-        if name in table.column_names and table[name].null_count < len(table):
-            new = {text: None if text is None else change(text) for text in set(table[name].to_pylist())}
-            field = table.schema.field(name)
-            values = pa.array([new[text] for text in table[name].to_pylist()], field.type)
-            table = table.set_column(table.column_names.index(name), field, values)
-    return table
-
-
-def _plain(value: Any, depth: int = 0) -> Any:
-    """A JSON value with a digest for every text and key that is no name."""
-    if depth > _DEPTH:
-        return None
-    if isinstance(value, dict):
-        return {name_or_digest(str(key)): _plain(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item, depth + 1) for item in value]
-    return name_or_digest(value) if isinstance(value, str) else value
-
-
-def _note(text: str) -> str:
-    return text and name_or_digest(text)
-
-
-def _without(files: Sequence[str], words: str) -> str:
-    """The words with a digest for the names of these files that are no names."""
-    for file in sorted(files, key=len, reverse=True):
-        words = words.replace(file, name_or_digest(file))
-    return words

@@ -1,18 +1,32 @@
 """The pages Overview and Diagnosis: what is wrong, why, since when, and what to do."""
 
+from dataclasses import replace
 from functools import partial
 
 from ratioscope.ingest.analysis.growth_rate import doubling_of
 from ratioscope.metrics.analysis.slice_parts import size_metric
 
+from ..blocks import (
+    Block,
+    Chart,
+    Charts,
+    Code,
+    Drawer,
+    Facts,
+    Heading,
+    Links,
+    Markup,
+    Paragraph,
+    Verdict,
+    in_theme,
+    text_table,
+)
 from ..figures.html.cards import metric_cards
 from ..figures.undoing import undoing
 from ..presentation.digits import count
 from ..presentation.metric_places import metrics_at
 from ..presentation.statements import statements
-from ..presentation.theme import DARK, LIGHT
 from ..report import texts
-from .blocks import Block, Chart, Charts, Code, Drawer, Facts, Heading, Links, Markup, Paragraph, Table, Verdict
 from .material import Material
 
 
@@ -21,7 +35,7 @@ def overview(run: Material) -> tuple[Block, ...]:
     data, gap = run.data, run.gap
     limits = {metric.name: run.limits(metric) for metric in metrics_at("card", gap)}
     draw = partial(metric_cards, run.course, metrics_at("card", gap), gap, limits)
-    cards = () if run.course.is_empty() else (Markup(draw(theme=LIGHT), draw(theme=DARK)),)
+    cards = () if run.course.is_empty() else (Markup(draw),)
     first = [f"{gap}-{metric.name}" for metric in metrics_at("first", gap)]
     rest = [f"{gap}-{metric.name}" for metric in metrics_at("chart", gap) if f"{gap}-{metric.name}" not in first]
     return (
@@ -44,7 +58,7 @@ def diagnosis(run: Material) -> tuple[Block, ...]:
     blocks += [Heading("Verdict"), Facts(texts.verdict_facts(run.data))]
     if found.excluded:
         title = f"ruled out: {count(len(found.excluded), 'cause')}, with what was measured"
-        blocks.append(Drawer(title, (Table(title, ("cause", "measured"), found.excluded),)))
+        blocks.append(Drawer(title, lambda: (text_table(title, ("cause", "measured"), found.excluded),)))
     if run.data.side is not None:
         blocks += [Heading("Which side is off?"), Paragraph(run.data.side.sentence, "lead"), Facts(run.data.side.facts)]
     return tuple(blocks)
@@ -60,9 +74,9 @@ def _proof(run: Material) -> Chart | None:
     found = run.data.diagnosis.head.evidence
     if found is None:
         size = run.charts.get(f"{run.gap}-{size_metric(run.gap)}")
-        return None if size is None else Chart("proof", size.label, size.draw)
+        return None if size is None else replace(size, name="proof", wide=False)
     label = f"the gap of each of {count(len(found.frame), 'step')} before and after the undoing: {found.words}"
-    return Chart("proof", label, partial(undoing, found.frame, found.gap, found.words))
+    return Chart("proof", label, in_theme, (partial(undoing, found.frame, found.gap, found.words),))
 
 
 def _links(run: Material) -> list[tuple[str, str, str, str]]:
@@ -75,4 +89,4 @@ def _known(run: Material, names: list[str]) -> tuple[Chart, ...]:
 
 
 def _drawer(title: str, charts: tuple[Chart, ...]) -> tuple[Block, ...]:
-    return (Drawer(f"{title} ({len(charts)})", (Charts(charts),)),) if charts else ()
+    return (Drawer(f"{title} ({len(charts)})", lambda: (Charts(charts),)),) if charts else ()

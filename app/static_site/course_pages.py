@@ -9,6 +9,7 @@ from ratioscope.metrics.analysis.quantiles import extremes_over_steps, quantiles
 from ratioscope.metrics.grading.alerts import alert_frame
 from ratioscope.metrics.metric import Metric
 
+from ..blocks import Block, Chart, Charts, Drawer, Heading, Paragraph, Table, in_theme, text_table
 from ..figures.alert_lanes import alert_lanes
 from ..figures.log_ratio_quantiles import log_ratio_quantiles
 from ..figures.over_steps import metric_over_steps
@@ -18,8 +19,6 @@ from ..presentation.metric_topics import of_gap
 from ..report import texts
 from ..report.drawings import POINTS
 from ..report.privacy import scrubbed_text
-from .blocks import Block, Chart, Charts, Drawer, Heading, Paragraph, Table
-from .frames import frame_rows
 from .material import Material
 
 ALERTS = 200
@@ -35,12 +34,16 @@ def metrics(run: Material) -> tuple[Block, ...]:
         charts = tuple(_courses(run, of_topic))
         if charts:
             own = Charts(charts)
-            blocks += [Heading(topic), own] if place == 0 else [Drawer(f"{topic} ({len(charts)})", (own,))]
+            blocks += [Heading(topic), own] if place == 0 else [Drawer(f"{topic} ({len(charts)})", partial(_only, own))]
     for gap in run.data.gaps:
         charts = tuple(chart for name, chart in run.charts.items() if name.startswith(f"{gap}-"))
         if gap != run.gap and charts:
-            blocks.append(Drawer(f"{gap} over the steps ({len(charts)})", (Charts(charts),)))
+            blocks.append(Drawer(f"{gap} over the steps ({len(charts)})", partial(_only, Charts(charts))))
     return tuple(blocks)
+
+
+def _only(block: Block) -> tuple[Block, ...]:
+    return (block,)
 
 
 def _scorecard(run: Material) -> Table:
@@ -49,7 +52,9 @@ def _scorecard(run: Material) -> Table:
         for score in texts.headlines([score for score in run.data.scores if score.gap == run.gap])
         if not score.absent
     ]
-    return Table(f"scorecard of {run.gap}", ("metric", "whole run", "worst step", "N", "name"), rows, numbers=True)
+    return text_table(
+        f"scorecard of {run.gap}", ("metric", "whole run", "worst step", "N", "name"), rows, is_numbers=True
+    )
 
 
 def _courses(run: Material, of_topic: tuple[Metric, ...]) -> Iterator[Chart]:
@@ -70,7 +75,7 @@ def _courses(run: Material, of_topic: tuple[Metric, ...]) -> Iterator[Chart]:
             events=run.data.events,
             points=POINTS,
         )
-        yield Chart(name, f"{run.gap} {metric.name} over {count(len(run.course), 'step')}", draw)
+        yield Chart(name, f"{run.gap} {metric.name} over {count(len(run.course), 'step')}", in_theme, (draw,))
 
 
 def distributions(run: Material) -> tuple[Block, ...]:
@@ -91,7 +96,7 @@ def _quantiles(run: Material, gap: str) -> tuple[Chart, ...]:
         return ()
     frame = quantiles_over_steps(run.data.distributions["token", gap], extremes)
     draw = partial(log_ratio_quantiles, frame, gap, events=run.data.events)
-    return (Chart("quantiles", f"quantiles of the {gap} log-ratio over the steps", draw, wide=True),)
+    return (Chart("quantiles", f"quantiles of the {gap} log-ratio over the steps", in_theme, (draw,), wide=True),)
 
 
 def alerts(run: Material) -> tuple[Block, ...]:
@@ -106,21 +111,23 @@ def alerts(run: Material) -> tuple[Block, ...]:
         draw = partial(
             alert_lanes, frame, np.array([steps[0], steps[-1]], np.float64), [alert.outside for alert in ordered]
         )
-        lanes = Chart("lanes", f"alerts over the steps, by signal: {counted(ordered)}", draw, wide=True)
+        lanes = Chart("lanes", f"alerts over the steps, by signal: {counted(ordered)}", in_theme, (draw,), wide=True)
         cut = f"the first {ALERTS} of {count(len(ordered), 'alert')}; " if len(ordered) > ALERTS else ""
         blocks += [
             Charts((lanes,)),
-            Paragraph(f"{cut}open alerts first, the worst first", "muted small"),
-            frame_rows("alerts", rows_of(ordered[:ALERTS], ())),
+            Paragraph(f"{cut}open alerts first, the worst first", "small"),
+            Table("alerts", rows_of(ordered[:ALERTS], ())),
         ]
     passed = passed_checks(found.graded, ordered, rules)
     if len(passed):
-        blocks += [Heading(passed_words(passed)), frame_rows("checks without an alert", passed)]
+        blocks += [Heading(passed_words(passed)), Table("checks without an alert", passed)]
     if reasons := not_graded(found.graded, run.data.verdict):
         blocks.append(
-            Drawer(f"Not graded ({len(reasons)})", tuple(Paragraph(scrubbed_text(reason)) for reason in reasons))
+            Drawer(
+                f"Not graded ({len(reasons)})", lambda: tuple(Paragraph(scrubbed_text(reason)) for reason in reasons)
+            )
         )
-    return (*blocks, Drawer("Thresholds of the grades", (_thresholds(run),)))
+    return (*blocks, Drawer("Thresholds of the grades", lambda: (_thresholds(run),)))
 
 
 def _thresholds(run: Material) -> Table:
@@ -128,4 +135,4 @@ def _thresholds(run: Material) -> Table:
         (row.signal, row.title, digits(row.watch), "never" if row.act is None else digits(row.act), row.source)
         for row in run.data.reproduction.thresholds
     ]
-    return Table("thresholds of the grades", ("signal", "meaning", "watch from", "act from", "source"), rows)
+    return text_table("thresholds of the grades", ("signal", "meaning", "watch from", "act from", "source"), rows)

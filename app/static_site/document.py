@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
+from ..blocks import Block
 from ..presentation.escape import html as escaped
 from ..presentation.page_letters import LETTERS
 from ..presentation.theme import MARKS
-from .blocks import Block
 from .markup import Inside, charts_of, markup
 from .material import Material
 from .pages import PAGES, StaticPage

@@ -1,21 +1,26 @@
 """Blocks as HTML. Every text is escaped here, once; only figures and `figures/html` give markup."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from ..presentation.escape import html as escaped
-from ..presentation.labelled_texts import LabelledTexts
-from ..presentation.theme import MARKS
-from ..report.drawings import Drawing
-from .blocks import (
+import polars as pl
+
+from ..blocks import (
+    Action,
+    At,
+    Beside,
     Block,
+    Cards,
     Chart,
     Charts,
     Code,
     Drawer,
     Facts,
     Heading,
+    Json,
     Links,
     Markup,
     Paragraph,
@@ -23,6 +28,14 @@ from .blocks import (
     TintedSequence,
     Verdict,
 )
+from ..figures.html.fact_cards import fact_cards
+from ..presentation.digits import count
+from ..presentation.escape import html as escaped
+from ..presentation.labelled_texts import LabelledTexts
+from ..presentation.number_columns import column_texts
+from ..presentation.theme import DARK, LIGHT, MARKS
+from ..report.drawings import Drawing
+from ..report.privacy import scrubbed_settings, scrubbed_text
 
 SHARE = '<svg class="share" viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true">'
 
@@ -39,18 +52,33 @@ class Inside:
     """The pages that there are: a link to another one is text."""
 
 
-def charts_of(blocks: Sequence[Block]) -> Iterator[Chart]:
+def whole(blocks: Iterable[Block]) -> tuple[Block, ...]:
+    """The blocks, those of their drawers made."""
+    return tuple(_opened(block) if isinstance(block, Drawer) else block for block in blocks)
+
+
+def _opened(drawer: Drawer) -> Drawer:
+    inside = whole(drawer.blocks())
+    return Drawer(drawer.title, lambda: inside)
+
+
+def charts_of(blocks: Iterable[Block]) -> Iterator[Chart]:
     """Every chart in these blocks, in order."""
     for block in blocks:
-        if isinstance(block, Charts):
+        if isinstance(block, Chart):
+            yield block
+        elif isinstance(block, Charts):
             yield from block.charts
+        elif isinstance(block, Beside):
+            for column in block.columns:
+                yield from charts_of(column)
         elif isinstance(block, Drawer):
-            yield from charts_of(block.blocks)
+            yield from charts_of(block.blocks())
         elif isinstance(block, Verdict) and block.chart is not None:
             yield block.chart
 
 
-def markup(blocks: Sequence[Block], inside: Inside) -> str:
+def markup(blocks: Iterable[Block], inside: Inside) -> str:
     """The blocks below each other."""
     return "\n".join(_MARKUP[type(block)](block, inside) for block in blocks)
 
@@ -59,12 +87,21 @@ def _heading(block: Heading, inside: Inside) -> str:
     return f"<h3>{escaped(block.text)}</h3>"
 
 
+_TONES = {"small": "muted small", "answer": "lead", "info": "absent", "warning": "lead", "good": "muted"}
+"""The classes of a paragraph's tone, where they have other names."""
+
+
 def _words(block: Paragraph, inside: Inside) -> str:
-    return f'<p class="{block.kind}">{escaped(block.text)}</p>'
+    head = f"<b>{escaped(block.head)}</b> " if block.head else ""
+    return f'<p class="{_TONES.get(block.tone, block.tone)}">{head}{escaped(scrubbed_text(block.text))}</p>'
 
 
 def _facts(block: Facts, inside: Inside) -> str:
     return f'<dl class="facts">{_pairs(block.rows)}</dl>'
+
+
+def _cards(block: Cards, inside: Inside) -> str:
+    return _markup(Markup(lambda theme: fact_cards(block.rows, narrowest=block.narrowest, theme=theme)), inside)
 
 
 def _pairs(rows: LabelledTexts, share: str = "") -> str:
@@ -80,15 +117,37 @@ def _bold(name: str) -> str:
 
 
 def _table(block: Table, inside: Inside) -> str:
-    kinds = ["" if at == 0 or not block.numbers else ' class="number"' for at in range(len(block.head))]
-    head = "".join(f"<th{kind}>{escaped(name)}</th>" for kind, name in zip(kinds, block.head, strict=True))
+    frame = block.frame
+    if frame.is_empty() and block.none:
+        return _words(Paragraph(block.none, "absent"), inside)
+    columns = [*frame.iter_columns()]
+    kinds = [
+        ' class="number"' if _is_number(own) or (block.is_numbers and at) else "" for at, own in enumerate(columns)
+    ]
+    titles = [(block.columns[own.name].title if own.name in block.columns else "") or own.name for own in columns]
+    head = "".join(f"<th{kind}>{escaped(name)}</th>" for kind, name in zip(kinds, titles, strict=True))
+    texts = [column_texts(own) if own.dtype.is_float() else [*map(_text_of, own)] for own in columns]
     rows = "".join(
         f"<tr>{''.join(f'<td{kind}>{_cell(text)}</td>' for kind, text in zip(kinds, row, strict=True))}</tr>"
-        for row in block.rows
+        for row in zip(*texts, strict=True)
     )
-    label = escaped(block.title)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-    return f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">{table}</div>'
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="{escaped(block.title)}">{table}</div>'
+
+
+def _is_number(column: pl.Series) -> bool:
+    return column.dtype.is_numeric() and column.name != "step"
+
+
+def _text_of(value: Any) -> str:
+    """Any: the values of a frame."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S} UTC"
+    return count(value) if isinstance(value, int) else scrubbed_text(str(value))
 
 
 def _cell(text: str) -> str:
@@ -98,12 +157,15 @@ def _cell(text: str) -> str:
 
 
 def _charts(block: Charts, inside: Inside) -> str:
-    return (
-        f'<div class="plots">{"".join(_chart(chart, inside) for chart in block.charts)}</div>' if block.charts else ""
-    )
+    charts = "".join(_figure(chart, inside) for chart in block.charts)
+    return f'<div class="plots">{charts}</div>' if charts else ""
 
 
-def _chart(chart: Chart, inside: Inside) -> str:
+def _chart(block: Chart, inside: Inside) -> str:
+    return _charts(Charts((block,)), inside)
+
+
+def _figure(chart: Chart, inside: Inside) -> str:
     kind = "figure wide" if chart.wide else "figure"
     height = inside.drawn[chart.name].height
     return (
@@ -112,11 +174,25 @@ def _chart(chart: Chart, inside: Inside) -> str:
     )
 
 
+def _beside(block: Beside, inside: Inside) -> str:
+    return f'<div class="beside">{"".join(f"<div>{markup(column, inside)}</div>" for column in block.columns)}</div>'
+
+
+def _at(block: At, inside: Inside) -> str:
+    return markup(block.blocks, inside)
+
+
+def _action(block: Action, inside: Inside) -> str:
+    """Nothing: a file cannot act."""
+    return ""
+
+
 def _markup(block: Markup, inside: Inside) -> str:
-    """One of both is shown; tinted text has rules for both themes below one class."""
-    if block.light == block.dark:
-        return f'<div class="rs-light">{block.light}</div>'
-    return f'<div class="in-light">{block.light}</div><div class="in-dark">{block.dark}</div>'
+    """Both themes, of which one is shown; tinted text has rules for both themes below one class."""
+    light, dark = block.draw(theme=LIGHT), block.draw(theme=DARK)
+    if light == dark:
+        return f'<div class="rs-light">{light}</div>'
+    return f'<div class="in-light">{light}</div><div class="in-dark">{dark}</div>'
 
 
 def _tokens(block: TintedSequence, inside: Inside) -> str:
@@ -129,6 +205,11 @@ def _tokens(block: TintedSequence, inside: Inside) -> str:
 
 def _code(block: Code, inside: Inside) -> str:
     return f'<pre tabindex="0">{"<br>".join(escaped(line) for line in block.lines)}</pre>'
+
+
+def _json(block: Json, inside: Inside) -> str:
+    text = json.dumps(scrubbed_settings(dict(block.value)), indent=2, ensure_ascii=False, default=str)
+    return _drawer(Drawer(block.title, lambda: (Code(text.split("\n")),)), inside)
 
 
 def _links(block: Links, inside: Inside) -> str:
@@ -147,7 +228,7 @@ def _verdict(block: Verdict, inside: Inside) -> str:
     mark = f'<span class="word {block.severity}">{MARKS[block.severity]} {escaped(block.severity)}</span>'
     bar = f"M0 .5H{100 * (block.share or 0):.4g}"
     share = "" if block.share is None else f'{SHARE}<path class="all" d="M0 .5H100"/><path d="{bar}"/></svg>'
-    proof = "" if block.chart is None else f'<div class="evidence">{_chart(block.chart, inside)}</div>'
+    proof = "" if block.chart is None else f'<div class="evidence">{_figure(block.chart, inside)}</div>'
     return (
         f'<section class="verdict {block.severity}" aria-label="verdict"><h3>{mark} {escaped(block.title)}</h3>'
         f'<div class="head"><dl>{_pairs(block.facts, share)}</dl>{proof}</div></section>'
@@ -155,11 +236,12 @@ def _verdict(block: Verdict, inside: Inside) -> str:
 
 
 def _drawer(block: Drawer, inside: Inside) -> str:
-    return f"<details><summary>{escaped(block.title)}</summary>{markup(block.blocks, inside)}</details>"
+    return f"<details><summary>{escaped(block.title)}</summary>{markup(block.blocks(), inside)}</details>"
 
 
 _MARKUP: dict[type[Any], Callable[[Any, Inside], str]] = {
-    Heading: _heading, Paragraph: _words, Facts: _facts, Table: _table, Charts: _charts, Markup: _markup, TintedSequence: _tokens,
-    Code: _code, Links: _links, Verdict: _verdict, Drawer: _drawer,
+    Heading: _heading, Paragraph: _words, Facts: _facts, Cards: _cards, Table: _table, Chart: _chart, Charts: _charts,
+    Beside: _beside, At: _at, Action: _action, Markup: _markup, TintedSequence: _tokens, Code: _code, Json: _json,
+    Links: _links, Verdict: _verdict, Drawer: _drawer,
 }  # fmt: skip
 """How a block looks. Any: each function takes the blocks of its own type."""

@@ -11,11 +11,13 @@ from ratioscope.ingest.run import Run
 from ratioscope.metrics.grading.limits import Limit, limits_of
 from ratioscope.metrics.metric import Metric
 
+from ..blocks import Chart, in_theme
+from ..pages.read_run import read_view
+from ..pages.scope import Scope
 from ..presentation.noise_floor import with_floor
 from ..report.data import STAGES, ReportData, report_data
 from ..report.drawings import Drawing, drawing, figures_of
-from ..report.without_texts import outgoing
-from .blocks import Chart
+from ..report.without_texts import on_paper
 
 READING = (*STAGES, "alerts", "pages")
 """The stages of `material` and of the pages, in order."""
@@ -43,9 +45,14 @@ class Material:
     def charts(self) -> dict[str, Chart]:
         """The charts of the report by their names."""
         return {
-            name: Chart(name, label, draw, name.startswith(("severity", "heat-")))
+            name: Chart(name, label, in_theme, (draw,), name.startswith(("severity", "heat-")))
             for name, _, _, label, draw in figures_of(self.data)
         }
+
+    @cached_property
+    def scope(self) -> Scope:
+        """The scope of the pages: all of the run."""
+        return Scope(read_view(self.run), self.gap, floor=self.data.floor)
 
     @cached_property
     def _drawn(self) -> dict[str, Drawing]:
@@ -54,7 +61,7 @@ class Material:
     def drawn(self, chart: Chart) -> Drawing:
         """The chart in both themes, drawn once however many files hold it."""
         if chart.name not in self._drawn:
-            self._drawn[chart.name] = drawing(chart.name, "", self.gap, chart.label, partial(chart.draw))
+            self._drawn[chart.name] = drawing(chart.name, "", self.gap, chart.label, partial(chart.figure))
         return self._drawn[chart.name]
 
     def limits(self, metric: Metric) -> tuple[Limit, ...]:
@@ -64,7 +71,7 @@ class Material:
 
 def material(run: Run, *, text: bool = True, stage: Callable[[str], None] = lambda name: None) -> Material:
     """Reads the run. text: False leaves prompts and token texts out. stage: called with the name of each of READING."""
-    run = outgoing(run, text=text)
+    run = on_paper(run, text=text)
     data = report_data(run, text=text, stage=stage)
     stage("alerts")
     return Material(run, data, events_and_alerts(run))

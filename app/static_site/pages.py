@@ -3,12 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..blocks import Block
+from ..pages.health import health
+from ..pages.staleness import staleness
+from ..pages.where import where
 from .answer_pages import diagnosis, overview
-from .blocks import Block
 from .course_pages import alerts, distributions, metrics
+from .markup import whole
 from .material import Material
-from .record_pages import health, sequences
-from .slice_pages import staleness, where
+from .record_pages import sequences
 
 
 @dataclass(frozen=True)
@@ -26,9 +29,9 @@ PAGES = (
     StaticPage("diagnosis", "Diagnosis", diagnosis),
     StaticPage("metrics", "Metrics", metrics),
     StaticPage("distributions", "Distributions", distributions),
-    StaticPage("where", "Where", where),
-    StaticPage("staleness", "Staleness", staleness),
+    StaticPage("where", "Where", lambda run: whole(where(run.scope))),
+    StaticPage("staleness", "Staleness", lambda run: whole(staleness(run.scope))),
     StaticPage("sequences", "Sequences", sequences),
     StaticPage("alerts", "Alerts", alerts),
-    StaticPage("health", "Health", health),
+    StaticPage("health", "Health", lambda run: whole(health(run.scope))),
 )

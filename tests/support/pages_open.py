@@ -82,7 +82,7 @@ def html(app: AppTest) -> str:
 
 def fact_cards(app: AppTest) -> dict[str, str]:
     """Name and value of each card of facts, see app/figures/html/fact_cards.py."""
-    found = re.findall(r"<dt>(.*?)(?:<i .*?</i>)?</dt><dd>(.*?)</dd>", html(app))
+    found = re.findall(r"<div><dt>(.*?)(?:<i .*?</i>)?</dt><dd>(.*?)</dd>", html(app))
     return {unescape(name): unescape(value) for name, value in found}
 
 

@@ -19,8 +19,8 @@ from ratioscope.ingest.run import Run, open_run
 from ratioscope.metrics.diagnosis.judged import judged
 from ratioscope.metrics.grading.finding import Finding
 
-from .running_scripts import wait_for_pages
-from .view import View
+from ...pages.running_scripts import wait_for_pages
+from ...pages.view import View
 
 MOST = 64
 """Diagnoses in memory, the latest used. One takes some 50 kB, and a growing run keeps its newest only."""

@@ -6,29 +6,26 @@ share a run. The cache keeps the values of the displayed revision, so that a dra
 frame that is first requested after the run has grown is computed from the newer data; the line shows that.
 """
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import Any, cast
 from zlib import crc32
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from ratioscope.errors import RatioscopeError
-from ratioscope.ingest.commits.liveness import Sizes, current_writers, sizes, steps_since, writer_statuses
-from ratioscope.process import Here, here
+from ratioscope.ingest.commits.liveness import Sizes, steps_since
 
+from ...pages.view import View
 from ...presentation.digits import count
 from ...presentation.escape import streamlit_label as label
-from ...presentation.run_state import RunState, run_state
+from ...presentation.run_state import RunState
 from ...presentation.theme import MARKS
-from .opened_runs import run_looked_at, run_opened
+from .looks import forget_others, log_sizes, see, state_seen
+from .opened_runs import run_opened
 from .revision_cache import HeldRevision
-from .view import View, view
+from .view import SERVED, is_late, on_show, view
 
 EVERY, EVERY_ENDED = 1.0, 5.0
 """Seconds between two looks at a run: at one that may grow, and at one that has ended but may be resumed. After each look the
@@ -72,15 +69,6 @@ class DrawnPage:
     """State of the run, in brief, as the page shows it."""
 
 
-@dataclass(frozen=True)
-class SeenRun:
-    """A run as it was at the last look at its commit logs."""
-
-    state: RunState
-    statuses: dict[str, Any]
-    """The statuses of its writers by log, see liveness.writer_statuses: a log that has not changed is not read again."""
-
-
 def followed(path: str) -> View:
     """The run to show: up to its newest commit, or as last shown while the page must not change."""
     asked_for, now = bool(st.session_state.pop("_show", False)), time.monotonic()
@@ -89,8 +77,8 @@ def followed(path: str) -> View:
         page.began = now
     else:
         st.session_state["_drawn"] = page = DrawnPage(path, {path: _read(path)}, at=now, began=now)
-        st.session_state["_seen"] = {path: known for path, known in _seen().items() if path == page.path}
-        _saw(path, page.runs[path].sizes)
+        forget_others(path)
+        see(path, page.runs[path].sizes)
     page.stands = state_seen(path).brief
     return beside(path)
 
@@ -100,14 +88,14 @@ def beside(path: str) -> View:
     page = _drawn_page()
     if path not in page.runs:
         page.runs[path] = _read(path)
-    return View(path, page.runs[path].kept.revision)
+    return View(path, page.runs[path].kept.revision, SERVED)
 
 
 def _read(path: str) -> RunOnPage:
     # The logs are listed before they are read, so that a commit in between counts as new and is not missed.
-    logs, shown = _sizes(path) or {}, view(path)
+    logs, shown = log_sizes(path) or {}, view(path)
     run_opened(path)
-    return RunOnPage(shown.on_show(), logs)
+    return RunOnPage(on_show(shown), logs)
 
 
 def held() -> bool:
@@ -189,13 +177,13 @@ class _Found:
 def _look(shown: View, tell_state: Callable[[], None]) -> _Found:
     """Looks at the runs of the page, and draws it anew where one has more to show."""
     page = _drawn_page()
-    now = {path: _sizes(path) for path in {shown.path, *page.runs}}
+    now = {path: log_sizes(path) for path in {shown.path, *page.runs}}
     logs = now[shown.path]
     if logs is None:
         return _Found(None, is_held=False)
     grown = page.path == shown.path and any(now[path] not in (None, run.sizes) for path, run in page.runs.items())
     stays = held() and "_show" not in st.session_state
-    states = {path: _saw(path, logs or {}) for path, logs in now.items()}
+    states = {path: see(path, logs or {}) for path, logs in now.items()}
     changed = page.path == shown.path and page.stands != states[shown.path].brief  # for example, its writer has died
     if changed and stays:
         page.stands = states[shown.path].brief
@@ -225,7 +213,7 @@ def _words(state: RunState, shown: View) -> str:
     steps, counts = shown.steps, shown.run.conservation
     facts = [
         "paused" if paused() else "",
-        LATE if held() and shown.is_late else "",
+        LATE if held() and is_late(shown) else "",
         f":{COLOURS[state.life]}[{label(state.word, 100)}]" if state.life in COLOURS else label(state.word, 100),
         f"step {steps[-1]}" if steps else "",
         state.ago if state.brief == state.word else "",
@@ -262,37 +250,3 @@ def _is_selection(value: object) -> bool:
     """True if a widget's value is a non-empty selection in a table."""
     chosen = value.get("selection") if isinstance(value, dict) else None
     return isinstance(chosen, dict) and any(bool(part) for part in chosen.values())
-
-
-def _sizes(path: str) -> Sizes | None:
-    """The sizes of the commit logs; None if the run is gone."""
-    run_looked_at(path)
-    try:
-        return sizes(Path(path))
-    except RatioscopeError:
-        return None
-
-
-def state_seen(path: str) -> RunState:
-    """The state of the run at the last look: one drawing of a page asks several times, and on some disks a look takes long."""
-    known = _seen().get(path)
-    return _saw(path, _sizes(path) or {}) if known is None else known.state
-
-
-def _saw(path: str, logs: Sizes) -> RunState:
-    """The state of a run with these commit logs, which is kept until the next look."""
-    known = _seen().get(path)
-    statuses = writer_statuses(Path(path), logs, {} if known is None else known.statuses)
-    state = run_state(current_writers(word for _, word in statuses.values()), _here(os.getpid()), time.time())
-    st.session_state["_seen"] = {**_seen(), path: SeenRun(state, statuses)}
-    return state
-
-
-def _seen() -> dict[str, SeenRun]:
-    """Path -> run at the last look, of the runs of this session's page."""
-    return cast(dict[str, SeenRun], st.session_state.get("_seen", {}))
-
-
-@cache
-def _here(_pid: int) -> Here:
-    return here()

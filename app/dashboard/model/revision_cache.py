@@ -14,7 +14,7 @@ from weakref import WeakSet
 import plotly.graph_objects as go
 import polars as pl
 
-from .running_scripts import idle
+from ...pages.running_scripts import idle
 
 MOST_BYTES = 512 << 20
 """The metrics of a long run take 16 MB, its distributions 50 MB at each level."""

@@ -1,35 +1,28 @@
-"""A run at one revision, as pages read it: each frame and figure is made once per revision and shared by all sessions.
+"""Views of served runs: each frame and figure is made once per revision and shared by all sessions.
 
-The revision cache holds all of them. Keys are (path, revision, arguments), never a frame: Streamlit hashes large
-frames by a sample and returns wrong results for frames that differ elsewhere. The frames are immutable, so that every session
-may hold the same one.
+The revision cache holds all of them. Streamlit's own would hash large frames by a sample, and return wrong results for frames
+that differ elsewhere.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TypeVar, cast
 
 import polars as pl
 import streamlit as st
 
-from ratioscope.ingest.analysis.events_and_alerts import EventsAndAlerts, events_and_alerts
-from ratioscope.ingest.analysis.grades import signal_grades, verdict_of
+from ratioscope.ingest.jobs.part_job import part_digests
+from ratioscope.ingest.rows.part import Part
 from ratioscope.ingest.run import Run, open_run
-from ratioscope.metrics.definitions.registry import of_column
-from ratioscope.metrics.distribution import Level
-from ratioscope.metrics.grading.finding import Finding
-from ratioscope.metrics.grading.run_rules import RunRules
-from ratioscope.metrics.grading.severity import decided
-from ratioscope.metrics.grading.signals import Signal
-from ratioscope.record import GAPS, sides
 
+from ...pages.running_scripts import in_advance, wait_for_pages
+from ...pages.view import CacheRequest, View
+from ...presentation.run_state import RunState
+from .jobs import jobs
+from .looks import state_seen
 from .revision_cache import CacheKey, HeldRevision, RevisionCache
-from .running_scripts import in_advance, rest, wait_for_pages
 
-Made = TypeVar("Made")
 _OPENINGS = count()
 
 
@@ -41,118 +34,44 @@ def _opened(path: str) -> Run:
     return run
 
 
-@dataclass(frozen=True)
-class View:
-    """One run at one revision."""
+class Served:
+    """The runs of one server, and what all sessions share of them."""
 
-    path: str
-    revision: int
+    def run(self, view: View) -> Run:
+        return _opened(view.path)
 
-    @property
-    def run(self) -> Run:
-        return _opened(self.path)
+    def of(self, view: View, make: Callable[..., object], arguments: tuple[Hashable, ...]) -> object:
+        def made() -> object:
+            value = make(view.run, *arguments)
+            if view.run.revision != view.revision:  # the run may have grown meanwhile
+                _revision_cache().note_late(view.path, view.revision)
+            return value
 
-    @property
-    def rules(self) -> RunRules:
-        """The rules by which the run is graded."""
-        return self.run.rules
+        return _revision_cache().of(key_of(view, make, arguments), made)
 
-    @property
-    def signals(self) -> tuple[Signal, ...]:
-        """The signals that grade the run, with the thresholds in force."""
-        return self.rules.rules.signals
+    def part_statistics(self, run: Run, path: str, part: Part, gap: str) -> pl.DataFrame:
+        return jobs().part(path, part, gap).statistics(part_digests(run, gap))
 
-    @property
-    def is_growing(self) -> bool:
-        """True if a writer has not closed: it may be at work, or may have died."""
-        return self.of(_is_growing)
+    def state(self, view: View) -> RunState:
+        return state_seen(view.path)
 
-    def of(self, make: Callable[..., Made], *arguments: Hashable) -> Made:
-        """make(run, *arguments), made once per revision and shared by all sessions, so nobody may change it.
 
-        make: a function of a module (its name is part of the key). arguments: never a frame or an array.
-        """
-        return cast(Made, _revision_cache().of(self.key(make, arguments), lambda: self._made(make, arguments)))
+SERVED = Served()
 
-    def figure(self, make: Callable[..., Made], *arguments: Hashable) -> Made:
-        """make(*arguments), made once per revision like `of`: a figure, or a frame made of other frames, which needs no run."""
-        return cast(Made, self.of(_made_of, make, *arguments))
 
-    def _made(self, make: Callable[..., Made], arguments: tuple[Hashable, ...]) -> Made:
-        made = make(self.run, *arguments)
-        if self.run.revision != self.revision:  # the run may have grown meanwhile
-            _revision_cache().note_late(self.path, self.revision)
-        return made
+def key_of(view: View, make: Callable[..., object], arguments: tuple[Hashable, ...]) -> CacheKey:
+    """The key of the function's value in the revision cache."""
+    return view.path, view.revision, f"{make.__module__}.{make.__qualname__}", arguments
 
-    @property
-    def is_late(self) -> bool:
-        """True if a part was first requested after the run had grown: that part shows a newer state."""
-        return (self.path, self.revision) in _revision_cache().late
 
-    @property
-    def steps(self) -> list[int]:
-        """Steps on record, ascending."""
-        return self.of(_steps)
+def is_late(view: View) -> bool:
+    """True if a part was first requested after the run had grown: that part shows a newer state."""
+    return (view.path, view.revision) in _revision_cache().late
 
-    def on_show(self) -> HeldRevision:
-        """Keeps the values of this revision for as long as the caller keeps the returned object."""
-        return _revision_cache().show(self.path, self.revision)
 
-    def key(self, make: Callable[..., object], arguments: tuple[Hashable, ...]) -> CacheKey:
-        """The key of the function's value in the revision cache."""
-        return self.path, self.revision, f"{make.__module__}.{make.__qualname__}", arguments
-
-    def metrics(self, by: tuple[str, ...] = ("step",), steps: range | None = None, gap: str = "") -> pl.DataFrame:
-        """Run.metrics: one row per group, `<gap>/<metric>` columns. gap: see `asked_gap`."""
-        return self.of(metrics_of, by, steps, *asked_gap(gap))
-
-    def whole(self, name: str, steps: range | None = None) -> float | None:
-        """One column of `metrics` over all these steps together; None where it is not available."""
-        known = self.steps
-        every = steps is None or not known or (steps.start <= known[0] and known[-1] < steps.stop)
-        metric = of_column(name)
-        if metric is None:
-            return None
-        gap = asked_gap(name.rpartition("/")[0])
-        frame = self.metrics((), None, *gap) if every else self.of(_whole_of, metric.name, steps, *gap)
-        value = frame[name][0] if name in frame.columns and len(frame) else None
-        return None if value is None else float(value)
-
-    def grades(self) -> pl.DataFrame:
-        """The row of `graded` that decides the severity of each step. Words are made for rows that are shown: `with_readings`."""
-        return self.of(_grades_of, self)
-
-    def graded(self) -> pl.DataFrame:
-        """One row per step, signal and gap that could be graded."""
-        return self.of(signal_grades)
-
-    def verdict(self) -> Finding:
-        """The verdict on the run: the problem, its first step, its certainty, a remedy and the checks not made."""
-        return self.of(_verdict_of, self)
-
-    def distribution(self, level: Level, gap: str) -> pl.DataFrame:
-        """Run.distribution: one row per step and occupied bucket."""
-        return self.of(Run.distribution, level, gap)
-
-    def sequences(self, step: int, gap: str = "") -> pl.DataFrame:
-        """Run.sequences of one step; reads that step's rows. gap: see `asked_gap`."""
-        return self.of(_sequences_of, step, *asked_gap(gap))
-
-    def read_steps(self, gap: str) -> list[int]:
-        """The steps at which a gap can be measured: all on record, or for a gap of readings those that all its readings have."""
-        return self.of(_read_steps, gap) if asked_gap(gap) else self.steps
-
-    def tokens(self, step: int, sequence_id: str, minibatch: int | None) -> pl.DataFrame:
-        """Run.sequence: one row per token; reads that sequence's rows."""
-        return self.of(Run.sequence, step, sequence_id, minibatch)
-
-    def events(self) -> pl.DataFrame:
-        """The events of the run, alerts included: columns step, event, note, kind."""
-        return self.events_and_alerts().events
-
-    def events_and_alerts(self) -> EventsAndAlerts:
-        """The events and the alerts of the run."""
-        return self.of(events_and_alerts_of, self)
+def on_show(view: View) -> HeldRevision:
+    """Keeps the values of this revision for as long as the caller keeps the returned object."""
+    return _revision_cache().show(view.path, view.revision)
 
 
 def view(path: str) -> View:
@@ -162,16 +81,7 @@ def view(path: str) -> View:
     if run.is_replaced:
         _opened.clear(path)
         run = _opened(path)
-    return View(path, run.revision)
-
-
-CacheRequest = tuple[Callable[..., object], tuple[Hashable, ...]]
-"""A function of a run, and its other arguments."""
-
-
-def figure_request(make: Callable[..., object], *arguments: Hashable) -> CacheRequest:
-    """The request for what `View.figure(make, *arguments)` returns."""
-    return _made_of, (make, *arguments)
+    return View(path, run.revision, SERVED)
 
 
 def prepare(paths: Sequence[str], requests: Sequence[CacheRequest]) -> None:
@@ -186,7 +96,7 @@ def prepare(paths: Sequence[str], requests: Sequence[CacheRequest]) -> None:
                 wait_for_pages()
                 made = partial(make, apart, *arguments)
                 with in_advance():  # no page waits for the lock of this run
-                    made() if shown.is_growing else _revision_cache().of(shown.key(make, arguments), made)
+                    made() if shown.is_growing else _revision_cache().of(key_of(shown, make, arguments), made)
         except Exception:  # as in `warm`
             continue
 
@@ -220,55 +130,3 @@ def warm(paths: Sequence[str]) -> None:
 def _revision_cache() -> RevisionCache:
     """The cache of this process."""
     return RevisionCache()
-
-
-def asked_gap(gap: str) -> tuple[str, ...]:
-    """The gap that `Run` has to be asked for: one between readings. All others come in one frame, and the result is empty."""
-    return () if gap in GAPS or not gap else (gap,)
-
-
-def _made_of(run: Run, make: Callable[..., object], *arguments: Hashable) -> object:
-    return make(*arguments)
-
-
-def _steps(run: Run) -> list[int]:
-    return run.steps
-
-
-def _verdict_of(run: Run, shown: View) -> Finding:
-    return verdict_of(run, shown.graded())
-
-
-def events_and_alerts_of(run: Run, shown: View) -> EventsAndAlerts:
-    """The value of `View.events_and_alerts`."""
-    return events_and_alerts(run, shown.graded())
-
-
-def _is_growing(run: Run) -> bool:
-    return run.writers["closed"].null_count() > 0
-
-
-def _grades_of(run: Run, shown: View) -> pl.DataFrame:
-    return decided(shown.graded())
-
-
-def _whole_of(run: Run, metric: str, steps: range, gap: str | None = None) -> pl.DataFrame:
-    """One metric of these steps together; all metrics would take three times as long."""
-    return run.metrics(by=(), steps=steps, names=(metric,), gap=gap)
-
-
-def metrics_of(run: Run, by: tuple[str, ...], steps: range | None, gap: str | None = None) -> pl.DataFrame:
-    """The frame of `View.metrics`; without rows if the run lacks a reading of the gap."""
-    if gap is not None and gap not in run.reading_gaps:
-        return pl.DataFrame(schema={name: pl.Int64 if name == "step" else pl.String for name in by})
-    return run.metrics(by=by, steps=steps, gap=gap, progress=rest)
-
-
-def _sequences_of(run: Run, step: int, gap: str | None = None) -> pl.DataFrame:
-    return run.sequences(step, gap=gap)
-
-
-def _read_steps(run: Run, gap: str) -> list[int]:
-    readings = run.readings
-    read = [readings[side].steps for side in sides(gap) if side in readings]
-    return [step for step in run.steps if all(step in steps for steps in read)]

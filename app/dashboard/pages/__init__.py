@@ -2,11 +2,16 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
-from ..model.scope import Scope
-from ..model.view import CacheRequest, View
-from . import health, overview, staleness
+from ...pages.health import health
+from ...pages.scope import Scope
+from ...pages.staleness import staleness
+from ...pages.view import CacheRequest, View
+from ...pages.where import where
+from ..blocks_drawn import drawn
+from . import overview
 from .alerts import page as alerts
 from .compare import page as compare
 from .corrections import page as corrections
@@ -16,7 +21,6 @@ from .metrics import page as metrics
 from .runs import page as runs
 from .sequences import page as sequences
 from .tokens import page as tokens
-from .where import page as where
 
 ScopeChoice = Literal["gap", "readings", "steps", "only", "floor", "others", "histograms"]
 """readings: the page takes gaps with a reading for a side. floor: its charts show a saved noise floor.
@@ -82,7 +86,7 @@ PAGES = (
         "where",
         "Where",
         "The parts of the data with the largest gap: positions, probabilities, replicas, tokens and more.",
-        where.render,
+        partial(drawn, where),
         frozenset({"gap", "readings", "steps", "only", "floor"}),
         reads_tokens=True,
     ),
@@ -90,7 +94,7 @@ PAGES = (
         "staleness",
         "Staleness",
         "The part of the gap that comes from old weights, the update's part, and the settings of engine and trainer.",
-        staleness.render,
+        partial(drawn, staleness),
         frozenset({"gap", "readings", "steps", "floor"}),
         reads_tokens=True,
     ),
@@ -137,7 +141,7 @@ PAGES = (
         "health",
         "Health",
         "Dropped, lost, damaged and missing data, and the state of each writer.",
-        health.render,
+        partial(drawn, health),
         frozenset(),
         shows_empty=True,
     ),

@@ -18,16 +18,16 @@ from ...browser.chart import points
 from ...figures.html.cards import metric_cards
 from ...figures.over_steps import metric_over_steps
 from ...figures.ribbon import severity_ribbon
+from ...pages.collector_line import collector_line, doubt
+from ...pages.scope import Scope
 from ...presentation.alert_words import foremost, none_words
 from ...presentation.digits import count
 from ...presentation.escape import streamlit_label as label
 from ...presentation.metric_places import metrics_at
 from ...presentation.slice_names import part_words
 from ...presentation.theme import MARKS, THEMES, ThemeName
-from ..model.live import state_seen
-from ..model.scope import Scope
+from ..model.looks import state_seen
 from ..panels.charts import appearance, clicked, draw, numbers_behind
-from ..panels.collector_line import collector_line, doubt
 from ..panels.controls import nearest
 from ..panels.layout import cells
 from ..panels.links import go_to
@@ -49,7 +49,7 @@ def render(scope: Scope) -> None:
     state = state_seen(view.path)
     doubtful = doubt(view.run, state)
     if doubtful:
-        st.html(collector_line(view.run, state))
+        st.html(collector_line(view.run, state, theme))
     frame = scope.course()
     if frame.is_empty():
         st.info("The run has no tokens that match the chosen steps and filter. Clear the steps or the filter above.")
@@ -68,7 +68,7 @@ def render(scope: Scope) -> None:
         _more(scope, frame, others)
     numbers_behind(lambda: frame, "overview_numbers")
     if not doubtful:  # the header already tells what matters of it
-        st.html(collector_line(view.run, state))
+        st.html(collector_line(view.run, state, theme))
 
 
 def _answer_drawn(scope: Scope, frame: pl.DataFrame, deciding: Sequence[Metric], verdict: Finding) -> None:

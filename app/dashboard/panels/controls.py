@@ -12,12 +12,12 @@ from ratioscope.metrics.metric import SAMPLED
 from ratioscope.record import GAPS, kin, sides
 
 from ...browser.listener import in_address
+from ...pages.scope import Steps, steps_of
+from ...pages.view import View, asked_gap
 from ...presentation.escape import streamlit_label as label
 from ...presentation.escape import visible
 from ...presentation.gap_words import difference_words, direction
-from ..model.scope import Steps, steps_of
 from ..model.served_runs import Served
-from ..model.view import View, asked_gap
 from .choices import choice, dropdown
 
 NOT_SAMPLED = "plain means over rollout samples, not divergences: the tokens were not sampled from"

@@ -3,12 +3,12 @@
 import streamlit as st
 
 from ...browser.code import code
+from ...pages.view import View
 from ...presentation.escape import streamlit_label as label
 from ...presentation.run_names import typed_path
 from ...presentation.sentence import capital
-from ..model.live import state_seen
+from ..model.looks import state_seen
 from ..model.served_runs import Served
-from ..model.view import View
 from .controls import NOT_SERVED
 from .logged_numbers import logged_numbers
 

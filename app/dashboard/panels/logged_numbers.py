@@ -15,12 +15,12 @@ from ratioscope.metrics.metric import Metric
 from ...figures.drawing.floats import floats
 from ...figures.drawing.lines import Line
 from ...figures.logged_number import logged_over_steps
+from ...pages.view import View
 from ...presentation.escape import streamlit_label as label
 from ...presentation.logged_names import column_of, metrics_of, own_words
 from ...presentation.run_colours import slots
 from ...presentation.theme import THEMES, ThemeName
 from ..model.served_runs import served
-from ..model.view import View
 from .charts import appearance, draw
 from .layout import cells
 

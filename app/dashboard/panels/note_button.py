@@ -6,9 +6,9 @@ from ratioscope.collectors.writing.remark import write_remark
 from ratioscope.errors import SourceError
 from ratioscope.layout import NOTE
 
+from ...pages.view import View
 from ...presentation.escape import streamlit_label as label
 from ..model.live import show_newest
-from ..model.view import View
 
 LONGEST = 2000
 LAST = (1 << 53) - 1

@@ -6,10 +6,10 @@ import streamlit as st
 
 from ratioscope.errors import RatioscopeError
 
+from ...pages.view import View
 from ...presentation.escape import streamlit_label as label
 from ..model.live import beside
 from ..model.served_runs import Served
-from ..model.view import View
 
 
 def runs_beside(served_runs: Served, names: Iterable[str]) -> dict[str, View]:

@@ -9,15 +9,16 @@ from ratioscope.errors import ConfigError
 from ratioscope.ingest.rows.part import Only, Part, part_of, part_text
 from ratioscope.metrics.analysis.slice_parts import bucket_label
 
+from ...pages.slice_absences import known_slices, wrong_part
+from ...pages.slice_reading import slice_frame, steps_shown
+from ...pages.view import View
 from ...presentation.digits import count
 from ...presentation.escape import streamlit_label as label
 from ...presentation.escape import visible
 from ...presentation.slice_names import BY_NAME, UNFILTERED, key_order, term_words
-from ..model.slice_absences import known_slices, wrong_part
-from ..model.view import View
 from .choices import dropdown
 from .controls import field, say_wrong
-from .slice_reading import slice_frame, steps_shown
+from .widgets import WIDGETS
 
 ABOUT = (
     "Shows a part of the tokens only. Type slice=key, such as lag=6, or (lag=6 or lag=7) and replica=a. A slice without a key"
@@ -87,7 +88,7 @@ def _picker(view: View, gap: str, part: Part | None) -> None:
             "part of the tokens by", known_slices(view), "filter_slice", width=320, shown=_title, bind=False
         )
         words = BY_NAME[name]
-        frame = slice_frame(view, words, steps_shown(view, words, None), gap)
+        frame = slice_frame(view, WIDGETS, words, steps_shown(view, WIDGETS, words, None), gap)
         keys, sizes = _keys(frame, name, gap)
         chosen = st.multiselect(
             "show tokens with any of",

@@ -8,12 +8,12 @@ import streamlit as st
 from ratioscope.ingest.jobs.part_job import PartResults, PartWork, part_digests
 from ratioscope.ingest.rows.part import Part, part_text
 
+from ...pages.scope import Scope
+from ...pages.view import View
 from ...presentation.digits import count
 from ...presentation.escape import streamlit_label as label
 from ...presentation.slice_names import part_words
 from ..model.jobs import jobs
-from ..model.scope import Scope
-from ..model.view import View
 from .job_progress import job_at_work
 from .read_steps import are_few
 

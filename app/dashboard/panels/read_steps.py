@@ -7,12 +7,13 @@ import streamlit as st
 from ratioscope.ingest.analysis.resolution import coarse_words, too_coarse
 from ratioscope.record import sides
 
+from ...pages.scope import Scope
+from ...pages.slice_reading import read_rows
+from ...pages.view import View, asked_gap
 from ...presentation.escape import streamlit_label as label
 from ...presentation.gap_words import direction
 from ...presentation.step_words import steps_words
-from ..model.scope import Scope
-from ..model.view import View, asked_gap
-from .slice_reading import read_rows
+from .widgets import WIDGETS
 
 AT_ONCE = 32
 TOKENS_AT_ONCE = 500_000
@@ -44,7 +45,7 @@ def have_read(scope: Scope) -> bool:
     if not read & set(chosen):
         st.info(f"{label(scope.gap)} is {not_read(scope.view, scope.gap, chosen)}")
         return False
-    read_rows(scope.view, ("step",), direction(scope.gap), None, scope.gap)
+    read_rows(scope.view, WIDGETS, ("step",), direction(scope.gap), None, scope.gap)
     if lacking := [step for step in chosen if step not in read]:
         at = f"at {steps_words(lacking, scope.view.steps)} {scope.gap} is not available"
         st.caption(

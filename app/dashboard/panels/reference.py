@@ -10,6 +10,7 @@ from ratioscope.errors import ConfigError, RatioscopeError
 from ratioscope.ingest.files.folder import is_run
 from ratioscope.ingest.files.reference_file import Pinned, pin, pinned, unpin
 
+from ...pages.view import View
 from ...presentation.escape import streamlit_label as label
 from ...presentation.escape import visible
 from ...presentation.noise_floor import NoiseFloor
@@ -18,7 +19,6 @@ from ...referee.baselines import baseline, baseline_names
 from ...referee.floor_of_run import reference_floor
 from ..model.live import beside
 from ..model.served_runs import Served
-from ..model.view import View
 from .choices import dropdown
 from .controls import asked, say_wrong
 

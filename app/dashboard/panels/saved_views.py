@@ -11,9 +11,9 @@ from ratioscope.ingest.analysis.saved_views import LONGEST_NAME, SavedView, save
 from ratioscope.layout import VIEW
 
 from ...browser.listener import address, made_choices
+from ...pages.view import View
 from ...presentation.escape import streamlit_label as label
 from ..model.live import show_newest
-from ..model.view import View
 
 SAID = "_view_said"
 OF_HERE = ("run", "token")

@@ -4,10 +4,10 @@ import streamlit as st
 
 from ratioscope.ingest.analysis.growth_rate import doubling_of
 
+from ...pages.view import View
 from ...presentation.escape import streamlit_label as label
 from ...presentation.statements import statements
 from ..model.diagnoses import judged_verdict
-from ..model.view import View
 from .links import go_to
 
 

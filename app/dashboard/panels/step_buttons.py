@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from ..model.view import View
+from ...pages.view import View
 
 LATER, EARLIER = "shift+j", "shift+k"
 """Shortcuts beside `]` and `[`, which browser/listener.js handles because Streamlit's shortcuts know letters and digits only."""

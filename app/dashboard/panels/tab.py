@@ -2,12 +2,12 @@
 
 import streamlit as st
 
+from ...pages.view import View
 from ...presentation.run_state import ALARMS, Life
 from ...presentation.theme import LIGHT, MARKS
 from ..model.acknowledgement import open_alerts
 from ..model.diagnoses import judged_verdict
-from ..model.live import state_seen
-from ..model.view import View
+from ..model.looks import state_seen
 
 ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">{}<path d="M1 10 5 6l3 3 7-7" fill="none" '

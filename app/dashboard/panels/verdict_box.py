@@ -3,13 +3,13 @@
 import streamlit as st
 
 from ...figures.html.cards import verdict_line
+from ...pages.scope import Scope
+from ...pages.view import View
 from ...presentation.answer import answer_of
 from ...presentation.escape import streamlit_label as label
 from ...referee.floor_of_run import against_floor
 from ...referee.side_off import side_off
 from ..model.diagnoses import Answered, diagnoses, judged_verdict
-from ..model.scope import Scope
-from ..model.view import View
 from .charts import appearance
 
 EVERY = 1.0

@@ -17,7 +17,7 @@ from ..model.opened_runs import next_opened, on_pages
 from .memory import leave_out_of_collections
 
 if TYPE_CHECKING:
-    from ..model.view import CacheRequest, View
+    from ...pages.view import CacheRequest, View
 
 FOLLOW_EVERY, LOOKED_AT = 3.0, 30.0
 """Seconds between two looks at a store, and seconds for which it is followed after a page looked at the run."""
@@ -88,7 +88,7 @@ def _follow() -> None:
 
 def _next(shown: "View") -> Iterator["CacheRequest"]:
     """Requests of the pages after the first: the events, then the requests of each page's `prefetch`."""
-    from ..model.view import events_and_alerts_of
+    from ...pages.view import events_and_alerts_of
     from ..pages import PAGES
 
     yield events_and_alerts_of, (shown,)
@@ -100,7 +100,7 @@ def _beside(shown: "View") -> Iterator["CacheRequest"]:
     """Requests of the page Compare for the default second run."""
     from ratioscope.ingest.run import Run
 
-    from ..model.view import events_and_alerts_of
+    from ...pages.view import events_and_alerts_of
 
     yield events_and_alerts_of, (shown,)
     yield from ((Run.distribution, ("token", gap)) for gap in shown.run.gaps[:1])
@@ -111,8 +111,8 @@ def _by_slice() -> list["CacheRequest"]:
     from ratioscope.ingest.analysis.lag_over_steps import lag_over_steps, lag_table
     from ratioscope.metrics.engines.slices import WRITTEN
 
-    from ..model.slice_absences import written_slices
-    from ..model.view import metrics_of
+    from ...pages.slice_absences import written_slices
+    from ...pages.view import metrics_of
 
     by: list[tuple[str, ...]] = [*((name,) for name in WRITTEN[1:]), ()]
     return [

@@ -17,7 +17,7 @@ from tempfile import TemporaryFile
 
 from ratioscope.ingest.files.cache_folder import cache_folder
 
-from ..model.running_scripts import SCRIPTS
+from ...pages.running_scripts import SCRIPTS
 
 WATCHER = Path(__file__).with_name("watcher.py")
 EVERY = 1.0

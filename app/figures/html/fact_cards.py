@@ -21,6 +21,17 @@ def fact_cards(facts: Iterable[Fact], *, narrowest: int = 150, theme: Theme = LI
     return f'<div class="{root}" style="--least:{narrowest}px">{style}<dl>{cards}</dl></div>'
 
 
+def fact_list(rows: Iterable[tuple[str, str]], theme: Theme = LIGHT) -> str:
+    """Names and values below each other."""
+    root = f"rs-fact-list-{theme.name}"
+    inside = "".join(f"<dt>{escaped(name)}</dt><dd>{escaped(value)}</dd>" for name, value in rows)
+    return (
+        f'<div class="{root}"><style>.{root} dl{{display:grid;grid-template-columns:minmax(7em,max-content) minmax(0,1fr);'
+        f"gap:5px 18px;margin:0;font:13px/1.45 {FONT};color:{theme.text}}}.{root} dt{{color:{theme.muted};max-width:18em}}"
+        f".{root} dd{{margin:0;max-width:70em;overflow-wrap:anywhere}}</style><dl>{inside}</dl></div>"
+    )
+
+
 def _card(fact: Fact) -> str:
     name, value, about = map(escaped, fact)
     meaning = f'<i tabindex="0" role="note" aria-label="{about}" data-about="{about}"></i>' if about else ""

@@ -8,7 +8,8 @@ from support.edge_runs import made
 
 from ratioscope.app.dashboard.model import diagnoses as module
 from ratioscope.app.dashboard.model.diagnoses import MOST, Diagnoses
-from ratioscope.app.dashboard.model.view import View, view
+from ratioscope.app.dashboard.model.view import view
+from ratioscope.app.pages.view import View
 
 
 @pytest.fixture

@@ -4,22 +4,22 @@ import pytest
 import streamlit as st
 from support.pages_open import Open, well
 
-from ratioscope.app.dashboard.model import live
+from ratioscope.app.dashboard.model import live, looks
 from ratioscope.ingest.commits.liveness import Sizes, sizes
 
 
 def test_a_page_lists_the_commit_logs_of_a_run_twice(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the run is read, and for the line of its state. On a disk of a network each list takes milliseconds."""
     app = opened("overview", ["stale"])
-    looks: list[object] = []
+    listed: list[object] = []
 
     def counted(*given: object) -> Sizes:
-        looks.append(given)
+        listed.append(given)
         return sizes(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(live, "sizes", counted)
+    monkeypatch.setattr(looks, "sizes", counted)
     well(app.run())
-    assert len(looks) == 2
+    assert len(listed) == 2
 
 
 def test_a_selection_holds_the_page_under_the_newest_key_of_its_table(monkeypatch: pytest.MonkeyPatch) -> None:

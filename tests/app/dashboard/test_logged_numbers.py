@@ -7,9 +7,10 @@ import pytest
 from support.pages_open import Open, charts, html, plain
 
 from ratioscope.app.cli import main
-from ratioscope.app.dashboard.model.view import View
+from ratioscope.app.dashboard.model.view import SERVED
 from ratioscope.app.dashboard.pages import PAGES
 from ratioscope.app.dashboard.panels import logged_numbers
+from ratioscope.app.pages.view import View
 
 K3, CLIP, SCORE = "rollout_corr/k3_kl", "actor/pg_clipfrac", "critic/score<b>"
 
@@ -71,7 +72,7 @@ def test_a_page_about_tokens_says_that_the_log_has_none(opened: Open, known: Pat
 
 
 def test_a_number_that_is_called_as_a_column_has_values_of_its_own_to_download(tmp_path: Path) -> None:
-    view = View(str(_imported(tmp_path, "odd", ("run", CLIP))), 0)
+    view = View(str(_imported(tmp_path, "odd", ("run", CLIP))), 0, SERVED)
     for name, column in (("run", "logged/run"), (CLIP, CLIP)):
         assert logged_numbers._rows((("odd", view),), name, None).columns == ["run", "step", column]
 

@@ -20,12 +20,13 @@ from support.recorded import recorded
 from support.run_folders import write_run_file
 
 from ratioscope.app.dashboard.model.jobs import jobs
-from ratioscope.app.dashboard.model.scope import Steps
-from ratioscope.app.dashboard.model.view import View
+from ratioscope.app.dashboard.model.view import SERVED
 from ratioscope.app.dashboard.pages.compare import page as compare_page
 from ratioscope.app.dashboard.pages.compare.courses import _events
 from ratioscope.app.dashboard.pages.compare.sides import ComparedRun
 from ratioscope.app.figures.sides import SideRun, courses, graded_shares, survivals
+from ratioscope.app.pages.scope import Steps
+from ratioscope.app.pages.view import View
 from ratioscope.app.presentation.comparison_words import (
     compared_metrics,
     few_settings,
@@ -348,7 +349,7 @@ def test_what_neither_side_has_comes_last_and_what_happened_is_told_by_side(runs
         for size in (1.0, 2.0)
     ]
     assert [one.metric for one in compared_metrics(frames[:1], frames[1:], "mismatch")] == ["kl_k3", "non_finite"]
-    shown = [View(str(made(runs, name)), 0) for name in ("stale", "healthy")]
+    shown = [View(str(made(runs, name)), 0, SERVED) for name in ("stale", "healthy")]
     a, b = (ComparedRun(letter, (letter,), (view,), "", Steps()) for letter, view in zip("AB", shown, strict=True))
     both, same = _events(a, b, True), _events(a, ComparedRun("B", ("A",), (shown[0],), "", Steps()), False)
     assert [side for side, _ in both] == ["A", "B"] and [side for side, _ in same] == [""]

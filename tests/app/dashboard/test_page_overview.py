@@ -19,8 +19,8 @@ from support.pages_open import Open, charts, plain
 from support.run_folders import FakeWriter
 
 from ratioscope.app.dashboard.model.runs_variable import RUNS as RUNS_OPEN
-from ratioscope.app.dashboard.panels.collector_line import collector_line, collector_state
 from ratioscope.app.figures.html.cards import facts_line, metric_cards
+from ratioscope.app.pages.collector_line import collector_line, collector_state
 from ratioscope.app.presentation.ages import age
 from ratioscope.app.presentation.metric_places import names_at
 from ratioscope.app.presentation.run_state import state_of

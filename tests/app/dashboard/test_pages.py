@@ -13,10 +13,11 @@ from streamlit.testing.v1 import AppTest
 from support.edge_runs import RUNS, made
 from support.pages_open import SECONDS, Open, charts, codes, fact_cards, html, plain, unopened, well, words
 
+from ratioscope.app.dashboard import blocks_drawn
 from ratioscope.app.dashboard.model import live, runs_variable
 from ratioscope.app.dashboard.model.served_runs import distinct_names
 from ratioscope.app.dashboard.model.view import view
-from ratioscope.app.dashboard.pages import PAGES, health
+from ratioscope.app.dashboard.pages import PAGES
 from ratioscope.app.dashboard.pages.sequences.page import worst_first
 from ratioscope.app.dashboard.pages.tokens.navigation import WINDOW
 from ratioscope.app.dashboard.panels import controls
@@ -120,7 +121,7 @@ def test_the_run_in_the_url_is_shown_and_no_other_path_can_be(opened: Open, runs
 def test_health_begins_with_what_is_complete_and_names_metrics_in_words(opened: Open) -> None:
     app = opened("health", ["two_policies"])
     shown: list[Any] = [part for part in app.main if part.type in ("caption", "html")]
-    said = [part.value if part.type == "caption" else part.proto.body for part in shown]
+    said = [part.value.replace("\\", "") if part.type == "caption" else part.proto.body for part in shown]
     well, first = (
         next(at for at, text in enumerate(said) if begin in text) for begin in ("Nothing was dropped.", "<dt>steps")
     )
@@ -153,7 +154,7 @@ def test_health_tells_the_notes_of_events_first_where_the_window_is_narrow(
         return list(events.proto.column_order)
 
     assert order() == ["step", "event", "note", "time", "writer"]
-    monkeypatch.setattr(health, "is_narrow", lambda: True)
+    monkeypatch.setattr(blocks_drawn, "is_narrow", lambda: True)
     assert order() == ["step", "note", "event", "time", "writer"]
 
 

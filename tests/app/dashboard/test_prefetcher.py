@@ -9,10 +9,12 @@ import streamlit as st
 from support.edge_runs import made
 from support.pages_open import Open
 
-from ratioscope.app.dashboard.model import opened_runs, running_scripts, view
-from ratioscope.app.dashboard.model.slice_absences import absences
+from ratioscope.app.dashboard.model import opened_runs, view
 from ratioscope.app.dashboard.pages import PAGES
 from ratioscope.app.dashboard.server import prefetcher
+from ratioscope.app.pages import running_scripts
+from ratioscope.app.pages.slice_absences import absences
+from ratioscope.app.pages.view import CacheRequest
 from ratioscope.ingest import run as run_module
 from ratioscope.ingest.analysis.lag_over_steps import lag_over_steps, lag_table
 
@@ -76,10 +78,10 @@ def test_a_page_finds_made_what_it_wanted_ahead(opened: Open, runs: Path, name: 
     shown = view.view(str(made(runs, "stale")))
     wanted = list(page.prefetch(shown))
     view._revision_cache.clear()  # to list the wanted charts their lines were made
-    assert wanted and not any(shown.key(*one) in view._revision_cache()._slots for one in wanted)
+    assert wanted and not any(view.key_of(shown, *one) in view._revision_cache()._slots for one in wanted)
     for level in ("token", "sequence"):
         opened(name, "stale", level=level)
-    assert all(shown.key(*one) in view._revision_cache()._slots for one in wanted)
+    assert all(view.key_of(shown, *one) in view._revision_cache()._slots for one in wanted)
 
 
 def test_pages_come_first_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +95,7 @@ def test_pages_come_first_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_piece_of_work_in_advance_lets_pages_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root, done = str(made(tmp_path, "stale")), list[str]()
     monkeypatch.setattr(view, "wait_for_pages", lambda: done.append("wait"))
-    requests: list[view.CacheRequest] = [
+    requests: list[CacheRequest] = [
         (lambda _: done.append("one"), ()),
         (lambda _, two: done.append(two), ("two",)),
     ]

@@ -6,8 +6,8 @@ import plotly.graph_objects as go
 import polars as pl
 import pytest
 
-from ratioscope.app.dashboard.model import running_scripts
 from ratioscope.app.dashboard.model.revision_cache import RevisionCache, size_of
+from ratioscope.app.pages import running_scripts
 
 
 def frame(megabytes: int = 1) -> pl.DataFrame:

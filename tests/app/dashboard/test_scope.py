@@ -6,8 +6,8 @@ import pytest
 from polars.testing import assert_frame_equal
 from support.edge_runs import made
 
-from ratioscope.app.dashboard.model.scope import Scope, Steps, steps_of
 from ratioscope.app.dashboard.model.view import view
+from ratioscope.app.pages.scope import Scope, Steps, steps_of
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.rows.part import part_of
 from ratioscope.ingest.run import open_run

@@ -6,6 +6,7 @@ from pathlib import Path
 from support.statistics_runs import write_statistics_run
 
 from ratioscope.app.dashboard.model import view as views
+from ratioscope.app.pages.view import View, figure_request
 from ratioscope.collectors.collector import Collector
 
 
@@ -50,6 +51,6 @@ def test_a_figure_is_made_once_per_revision_and_needs_no_run(tmp_path: Path) -> 
     write_statistics_run(path, 2)
     shown = views.view(str(path))
     assert [shown.figure(doubled, number) for number in (1, 2, 1)] == [2, 4, 2] and MADE == [1, 2]
-    make, arguments = views.figure_request(doubled, 2)
+    make, arguments = figure_request(doubled, 2)
     assert shown.of(make, *arguments) == 4 and MADE == [1, 2], "a request made early is what the page finds"
-    assert views.View(shown.path, shown.revision + 1).figure(doubled, 1) == 2 and MADE == [1, 2, 1]
+    assert View(shown.path, shown.revision + 1, views.SERVED).figure(doubled, 1) == 2 and MADE == [1, 2, 1]

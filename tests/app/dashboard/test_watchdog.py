@@ -11,7 +11,7 @@ from support.waiting import PATIENCE
 
 SERVER = """
 import asyncio, ctypes, threading
-from ratioscope.app.dashboard.model.running_scripts import at_work
+from ratioscope.app.pages.running_scripts import at_work
 from ratioscope.app.dashboard.server import watchdog
 watchdog.SILENT, watchdog.EVERY = 1.0, 0.1
 def stuck():  # holds Python's lock and waits, as a thread does that waits for a pool whose threads wait for the lock

@@ -14,7 +14,6 @@ from support.edge_runs import made
 from support.frames import metric_frame, traces
 
 from ratioscope.app import figures
-from ratioscope.app.dashboard.model.scope import Scope
 from ratioscope.app.dashboard.model.view import view
 from ratioscope.app.figures.drawing.lines import Line
 from ratioscope.app.figures.drawing.thinning import POINTS, thinned_steps
@@ -23,6 +22,7 @@ from ratioscope.app.figures.lags import lags_over_steps
 from ratioscope.app.figures.log_ratio_quantiles import log_ratio_quantiles
 from ratioscope.app.figures.several_runs import metric_of_runs
 from ratioscope.app.figures.sides import SideRun, courses
+from ratioscope.app.pages.scope import Scope
 from ratioscope.ingest.rows.part import part_of
 from ratioscope.metrics.definitions.registry import BY_NAME
 

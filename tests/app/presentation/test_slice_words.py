@@ -6,8 +6,8 @@ import pytest
 from support.edge_runs import made
 from support.pages_open import Open, plain
 
-from ratioscope.app.dashboard.model.slice_absences import wrong_part
 from ratioscope.app.dashboard.model.view import view
+from ratioscope.app.pages.slice_absences import wrong_part
 from ratioscope.app.presentation.slice_names import part_words, term_words
 from ratioscope.ingest.rows.part import Only, Part
 

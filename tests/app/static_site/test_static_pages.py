@@ -51,8 +51,8 @@ def test_there_is_a_file_for_each_page_and_each_leads_to_all(pages: dict[str, st
 def test_a_slice_of_one_value_is_a_sentence_as_on_the_live_page(pages: dict[str, str], runs: Path) -> None:
     healthy = files(material_of(runs, "healthy"))["where.html"]
     assert "By version lag: nothing to compare, every token has 0." in unescape(healthy)
-    assert 'data-figure="slice-lag"' not in healthy and 'data-figure="slice-position"' in healthy
-    assert 'data-figure="slice-lag"' in pages["where.html"] and "nothing to compare" not in pages["where.html"]
+    assert 'data-figure="slice_lag"' not in healthy and 'data-figure="slice_position"' in healthy
+    assert 'data-figure="slice_lag"' in pages["where.html"] and "nothing to compare" not in pages["where.html"]
 
 
 def test_equal_runs_give_equal_bytes(pages: dict[str, str], stale: Material) -> None:

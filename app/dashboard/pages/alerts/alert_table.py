@@ -9,13 +9,13 @@ from ratioscope.ingest.analysis.events_and_alerts import until
 from ratioscope.metrics.grading.alerts import Alert
 
 from ....browser.listener import is_narrow
+from ....pages.scope import Scope
+from ....pages.view import View
 from ....presentation.alert_words import rows_of
 from ....presentation.escape import streamlit_label as label
 from ....presentation.theme import MARKS
 from ...model.acknowledgement import change
 from ...model.live import deselect, selectable, show_newest
-from ...model.scope import Scope
-from ...model.view import View
 from ...panels.charts import table
 from ...panels.clicked_rows import CELLS, clicked_row
 from ...panels.links import go_to

@@ -13,13 +13,13 @@ from ratioscope.metrics.grading.run_rules import RULES_FILE
 from ....browser.code import code
 from ....figures.alert_lanes import alert_lanes
 from ....figures.html.reasons import reasons
+from ....pages.scope import Scope
 from ....presentation.alert_words import counted, in_order, none_words, not_graded, passed_checks, passed_words
 from ....presentation.digits import count, digits
 from ....presentation.escape import streamlit_label as label
 from ....presentation.metric_places import titled
 from ....presentation.theme import MARKS
 from ...model.acknowledgement import acknowledged
-from ...model.scope import Scope
 from ...panels.charts import appearance, clicked, draw, page_contents, table
 from ...panels.choices import choice, dropdown
 from ...panels.layout import control_row

@@ -11,6 +11,7 @@ from ratioscope.metrics.distribution import LEVELS, Level, whole_histogram
 
 from ....browser.listener import is_narrow
 from ....figures.sides import graded_shares, survivals
+from ....pages.scope import Scope
 from ....presentation.comparison_words import (
     compared_metrics,
     few_settings,
@@ -22,7 +23,6 @@ from ....presentation.comparison_words import (
 )
 from ....presentation.digits import count
 from ....presentation.escape import streamlit_label as label
-from ...model.scope import Scope
 from ...model.served_runs import served
 from ...panels.charts import appearance, draw, numbers_behind, table
 from ...panels.choices import choice

@@ -7,17 +7,18 @@ import streamlit as st
 
 from ratioscope.errors import RatioscopeError
 
+from ....pages.scope import Scope, Steps, steps_of
+from ....pages.slice_reading import read_rows
+from ....pages.view import View, asked_gap
 from ....presentation.escape import streamlit_label as label
 from ....presentation.escape import visible
 from ....presentation.gap_words import direction
-from ...model.scope import Scope, Steps, steps_of
 from ...model.served_runs import Served, other_than, served
-from ...model.view import View, asked_gap
 from ...panels.controls import NOT_HERE, not_served, say_absent
 from ...panels.layout import control_row
 from ...panels.other_runs import runs_beside
 from ...panels.read_steps import not_read
-from ...panels.slice_reading import read_rows
+from ...panels.widgets import WIDGETS
 
 MOST = 8
 """Most runs of a side."""
@@ -119,7 +120,7 @@ def with_gap(side: ComparedRun, gap: str) -> ComparedRun:
         st.caption(f":material/info: {side.letter}: {label(lacking_words(lacking, gap), 400)}")
     kept = [(name, shown) for name, shown in pairs if name not in lacking]
     for name, shown in kept:
-        read_rows(shown, ("step",), direction(gap), None, gap)
+        read_rows(shown, WIDGETS, ("step",), direction(gap), None, gap)
         _say_unread(side, name, shown, gap)
     return replace(side, names=tuple(name for name, _ in kept), views=tuple(shown for _, shown in kept))
 

@@ -11,11 +11,11 @@ import streamlit as st
 
 from ....figures.drawing.bands import NO_ERROR
 from ....figures.series_chart import Series, series_chart, series_key, series_of
+from ....pages.scope import Scope
+from ....pages.view import CacheRequest, View, figure_request
 from ....presentation.digits import a_step, count
 from ....presentation.sentence import capital
 from ....presentation.theme import THEMES, ThemeName
-from ...model.scope import Scope
-from ...model.view import CacheRequest, View, figure_request
 from ...panels.charts import appearance, draw
 from ...panels.layout import cells
 from .outcomes import CorrectionOutcome

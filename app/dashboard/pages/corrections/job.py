@@ -7,10 +7,10 @@ import streamlit as st
 from ratioscope.ingest.jobs.correction_job import CorrectionJob
 from ratioscope.ingest.jobs.correction_results import CorrectionResults
 
+from ....pages.scope import Scope
 from ....presentation.digits import count
 from ....presentation.escape import streamlit_label as label
 from ...model.jobs import jobs
-from ...model.scope import Scope
 from ...panels.job_progress import job_at_work
 from .outcomes import OutcomeSource
 

@@ -17,7 +17,7 @@ from ratioscope.metrics.corrections.threshold import Threshold, treated
 from ratioscope.metrics.corrections.threshold_effect import VALUES, threshold_effects, whole_effect
 from ratioscope.metrics.distribution import Histogram, Interval, Level, whole_histogram
 
-from ...model.view import CacheRequest, View, figure_request
+from ....pages.view import CacheRequest, View, figure_request
 from .entries import Entry
 
 SHOWN = (*VALUES, "removed_share_sequence")

@@ -18,12 +18,12 @@ from ratioscope.record import GAPS, sides
 
 from ....figures.html.comparison import COLUMNS, TableRow, comparison_table
 from ....figures.weights_before_after import weights_before_after
+from ....pages.scope import Scope, Steps
+from ....pages.view import CacheRequest, View
 from ....presentation.digits import count
 from ....presentation.escape import streamlit_label as label
 from ....presentation.sentence import capital
 from ...model.jobs import jobs
-from ...model.scope import Scope, Steps
-from ...model.view import CacheRequest, View
 from ...panels.charts import appearance, draw, last_appearance, numbers_behind
 from ...panels.choices import dropdown
 from ...panels.layout import columns

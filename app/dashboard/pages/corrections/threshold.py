@@ -19,11 +19,11 @@ from ....figures.drawing.bands import NO_ERROR
 from ....figures.drawing.canvas import coloured
 from ....figures.frontier import threshold_frontier
 from ....figures.series_chart import series_chart, series_of
+from ....pages.scope import Scope
 from ....presentation.digits import a_step, count, digits, percent
 from ....presentation.escape import streamlit_label as label
 from ....presentation.theme import THEMES, ThemeName
 from ....presentation.weight_bounds import CAP_BY_NAME, FLOOR_BY_NAME, NONE, interval_text
-from ...model.scope import Scope
 from ...panels.charts import appearance, draw
 from ...panels.choices import choice
 from ...panels.fact_cards import fact_cards

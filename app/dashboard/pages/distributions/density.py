@@ -11,9 +11,9 @@ from ratioscope.ingest.analysis.probability_density import PROBABILITY_EDGES, De
 from ratioscope.record import sides
 
 from ....figures.probability_density import density_map
+from ....pages.scope import Scope
 from ....presentation.digits import count
 from ....presentation.escape import streamlit_label as label
-from ...model.scope import Scope
 from ...panels.charts import appearance, draw
 from ...panels.choices import choice
 from ...panels.read_steps import AT_ONCE, are_few

@@ -16,12 +16,12 @@ from ratioscope.metrics.distribution import LEVELS, Histogram, Level, whole_hist
 
 from ....figures.heat_map import log_ratio_heat_map
 from ....figures.weights import weight_histogram, weight_survival
+from ....pages.scope import Scope
+from ....pages.view import CacheRequest, View, figure_request
 from ....presentation.escape import streamlit_label as label
 from ....presentation.slice_names import part_words
 from ....presentation.theme import THEMES, ThemeName
 from ....presentation.weight_bounds import CAP_BY_NAME, FLOOR_BY_NAME, NONE, interval_text
-from ...model.scope import Scope
-from ...model.view import CacheRequest, View, figure_request
 from ...panels.charts import appearance, clicked, draw, last_appearance
 from ...panels.choices import choice
 from ...panels.controls import asked, step_picker

@@ -11,9 +11,9 @@ from ratioscope.metrics.distribution import Level, whole_histogram
 
 from ....figures.quantiles import quantile_comparison
 from ....figures.ridgeline import ridgeline
+from ....pages.scope import Scope, steps_of
 from ....presentation.escape import streamlit_label as label
 from ....presentation.theme import THEMES, ThemeName
-from ...model.scope import Scope, steps_of
 from ...panels.charts import appearance, draw
 from ...panels.controls import worst_step
 from ...panels.layout import columns, control_row

@@ -15,11 +15,11 @@ from ....figures.drawing.along import Along
 from ....figures.drawing.lines import AxisType, Line
 from ....figures.log_ratio_quantiles import log_ratio_quantiles
 from ....figures.several_runs import metric_of_runs
+from ....pages.scope import Scope
+from ....pages.view import asked_gap, metrics_of
 from ....presentation.run_names import shortened
 from ....presentation.slice_names import part_words
 from ....presentation.theme import THEMES, ThemeName
-from ...model.scope import Scope
-from ...model.view import asked_gap, metrics_of
 from .lines import PlottedRun, lines_of, numbers_of, placed_events, time_places, token_places
 
 UNREAD = "not available, because statistics on record have no distribution of one part; Distributions reads it from token rows"

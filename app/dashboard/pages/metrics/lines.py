@@ -17,8 +17,8 @@ from ratioscope.metrics.metric import Metric
 from ....figures.drawing.along import Along
 from ....figures.drawing.floats import floats, typical
 from ....figures.drawing.lines import Line
+from ....pages.view import asked_gap, metrics_of
 from ....presentation.run_colours import slots
-from ...model.view import asked_gap, metrics_of
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ from ratioscope.metrics.metric import Metric
 from ....figures.drawing.along import Along
 from ....figures.drawing.lines import AxisType
 from ....figures.html.key import key_of_runs
+from ....pages.scope import Scope
+from ....pages.view import CacheRequest, View, figure_request
 from ....presentation.escape import streamlit_label as label
 from ....presentation.metric_places import in_words, metrics_at
 from ....presentation.metric_topics import of_gap
 from ....presentation.run_colours import slots
 from ....presentation.run_names import shortened
 from ....presentation.slice_names import part_words
-from ...model.scope import Scope
 from ...model.served_runs import served
-from ...model.view import CacheRequest, View, figure_request
 from ...panels.charts import appearance, draw, last_appearance
 from ...panels.choices import choice, dropdown, several
 from ...panels.layout import cells, control_row

@@ -5,10 +5,10 @@ import polars as pl
 import streamlit as st
 
 from ....figures.scatter import scatter
+from ....pages.scope import Scope
 from ....presentation.escape import streamlit_label as label
 from ....presentation.metric_places import FIRST_PAIR, in_words, title_of
 from ....presentation.theme import THEMES, ThemeName
-from ...model.scope import Scope
 from ...panels.charts import appearance, clicked, draw
 from ...panels.choices import choice, dropdown
 from ...panels.controls import worst_step

@@ -2,8 +2,8 @@
 
 import streamlit as st
 
+from ....pages.view import View
 from ....presentation.escape import markdown
-from ...model.view import View
 
 RECORD = (
     "Pages about sequences and tokens need token rows. `ratioscope.attach(trainer, run)` and `Collector(run)` record them "

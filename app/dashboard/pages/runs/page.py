@@ -11,13 +11,13 @@ from ratioscope.ingest.rows.text_columns import changed
 from ratioscope.metrics.grading.coverage import NOT_MEASURED
 from ratioscope.process import here
 
+from ....pages.scope import Scope
 from ....presentation.digits import count
 from ....presentation.escape import streamlit_label as label
 from ....presentation.metric_places import SPOKEN, metrics_at
 from ....presentation.run_list import LARGEST, LEAST, NOT_READ, UNREADABLE, WORDS, graded
 from ....presentation.run_names import shortened
 from ....presentation.run_state import RunState
-from ...model.scope import Scope
 from ...model.served_runs import Served, served
 from ...panels.charts import table
 from ...panels.controls import MOST_OTHERS

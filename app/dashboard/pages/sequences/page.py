@@ -10,14 +10,14 @@ from ratioscope.ingest.analysis.sequence_lines import POINTS, log_ratio_lines, t
 from ratioscope.metrics.grading.coverage import NOT_MEASURED
 
 from ....browser.listener import is_narrow
+from ....pages.scope import Scope
+from ....pages.view import View, asked_gap
 from ....presentation.digits import count, digits, percent
 from ....presentation.escape import streamlit_label as label
 from ....presentation.metric_places import in_words, sequence_measures_at, title_of
 from ....presentation.number_columns import number_format
 from ....presentation.slice_names import part_words
 from ....presentation.theme import MARKS
-from ...model.scope import Scope
-from ...model.view import View, asked_gap
 from ...panels.charts import number_column, table, worded
 from ...panels.choices import choice, dropdown
 from ...panels.clicked_rows import CELLS, clicked_row

@@ -16,14 +16,14 @@ from ....browser.code import code
 from ....browser.listener import in_address, listen_to_tokens
 from ....figures.html.tinted_text import OPEN, WeightBand, token_text, token_values
 from ....figures.strip_chart import strip_at, token_strip
+from ....pages.scope import Scope
+from ....pages.view import View
 from ....presentation.digits import count, digits
 from ....presentation.escape import streamlit_label as label
 from ....presentation.escape import visible
 from ....presentation.metric_places import sequence_measures_at, titled
 from ....presentation.slice_names import part_words
 from ....presentation.theme import THEMES, ThemeName
-from ...model.scope import Scope
-from ...model.view import View
 from ...panels.charts import appearance, clicked, draw
 from ...panels.choices import choice, dropdown
 from ...panels.controls import asked, say_absent, step_picker

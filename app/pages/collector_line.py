@@ -6,13 +6,13 @@ import polars as pl
 
 from ratioscope.ingest.run import Run
 
-from ...figures.html.cards import facts_line
-from ...presentation.digits import count
-from ...presentation.run_state import ALARMS, RunState
-from .charts import appearance
+from ..figures.html.cards import facts_line
+from ..presentation.digits import count
+from ..presentation.run_state import ALARMS, RunState
+from ..presentation.theme import LIGHT, Theme
 
 
-def collector_line(run: Run, state: RunState) -> str:
+def collector_line(run: Run, state: RunState, theme: Theme = LIGHT) -> str:
     """One line: the state of the writers, the counts of sequences, and the last commit."""
     counts, set_aside = run.conservation, len(run.quarantined)
     facts = [("collector", collector_state(run, state))]
@@ -29,7 +29,7 @@ def collector_line(run: Run, state: RunState) -> str:
         facts.append(
             ("last commit", f"{last:%Y-%m-%d %H:%M:%S} UTC")
         )  # an age would stand still until the next drawing
-    return facts_line(doubt(run, state) or "healthy", facts, theme=appearance())
+    return facts_line(doubt(run, state) or "healthy", facts, theme=theme)
 
 
 def doubt(run: Run, state: RunState) -> str:

@@ -10,9 +10,9 @@ from ratioscope.ingest.rows.part import terms_of
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.engines.slices import WRITTEN
 
-from ...presentation.digits import count
-from ...presentation.escape import visible
-from ...presentation.slice_names import SLICES, UNFILTERED, SliceWords
+from ..presentation.digits import count
+from ..presentation.escape import visible
+from ..presentation.slice_names import SLICES, UNFILTERED, SliceWords
 from .view import View
 
 MOST_KEYS = 20

@@ -6,7 +6,6 @@ import polars as pl
 
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.analysis.resolution import too_coarse, without_coarse
-from ratioscope.ingest.jobs.part_job import part_digests
 from ratioscope.ingest.rows.part import Part
 from ratioscope.ingest.run import Run
 from ratioscope.ingest.statistics.distributions import distribution_frame
@@ -16,11 +15,13 @@ from ratioscope.metrics.frame import metric_frame
 from ratioscope.metrics.grading.limits import Limit, limits_of
 from ratioscope.metrics.metric import Metric
 
-from ...figures.drawing.faint_run import FaintRun
-from ...presentation.noise_floor import NoiseFloor, with_floor
-from ...presentation.value_text import bound
-from .jobs import jobs
+from ..figures.drawing.faint_run import FaintRun
+from ..presentation.noise_floor import NoiseFloor, with_floor
+from ..presentation.value_text import bound
+from .face import PAPER, Face
 from .view import View
+
+NO_STEPS = "The run has no steps in this range."
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,8 @@ class Scope:
     """The pinned reference run, drawn faintly; None without one."""
     from_rows: bool = False
     """True if the part is computed from token rows, though statistics on record have it: only rows give its histograms."""
+    face: Face = field(default=PAPER, compare=False, repr=False)
+    """The face that draws the page."""
     read: tuple[int, ...] = ()
     """Numbers of steps that were read for the part, of this run and of each other: charts are made again after more."""
 
@@ -140,7 +143,7 @@ class Scope:
             whole = self.view.distribution(level, self.gap)
         else:
             whole = distribution_frame(
-                self.view.of(_part_statistics, self.view.path, self.only, *self._read), level, self.gap
+                self.view.of(_part_statistics, self.view, self.only, *self._read), level, self.gap
             )
         if step is not None:
             return whole.filter(step=step)
@@ -150,7 +153,7 @@ class Scope:
         """One column of metrics over all chosen tokens of these steps (None: all) together; None where it is not available."""
         if self.only is None:
             return self.view.whole(name, steps)
-        rows = self.view.of(_part_statistics, self.view.path, self.only, *self._read)
+        rows = self.view.of(_part_statistics, self.view, self.only, *self._read)
         frame = metric_frame(rows if steps is None else rows.filter(pl.col("step").is_in(list(steps))), ())
         return frame[name][0] if name in frame.columns and len(frame) else None
 
@@ -164,17 +167,17 @@ class Scope:
         return self.gap, self.read
 
     def _part_frame(self, shown: View) -> pl.DataFrame:
-        return shown.of(_part_frame, shown.path, self.only, *self._read)
+        return shown.of(_part_frame, shown, self.only, *self._read)
 
 
-def _part_statistics(run: Run, path: str, part: Part, gap: str, read: tuple[int, ...]) -> pl.DataFrame:
+def _part_statistics(run: Run, view: View, part: Part, gap: str, read: tuple[int, ...]) -> pl.DataFrame:
     """Statistics of a part, as far as they were read. read: part of the key of the cache alone."""
-    return jobs().part(path, part, gap).statistics(part_digests(run, gap))
+    return view.source.part_statistics(run, view.path, part, gap)
 
 
-def _part_frame(run: Run, path: str, part: Part, gap: str, read: tuple[int, ...]) -> pl.DataFrame:
+def _part_frame(run: Run, view: View, part: Part, gap: str, read: tuple[int, ...]) -> pl.DataFrame:
     """Metrics of a part by step, as far as they were read."""
-    return metric_frame(_part_statistics(run, path, part, gap, read))
+    return metric_frame(_part_statistics(run, view, part, gap, read))
 
 
 def steps_of(text: str) -> Steps:

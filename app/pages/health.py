@@ -1,65 +1,77 @@
 """The Health page: writers, and dropped, lost, missing and damaged data."""
 
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import polars as pl
-import streamlit as st
 
 from ratioscope.ingest.analysis.no_gap import why_no_gap
 from ratioscope.ingest.commits.conservation import UNSEEN, Conservation, Dropped
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.definitions.registry import BY_NAME
 
-from ...browser.listener import is_narrow
-from ...figures.html.reasons import reasons
-from ...presentation.digits import count
-from ...presentation.escape import streamlit_label as label
-from ...presentation.loss_words import replaced
-from ...presentation.sentence import capital
-from ...presentation.weights_table import NO_DIGESTS, weights_table
-from ..model.live import state_seen
-from ..model.scope import Scope
-from ..panels.charts import appearance, table
-from ..panels.collector_line import collector_line
-from ..panels.fact_cards import fact_cards
+from ..blocks import Block, Cards, Facts, Heading, Json, Markup, Paragraph, Table
+from ..figures.html.reasons import reasons
+from ..presentation.digits import count
+from ..presentation.loss_words import replaced
+from ..presentation.sentence import capital
+from ..presentation.weights_table import NO_DIGESTS, weights_table
+from ..report.quality import quality
+from ..report.reproduction import reproduction
+from ..report.texts import quality_facts, reproduction_facts
+from .collector_line import collector_line
+from .scope import Scope
 
 NAMED, FIRST = 8, 3
 """The most metrics of a gap that are all named, and those that are named of more."""
 NARROW = ("step", "note", "ended", "lost", "dropped")
 """Columns that follow a table's first in a narrow window, which has no room for more."""
-TIME = st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm:ss", timezone="UTC", help="UTC")
 
 
-def render(scope: Scope) -> None:
+def health(scope: Scope) -> Iterator[Block]:
     run = scope.view.run
     ways = _ways(run)
     if well := [none for _, frame, none in ways if none and frame.is_empty()]:
-        st.caption(f":material/check: {' '.join(well)}")
-    st.html(collector_line(run, state_seen(scope.view.path)))
-    _cards(run)
+        yield Paragraph(" ".join(well), "good")
+    yield Markup(partial(collector_line, run, scope.view.state))
+    yield Cards(_facts(run), narrowest=108)
     for writer, state in run.states.items():
-        st.warning(f"{label(writer)}: {label(state, 400)}", icon=":material/warning:")
+        yield Paragraph(f"{writer}: {state}", "warning")
     for note in run.notes:
-        st.caption(f":material/info: {label(note, 400)}")
+        yield Paragraph(note, "absent")
     if why := scope.view.of(why_no_gap):
-        st.info(label(capital(why), 800))
-    _listed("Writers", run.writers.rename(lambda name: name.replace("_", " ")), "The run has no commit log.")
+        yield Paragraph(capital(why), "info")
+    yield from _listed("Writers", run.writers.rename(lambda name: name.replace("_", " ")), "The run has no commit log.")
     for title, frame, _ in ways:
         if len(frame):
-            _listed(title, frame, "")
-    _not_available(run)
-    _listed("Weights of the engines", weights_table(run), NO_DIGESTS)
-    _listed("Events", run.events, "No event was recorded.")
-    st.subheader("Run", anchor=False)
+            yield from _listed(title, frame)
+    yield from _not_available(run)
+    yield from _listed("Weights of the engines", weights_table(run), NO_DIGESTS)
+    yield from _listed("Events", run.events, "No event was recorded.")
+    if checked := scope.view.verdict().checked:
+        yield Heading("Checks")
+        yield Paragraph(checked)
+    yield Heading("Data behind the numbers")
+    found = quality(run, scope.view.metrics())
+    yield Facts(quality_facts(found))
+    if found.unrecorded:
+        yield Heading("Not recorded")
+        yield Facts([(item.view, f"not available, {item.reason}") for item in found.unrecorded])
+    yield Heading("Run")
+    facts = reproduction_facts(reproduction(run))
+    yield Facts([(name, text) for name, text in facts if not name.startswith("command")])
     steps = f"steps {run.steps[0]} to {run.steps[-1]}" if run.steps else "no step"
     recorded = f"policies {', '.join(run.policies) or 'none'} · gaps {', '.join(run.gaps) or 'none'}"
-    st.caption(f"{label(run.place if run.is_remote else _shown(run.path), 300)} · {steps} · {recorded} · its run.json:")
-    st.json(run.info, expanded=False)
+    yield Paragraph(
+        f"{run.place if run.is_remote else _shown(Path(run.place))} · {steps} · {recorded} · its run.json:", "muted"
+    )
+    yield Json("run.json", run.info)
 
 
-def _cards(run: Run) -> None:
+def _facts(run: Run) -> tuple[tuple[str, str, str], ...]:
     counts = run.conservation
-    facts = (
+    return (
         ("steps", count(len(run.steps)), "steps with statistics or token rows"),
         (
             "offered",
@@ -90,7 +102,6 @@ def _cards(run: Run) -> None:
             "damaged or foreign files, and files that no commit names",
         ),
     )
-    fact_cards(facts, narrowest=108)
 
 
 def _unknown_loss(counts: Conservation) -> bool:
@@ -154,18 +165,18 @@ def _not_shown(run: Run) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={"what": pl.String, "reason": pl.String}, orient="row")
 
 
-def _not_available(run: Run) -> None:
+def _not_available(run: Run) -> Iterator[Block]:
     """A row of sentences per reason, with the metrics that it makes unavailable; the reason of most metrics first."""
-    st.subheader("Not available", anchor=False)
+    yield Heading("Not available")
     by_reason: dict[str, list[str]] = {}
     for metric, reason in sorted(run.unavailable.items()):
         by_reason.setdefault(reason, []).append(metric)
     if not by_reason:
-        st.caption("Every metric of every recorded gap is available.")
+        yield Paragraph("Every metric of every recorded gap is available.", "muted")
         return
     ordered = sorted(by_reason.items(), key=lambda part: -len(part[1]))
     rows = [(capital(reason.removeprefix("because ")), _named(metrics)) for reason, metrics in ordered]
-    st.html(reasons(("reason", "which"), rows, theme=appearance()))
+    yield Markup(partial(reasons, ("reason", "which"), rows))
 
 
 def _named(metrics: list[str]) -> str:
@@ -182,20 +193,10 @@ def _named(metrics: list[str]) -> str:
     )
 
 
-def _listed(title: str, frame: pl.DataFrame, none: str) -> None:
-    """Draws a heading with the table, or with the words `none` if it is empty."""
-    st.subheader(title, anchor=False)
-    if frame.is_empty():
-        st.caption(none)
-    else:
-        times = (name for name, kind in frame.schema.items() if kind.is_temporal())
-        order = [name for name in (frame.columns[0], *NARROW) if name in frame.columns] if is_narrow() else []
-        table(
-            frame,
-            title,
-            column_order=list(dict.fromkeys((*order, *frame.columns))),
-            column_config=dict.fromkeys(times, TIME),
-        )
+def _listed(title: str, frame: pl.DataFrame, none: str = "") -> Iterator[Block]:
+    """A heading with the table, or with the words `none` if it is empty."""
+    yield Heading(title)
+    yield Table(title, frame, none, first=NARROW)
 
 
 def _shown(path: Path) -> str:

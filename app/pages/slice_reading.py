@@ -2,19 +2,18 @@
 request."""
 
 import polars as pl
-import streamlit as st
 
-from ...presentation.digits import count
-from ...presentation.slice_names import SliceWords
-from ..model.view import View, asked_gap
+from ..presentation.slice_names import SliceWords
+from .face import Face
+from .view import View, asked_gap
 
 
-def steps_shown(view: View, words: SliceWords, chosen: range | None) -> range | None:
+def steps_shown(view: View, face: Face, words: SliceWords, chosen: range | None) -> range | None:
     """The steps of a displayed slice. For a growing run they change only if the reader asks for newer ones."""
     steps = view.steps
     if words.written or not view.is_growing:
         return chosen
-    last = st.session_state.setdefault(last_key(view, words), steps[-1])
+    last = face.remembered(last_key(view, words), steps[-1])
     return range(chosen.start if chosen else steps[0], min(chosen.stop if chosen else last + 1, last + 1))
 
 
@@ -22,27 +21,20 @@ def last_key(view: View, words: SliceWords) -> str:
     return f"_measured {view.path} {words.name}"
 
 
-def slice_frame(view: View, words: SliceWords, steps: range | None, gap: str = "") -> pl.DataFrame:
+def slice_frame(view: View, face: Face, words: SliceWords, steps: range | None, gap: str = "") -> pl.DataFrame:
     """Metrics by bucket. The first time that a session reads token rows for them, the page shows the progress."""
     if not words.written:
-        read_rows(view, (words.name,), words.title, steps, gap)
+        read_rows(view, face, (words.name,), words.title, steps, gap)
     return view.metrics((words.name,), steps, gap)
 
 
-def read_rows(view: View, by: tuple[str, ...], title: str, steps: range | None, gap: str = "") -> None:
+def read_rows(view: View, face: Face, by: tuple[str, ...], title: str, steps: range | None, gap: str = "") -> None:
     """Computes metrics from token rows with a bar. gap: of readings; the rows that it gains later are read without a bar."""
-    seen: set[object] = st.session_state.setdefault("_read", set())
+    seen: set[object] = face.remembered("_read", set())
     of_gap = asked_gap(gap)
     asked = (view.path, view.revision if steps is None and not of_gap else None, by, steps, of_gap)
     if asked in seen:
         return
-    place = st.empty()
-    with place.status(f"measuring by {title} from token rows"):
-        bar = st.progress(0.0, "reading")
-
-        def tell(done: int, of: int) -> None:
-            bar.progress(done / max(of, 1), f"{done:,} of {count(of, 'step')}")
-
+    with face.working(f"measuring by {title} from token rows") as tell:
         view.run.metrics(by, steps=steps, progress=tell, gap=next(iter(of_gap), None))
-    place.empty()
     seen.add(asked)

@@ -1,0 +1,246 @@
+"""The blocks that a page is made of. A page yields them, and each face draws them in its own way."""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import polars as pl
+
+from .presentation.labelled_texts import LabelledTexts
+from .presentation.theme import THEMES, Theme, ThemeName
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+Fact = tuple[str, str, str]
+"""Name, value and meaning, as plain text."""
+Tone = Literal["", "lead", "answer", "muted", "small", "absent", "info", "warning", "good"]
+"""lead: bold. answer: a heading that answers. muted, small: an aside. absent: a fact that is not on record, with the reason.
+info: nothing to show, with the reason. warning: something is wrong. good: something was looked for and is not there."""
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A title within a page."""
+
+    text: str
+    """Plain text."""
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """A paragraph."""
+
+    text: str
+    """Plain text."""
+    tone: Tone = ""
+    head: str = ""
+    """Bold words before the text."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Names and values below each other."""
+
+    rows: LabelledTexts
+
+
+@dataclass(frozen=True)
+class Cards:
+    """Facts beside each other, each with its meaning."""
+
+    rows: Sequence[Fact]
+    narrowest: int = 150
+    """The least width of a card, in pixels."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """The look of a column."""
+
+    title: str = ""
+    """Its heading; empty for its name."""
+    format: str = ""
+    """A number's format as of printf, or `localized`; empty for the usual digits."""
+    help: str = ""
+    """The words behind its heading."""
+    width: int | None = None
+    """In pixels."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A frame. It scrolls by itself where the window is too narrow."""
+
+    title: str
+    """Description for screen readers."""
+    frame: pl.DataFrame
+    none: str = ""
+    """The words in place of a table without a row."""
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    first: Sequence[str] = ()
+    """The columns that come first in a narrow window, after the very first one."""
+    wide_only: Sequence[str] = ()
+    """The columns that a narrow window leaves out, because the page has them elsewhere."""
+    tallest: int | None = None
+    """Pixels of what is shown before it scrolls; None for all rows."""
+    is_numbers: bool = False
+    """True if every column but the first holds numbers, though they may be words."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """Another page of the same run, with choices."""
+
+    page: str
+    """Empty for the same page."""
+    choices: Mapping[str, str | int | list[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure in the reader's theme."""
+
+    name: str
+    """Its name on the page and in files; no other chart of the page has it."""
+    label: str
+    """Description for screen readers."""
+    make: "Callable[..., go.Figure]"
+    """A function of a module that makes the figure from `of` and the name of a theme."""
+    of: tuple[Hashable, ...] = ()
+    """Its arguments; never a frame."""
+    wide: bool = False
+    """True if it takes the width of the page; the others stand in pairs."""
+    numbers: Callable[[], pl.DataFrame] | None = None
+    """Makes the table behind the figure."""
+    leads: Callable[[Mapping[str, Any]], Link | None] | None = None
+    """A clicked point (`x`, `customdata`) -> where it leads. Any: the values of a point."""
+
+    def figure(self, theme: Theme) -> "go.Figure":
+        """The figure in this theme."""
+        return self.make(*self.of, theme.name)
+
+
+def in_theme(draw: "Callable[..., go.Figure]", theme: ThemeName) -> "go.Figure":
+    """The figure of a function that takes the theme by name, as `Chart.make`."""
+    return draw(theme=THEMES[theme])
+
+
+@dataclass(frozen=True)
+class Charts:
+    """Charts beside each other."""
+
+    charts: tuple[Chart, ...]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Blocks side by side; below each other in a narrow window."""
+
+    name: str
+    """Its name on the page."""
+    columns: "tuple[tuple[Block, ...], ...]"
+    """The blocks of each column."""
+
+
+@dataclass(frozen=True)
+class At:
+    """Blocks at a place above, which the page has kept: see `pages.face.Face.place`."""
+
+    name: str
+    """Its name on the page."""
+    blocks: "tuple[Block, ...]"
+
+
+@dataclass(frozen=True)
+class Action:
+    """A button."""
+
+    name: str
+    """Its name on the page."""
+    words: str
+    do: Callable[[], None]
+    """Called after a click, before the page is drawn again."""
+
+
+@dataclass(frozen=True)
+class Markup:
+    """HTML of `figures/html`, which is safe as it is."""
+
+    draw: Callable[..., str]
+    """The HTML, in the theme that is given as `theme`."""
+
+
+@dataclass(frozen=True)
+class TintedSequence:
+    """A sequence with its tinted tokens."""
+
+    title: str
+    facts: str
+    """The facts of the sequence in one line."""
+    prompt: str | None
+    html: str
+    """The tokens as HTML of `figures/html`."""
+    more: str
+    """The part that was cut off, in words; empty if all is there."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """Lines to copy."""
+
+    lines: Sequence[str]
+    """Plain text."""
+    language: str = ""
+    """By a name that Pygments knows; empty for plain words."""
+
+
+@dataclass(frozen=True)
+class Json:
+    """A JSON value, folded."""
+
+    title: str
+    value: Mapping[str, Any]
+    """Any: the values of a JSON object."""
+
+
+@dataclass(frozen=True)
+class Links:
+    """Facts, each a link to the page that shows it."""
+
+    rows: Sequence[tuple[str, str, str, str]]
+    """Name, words, path of the page, and a tooltip."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer of the run: what is wrong, why, since when, and what to do."""
+
+    severity: str
+    title: str
+    facts: LabelledTexts
+    """Label and text of each fact."""
+    share: float | None
+    """Share of the gap that the likeliest cause explains; None without one."""
+    chart: Chart | None
+    """The one picture that proves it."""
+
+
+@dataclass(frozen=True)
+class Drawer:
+    """Blocks that the reader opens. They are made when it is opened."""
+
+    title: str
+    blocks: "Callable[[], Iterable[Block]]"
+
+
+Block = (
+    Heading | Paragraph | Facts | Cards | Table | Chart | Charts | Beside | At | Action | Markup | TintedSequence
+    | Code | Json | Links | Verdict | Drawer
+)  # fmt: skip
+
+
+def text_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, is_numbers: bool = False) -> Table:
+    """A table of words. head: the titles, of which one may be empty."""
+    frame = pl.DataFrame([*rows], schema=dict.fromkeys(head, pl.String), orient="row")
+    return Table(title, frame, is_numbers=is_numbers)

@@ -1,0 +1,106 @@
+"""The face of Streamlit, as pages ask it: choices are widgets that are bound to the URL."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeVar
+
+import streamlit as st
+
+from ...pages.face import Choice, Number, Question, Several, Switch, Tell
+from ...presentation.digits import count
+from .choices import choice, dropdown, several, words_of_pills
+from .layout import control_row
+
+Value = TypeVar("Value")
+
+
+class Widgets:
+    """Streamlit's widgets, and the memory of its session."""
+
+    def ask(self, question: Question[Value]) -> Value:
+        asked: Any = question  # each function below takes the questions of its own class
+        value: Value = _ASKED[type(asked)](asked)
+        return value
+
+    def row(self, name: str) -> AbstractContextManager[object]:
+        return control_row(name)
+
+    def place(self, name: str) -> None:
+        st.session_state[_at(name)] = st.container(key=name)
+
+    @contextmanager
+    def working(self, words: str) -> Iterator[Tell]:
+        place = st.empty()
+        with place.status(words):
+            bar = st.progress(0.0, "reading")
+
+            def tell(done: int, of: int) -> None:
+                bar.progress(done / max(of, 1), f"{done:,} of {count(of, 'step')}")
+
+            yield tell
+        place.empty()
+
+    def remembered(self, key: str, first: Value) -> Value:
+        value: Value = st.session_state.setdefault(key, first)
+        return value
+
+    def forget(self, key: str) -> None:
+        st.session_state.pop(key, None)
+
+
+WIDGETS = Widgets()
+
+
+def place_of(name: str) -> Any:
+    """The place that a page has kept: a container."""
+    return st.session_state[_at(name)]
+
+
+def _at(name: str) -> str:
+    return f"_place_{name}"
+
+
+def _one_of(asked: Choice[Any]) -> Any:
+    if asked.look == "segments":
+        return choice(asked.title, asked.options, asked.key, default=asked.usual, help=asked.help)
+    return dropdown(
+        asked.title,
+        asked.options,
+        asked.key,
+        width=asked.width,
+        default=asked.usual,
+        help=asked.help,
+        shown=asked.shown,
+    )
+
+
+def _any_of(asked: Several) -> list[str]:
+    if asked.look == "list":
+        return several(
+            asked.title, asked.options, asked.key, shown=asked.shown, width=asked.width, placeholder=asked.help or ""
+        )
+    pills = words_of_pills(asked.options, asked.key)
+    chosen = st.pills(asked.title, format_func=asked.shown, **pills, wrap=True, help=asked.help)
+    if asked.every and set(asked.options) - set(chosen):
+        st.button(asked.every, on_click=_choose, args=(asked.key, [*asked.options]), width="content")
+    return [option for option in chosen if option in asked.options]
+
+
+def _choose(key: str, options: list[str]) -> None:
+    st.session_state[key] = options
+
+
+def _number(asked: Number) -> float | None:
+    draw: Any = st.number_input  # its overloads want one type for all numbers
+    number: float | None = draw(
+        asked.title, asked.least, asked.most, asked.usual, asked.step, asked.format, key=asked.key, bind="query-params",
+        help=asked.help, width=asked.width,
+    )  # fmt: skip
+    return number
+
+
+def _switch(asked: Switch) -> bool:
+    return st.toggle(asked.title, asked.usual, key=asked.key, bind="query-params", help=asked.help)
+
+
+_ASKED: dict[type[Any], Any] = {Choice: _one_of, Several: _any_of, Number: _number, Switch: _switch}

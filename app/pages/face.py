@@ -1,0 +1,148 @@
+"""The face that draws a page, as the page asks it: the reader's choices, a bar while it reads, and the memory of a session."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Generic, Literal, Protocol, TypeVar
+
+Option = TypeVar("Option")
+Value = TypeVar("Value")
+Told = TypeVar("Told", covariant=True)
+Tell = Callable[[int, int], None]
+"""Takes the number of parts that are done, and of all."""
+
+
+@dataclass(frozen=True)
+class Choice(Generic[Option]):
+    """One of several options."""
+
+    key: str
+    """Its name in the URL."""
+    title: str
+    options: Sequence[Option]
+    usual: Option
+    """The option unless the reader has chosen."""
+    shown: Callable[[Option], str] | None = None
+    """The words of an option; None if it is its own."""
+    look: Literal["dropdown", "segments"] = "dropdown"
+    """The widget."""
+    help: str | None = None
+    """The words behind its title."""
+    width: int = 240
+    """In pixels."""
+
+
+@dataclass(frozen=True)
+class Several:
+    """Any number of options."""
+
+    key: str
+    """Its name in the URL."""
+    title: str
+    options: Sequence[str]
+    shown: Callable[[str], str]
+    """The words of an option."""
+    look: Literal["list", "pills"] = "list"
+    """The widget."""
+    help: str | None = None
+    """The words behind its title."""
+    width: int = 320
+    """In pixels; of a list."""
+    every: str = ""
+    """The words of a button that chooses all of them; empty without one."""
+    usual: list[str] = field(default_factory=list)
+    """The chosen options unless the reader has chosen."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number."""
+
+    key: str
+    """Its name in the URL."""
+    title: str
+    usual: float | None
+    """The number unless the reader has chosen; None for none."""
+    least: float = 0.0
+    """The smallest number that can be chosen."""
+    most: float | None = None
+    """The largest; None without one."""
+    step: float | None = None
+    """The difference that one click makes."""
+    format: str | None = None
+    """As of printf."""
+    help: str | None = None
+    """The words behind its title."""
+    width: int = 130
+    """In pixels."""
+
+
+@dataclass(frozen=True)
+class Switch:
+    """Yes or no."""
+
+    key: str
+    """Its name in the URL."""
+    title: str
+    usual: bool = False
+    """The answer unless the reader has chosen."""
+    help: str | None = None
+    """The words behind its title."""
+
+
+class Question(Protocol[Told]):
+    """One of the classes above."""
+
+    @property
+    def usual(self) -> Told: ...
+
+
+class Face(Protocol):
+    """A face. Paper is one that asks nobody."""
+
+    def ask(self, question: Question[Value]) -> Value:
+        """The reader's choice, or the usual one. A face with widgets draws one here."""
+
+    def row(self, name: str) -> AbstractContextManager[object]:
+        """Widgets that are asked for inside stand in one row."""
+
+    def place(self, name: str) -> None:
+        """Keeps a place that an `At` fills later."""
+
+    def working(self, words: str) -> AbstractContextManager[Tell]:
+        """Shows the progress of a reading that takes long."""
+
+    def remembered(self, key: str, first: Value) -> Value:
+        """The value that the reader's session keeps under this key; `first` where there is none yet."""
+
+    def forget(self, key: str) -> None:
+        """Lets the session forget the value."""
+
+
+class Paper:
+    """A file or a terminal: every choice is the usual one."""
+
+    def ask(self, question: Question[Value]) -> Value:
+        return question.usual
+
+    def row(self, name: str) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def place(self, name: str) -> None:
+        pass
+
+    def working(self, words: str) -> AbstractContextManager[Tell]:
+        return nullcontext(_tell_nobody)
+
+    def remembered(self, key: str, first: Value) -> Value:
+        return first
+
+    def forget(self, key: str) -> None:
+        pass
+
+
+def _tell_nobody(done: int, of: int) -> None:
+    pass
+
+
+PAPER: Face = Paper()

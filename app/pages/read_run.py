@@ -1,0 +1,50 @@
+"""A run that is read once, for pages that are written to files. No server is needed, and nothing is shared."""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+from ratioscope.ingest.files.cache import Cache
+from ratioscope.ingest.files.cache_folder import cache_folder
+from ratioscope.ingest.jobs.part_job import PartResults, PartWork
+from ratioscope.ingest.rows.part import Part
+from ratioscope.ingest.run import Run
+
+from ..presentation.run_state import RunState, state_of
+from .view import View
+
+
+@dataclass
+class ReadRun:
+    """The source of the view of one run."""
+
+    opened: Run
+    """The run."""
+    _made: dict[tuple[object, ...], object] = field(default_factory=dict)
+    """Function and arguments -> what it made."""
+
+    def run(self, view: View) -> Run:
+        return self.opened
+
+    def of(self, view: View, make: Callable[..., object], arguments: tuple[Hashable, ...]) -> object:
+        key = (make, *arguments)
+        if key not in self._made:
+            self._made[key] = make(self.opened, *arguments)
+        return self._made[key]
+
+    def part_statistics(self, run: Run, path: str, part: Part, gap: str) -> pl.DataFrame:
+        results = PartResults(part, gap, Cache(cache_folder()))
+        work = PartWork(run, results, run.steps)
+        for step in work.pieces:
+            work.do(step)
+        return results.statistics(work.digests)
+
+    def state(self, view: View) -> RunState:
+        return state_of(Path(view.path))
+
+
+def read_view(run: Run) -> View:
+    """The view of a run that is read once."""
+    return View(str(run.path), run.revision, ReadRun(run))
