@@ -32,7 +32,7 @@ class Paragraph:
     """A paragraph."""
 
     text: str
-    """Plain text."""
+    """Plain text, with code between backticks."""
     tone: Tone = ""
     head: str = ""
     """Bold words before the text."""
@@ -80,21 +80,27 @@ class Table:
     columns: Mapping[str, Column] = field(default_factory=dict)
     first: Sequence[str] = ()
     """The columns that come first in a narrow window, after the very first one."""
+    only: Sequence[str] = ()
+    """The columns that are shown; empty for all. Downloads have all."""
     wide_only: Sequence[str] = ()
     """The columns that a narrow window leaves out, because the page has them elsewhere."""
     tallest: int | None = None
     """Pixels of what is shown before it scrolls; None for all rows."""
     is_numbers: bool = False
     """True if every column but the first holds numbers, though they may be words."""
+    picks: str = ""
+    """Its name on the page if a reader can pick a row, see `pages.face.Face.picked`; empty if none can be picked."""
+    rows: Sequence[Hashable] = ()
+    """What tells the rows of this table from those of another one: a pick is of these."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """Another page of the same run, with choices."""
+    """A page of the same run, with choices. Any: the values of choices."""
 
     page: str
     """Empty for the same page."""
-    choices: Mapping[str, str | int | list[str]] = field(default_factory=dict)
+    choices: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -154,13 +160,48 @@ class At:
 
 @dataclass(frozen=True)
 class Action:
-    """A button."""
+    """A button that does something, or leads to another page."""
 
     name: str
     """Its name on the page."""
     words: str
-    do: Callable[[], None]
-    """Called after a click, before the page is drawn again."""
+    """Plain text."""
+    do: "Callable[[], None] | Link"
+    """Called after a click, before the page is drawn again; or the place that a click opens."""
+    help: str = ""
+    """The words behind it."""
+    is_plain: bool = False
+    """True if it looks like a word of the text."""
+
+
+@dataclass(frozen=True)
+class Actions:
+    """Buttons beside each other."""
+
+    name: str
+    """Its name on the page."""
+    actions: tuple[Action, ...]
+
+
+@dataclass(frozen=True)
+class Box:
+    """Blocks with a frame around them."""
+
+    name: str
+    """Its name on the page."""
+    blocks: "tuple[Block, ...]"
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Something that is being made elsewhere. A face that lives looks again until it is there; paper never waits."""
+
+    name: str
+    """Its name on the page."""
+    words: str
+    """Plain text."""
+    is_there: Callable[[], bool]
+    """True once it is made."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +210,10 @@ class Markup:
 
     draw: Callable[..., str]
     """The HTML, in the theme that is given as `theme`."""
+    title: str = ""
+    """The name of its numbers; empty without."""
+    numbers: pl.DataFrame | None = None
+    """The same as a table, for downloads."""
 
 
 @dataclass(frozen=True)
@@ -232,12 +277,27 @@ class Drawer:
 
     title: str
     blocks: "Callable[[], Iterable[Block]]"
+    """Makes the blocks."""
+    name: str = ""
+    """Its name in the URL, which keeps it open; empty if no link opens it."""
 
 
 Block = (
-    Heading | Paragraph | Facts | Cards | Table | Chart | Charts | Beside | At | Action | Markup | TintedSequence
-    | Code | Json | Links | Verdict | Drawer
+    Heading | Paragraph | Facts | Cards | Table | Chart | Charts | Beside | At | Action | Actions | Box | Waiting
+    | Markup | TintedSequence | Code | Json | Links | Verdict | Drawer
 )  # fmt: skip
+
+
+def parts_of(text: str) -> list[tuple[str, bool]]:
+    """The parts of a text, and whether each is code. A backtick without a second one is a character like others.
+
+    >>> parts_of("pass `config` here"), parts_of("5` wide")
+    ([('pass ', False), ('config', True), (' here', False)], [('5` wide', False)])
+    """
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return [(text, False)]
+    return [(part, at % 2 == 1) for at, part in enumerate(parts) if part]
 
 
 def text_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, is_numbers: bool = False) -> Table:

@@ -3,15 +3,17 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import streamlit as st
 
 from ..blocks import (
     Action,
+    Actions,
     At,
     Beside,
     Block,
+    Box,
     Cards,
     Chart,
     Charts,
@@ -28,6 +30,8 @@ from ..blocks import (
     Table,
     TintedSequence,
     Verdict,
+    Waiting,
+    parts_of,
 )
 from ..browser.chart import points
 from ..browser.code import code
@@ -35,12 +39,17 @@ from ..browser.listener import is_narrow
 from ..figures.html.fact_cards import fact_cards, fact_list
 from ..pages.scope import Scope
 from ..presentation.escape import streamlit_label as label
+from ..presentation.escape import visible
 from ..presentation.theme import MARKS
-from .panels.charts import appearance, draw, number_column, table
+from .model.live import selectable
+from .panels.charts import appearance, draw, number_column, page_contents, table
+from .panels.clicked_rows import CELLS
 from .panels.layout import cells, columns
-from .panels.links import go_to
-from .panels.widgets import WIDGETS, place_of
+from .panels.links import IN_HEADER, go_to
+from .panels.widgets import WIDGETS, picks_at, place_of
 
+EVERY = 1.0
+"""Seconds between two looks for something that is being made."""
 LONGEST = 1200
 """Characters of a paragraph that are shown."""
 TIME = st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm:ss", timezone="UTC", help="UTC")
@@ -62,7 +71,7 @@ def _heading(block: Heading, scope: Scope, key: str) -> None:
 
 
 def _paragraph(block: Paragraph, scope: Scope, key: str) -> None:
-    words = label(block.text, LONGEST)
+    words = "".join(f"`{visible(part)}`" if is_code else label(part, LONGEST) for part, is_code in parts_of(block.text))
     if block.head:
         words = f"**{label(block.head, LONGEST)}** {words}"
     _TONES[block.tone](words)
@@ -96,12 +105,16 @@ def _table(block: Table, scope: Scope, key: str) -> None:
         return
     named = {name: _column(name, column) for name, column in block.columns.items()}
     times = dict.fromkeys((name for name, kind in frame.schema.items() if kind.is_temporal()), TIME)
-    order = frame.columns
+    order = [*(block.only or frame.columns)]
     if is_narrow():
         first = [name for name in (order[0], *block.first) if name in order] if block.first else []
         order = [name for name in dict.fromkeys((*first, *order)) if name not in block.wide_only]
     options: dict[str, Any] = {"column_config": times | named, "column_order": order}
-    table(frame, block.title, height=block.tallest or "content", **options)
+    if block.picks:
+        options |= {"key": selectable(block.picks, block.rows), "on_select": "rerun", "selection_mode": CELLS}
+    drawn = table(frame, block.title, height=block.tallest or "content", **options)
+    if block.picks:
+        st.session_state[picks_at(block.picks)] = drawn
 
 
 def _column(name: str, column: Column) -> Any:
@@ -129,10 +142,10 @@ def _follow(block: Chart) -> None:
 
 def _go(link: Link) -> None:
     """Opens the page, or makes these choices on this one."""
+    here = {name for name in link.choices if (name in IN_HEADER if link.page else name in st.session_state)}
+    st.session_state.update({name: link.choices[name] for name in here})
     if link.page:
-        go_to(link.page, **link.choices)
-    else:
-        st.session_state.update(link.choices)
+        go_to(link.page, **{name: value for name, value in link.choices.items() if name not in here})
 
 
 def _charts(block: Charts, scope: Scope, key: str) -> None:
@@ -154,11 +167,36 @@ def _at(block: At, scope: Scope, key: str) -> None:
 
 
 def _action(block: Action, scope: Scope, key: str) -> None:
-    st.button(label(block.words), key=block.name, on_click=block.do)
+    do = partial(_go, block.do) if isinstance(block.do, Link) else block.do
+    look: Literal["tertiary", "secondary"] = "tertiary" if block.is_plain else "secondary"
+    st.button(label(block.words, 300), key=block.name, type=look, help=label(block.help, LONGEST) or None, on_click=do)
+
+
+def _actions(block: Actions, scope: Scope, key: str) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key=block.name):
+        for action in block.actions:
+            _action(action, scope, key)
+
+
+def _box(block: Box, scope: Scope, key: str) -> None:
+    with st.container(border=True, key=block.name):
+        _draw(block.blocks, scope, block.name)
+
+
+def _waiting(block: Waiting, scope: Scope, key: str) -> None:
+    st.fragment(_look_again, run_every=EVERY, key=block.name)(block)
+
+
+def _look_again(block: Waiting) -> None:
+    if block.is_there():
+        st.rerun()
+    st.caption(f":material/hourglass_empty: {label(block.words, LONGEST)}")
 
 
 def _markup(block: Markup, scope: Scope, key: str) -> None:
     st.html(block.draw(theme=appearance()))
+    if block.numbers is not None:
+        page_contents().tables[block.title] = block.numbers.clone
 
 
 def _tokens(block: TintedSequence, scope: Scope, key: str) -> None:
@@ -196,7 +234,8 @@ def _verdict(block: Verdict, scope: Scope, key: str) -> None:
 
 
 def _drawer(block: Drawer, scope: Scope, key: str) -> None:
-    drawer = st.expander(label(block.title), key=key, on_change="rerun")
+    bind: Literal["query-params"] | None = "query-params" if block.name else None
+    drawer = st.expander(label(block.title), key=block.name or key, on_change="rerun", bind=bind)
     if drawer.open:
         with drawer:
             _draw(block.blocks(), scope, key)
@@ -204,7 +243,8 @@ def _drawer(block: Drawer, scope: Scope, key: str) -> None:
 
 _DRAWN: dict[type[Any], Callable[[Any, Scope, str], None]] = {
     Heading: _heading, Paragraph: _paragraph, Facts: _facts, Cards: _cards, Table: _table, Chart: _chart, Charts: _charts,
-    Beside: _beside, At: _at, Action: _action, Markup: _markup, TintedSequence: _tokens, Code: _code, Json: _json,
+    Beside: _beside, At: _at, Action: _action, Actions: _actions, Box: _box,
+    Waiting: _waiting, Markup: _markup, TintedSequence: _tokens, Code: _code, Json: _json,
     Links: _links, Verdict: _verdict, Drawer: _drawer,
 }  # fmt: skip
 """How a block is drawn. Any: each function takes the blocks of its own type."""

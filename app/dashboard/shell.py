@@ -25,6 +25,7 @@ from .panels.charts import LOG_X, begin_page, page_contents, show_numbers
 from .panels.controls import gap_picker, log_x_switch, others_picker, run_picker, steps_field
 from .panels.empty_run import WAITS, how_to_attach, say_empty, say_no_metric, say_no_tokens, say_not_served
 from .panels.keyboard import keys_button
+from .panels.links import IN_HEADER
 from .panels.note_button import note_button
 from .panels.other_runs import runs_beside
 from .panels.part_filter import part_field
@@ -36,8 +37,6 @@ from .panels.share import share
 from .panels.tab import name_tab
 
 NO_RUN = "No run was given. Start the dashboard with one: `ratioscope dashboard RUN`"
-IN_HEADER = ("run", "gap", "steps", "only", "baseline", "logx", "with")
-"""The choices in the header, by their keys in the session."""
 PAUSES = "_pauses"
 """True if the header of the page has a button that pauses updates."""
 

@@ -26,6 +26,8 @@ class Choice(Generic[Option]):
     """The words of an option; None if it is its own."""
     look: Literal["dropdown", "segments"] = "dropdown"
     """The widget."""
+    has_title: bool = True
+    """True if its title is seen."""
     help: str | None = None
     """The words behind its title."""
     width: int = 240
@@ -75,6 +77,8 @@ class Number:
     """The words behind its title."""
     width: int = 130
     """In pixels."""
+    placeholder: str | None = None
+    """The words in place of no number."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +110,20 @@ class Face(Protocol):
     def row(self, name: str) -> AbstractContextManager[object]:
         """Widgets that are asked for inside stand in one row."""
 
+    def menu(self, name: str, words: str) -> AbstractContextManager[object]:
+        """Widgets that are asked for inside stand in a menu, which the reader opens."""
+
     def place(self, name: str) -> None:
         """Keeps a place that an `At` fills later."""
+
+    def picked(self, name: str, rows: int) -> int | None:
+        """The row that the reader picked in the table of this name, which was drawn before; None without one."""
+
+    def unpick(self) -> None:
+        """Lets no row be picked, after a click."""
+
+    def show_newest(self) -> None:
+        """Has the page show what is newest, also while a row is picked, after a click."""
 
     def working(self, words: str) -> AbstractContextManager[Tell]:
         """Shows the progress of a reading that takes long."""
@@ -128,7 +144,19 @@ class Paper:
     def row(self, name: str) -> AbstractContextManager[object]:
         return nullcontext()
 
+    def menu(self, name: str, words: str) -> AbstractContextManager[object]:
+        return nullcontext()
+
     def place(self, name: str) -> None:
+        pass
+
+    def picked(self, name: str, rows: int) -> int | None:
+        return None
+
+    def unpick(self) -> None:
+        pass
+
+    def show_newest(self) -> None:
         pass
 
     def working(self, words: str) -> AbstractContextManager[Tell]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import polars as pl
 
@@ -13,6 +14,7 @@ from ratioscope.ingest.rows.part import Part
 from ratioscope.ingest.run import Run
 
 from ..presentation.run_state import RunState, state_of
+from .answered import Answered, answered
 from .view import View
 
 
@@ -40,6 +42,15 @@ class ReadRun:
         for step in work.pieces:
             work.do(step)
         return results.statistics(work.digests)
+
+    def diagnosis(self, view: View, gap: str, steps: range | None) -> Answered | None:
+        key = (answered, gap, steps)
+        if key not in self._made:
+            self._made[key] = answered(lambda: self.opened, view.revision, gap, steps)
+        return cast(Answered, self._made[key])
+
+    def known_diagnosis(self, view: View) -> Answered | None:
+        return self.diagnosis(view, "", None)
 
     def state(self, view: View) -> RunState:
         return state_of(Path(view.path))

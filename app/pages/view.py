@@ -14,6 +14,7 @@ from ratioscope.ingest.analysis.grades import signal_grades, verdict_of
 from ratioscope.ingest.rows.part import Part
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.definitions.registry import of_column
+from ratioscope.metrics.diagnosis.judged import judged
 from ratioscope.metrics.distribution import Level
 from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.grading.run_rules import RunRules
@@ -22,6 +23,7 @@ from ratioscope.metrics.grading.signals import Signal
 from ratioscope.record import GAPS, sides
 
 from ..presentation.run_state import RunState
+from .answered import Answered
 from .running_scripts import rest
 
 Made = TypeVar("Made")
@@ -37,6 +39,12 @@ class Source(Protocol):
 
     def part_statistics(self, run: Run, path: str, part: Part, gap: str) -> pl.DataFrame:
         """Statistics of a part of the tokens, as far as they were read."""
+
+    def diagnosis(self, view: "View", gap: str, steps: range | None) -> Answered | None:
+        """The diagnosis of these steps, None if it is being made. gap: empty for the best one on record."""
+
+    def known_diagnosis(self, view: "View") -> Answered | None:
+        """The diagnosis of the whole run; None if there is none yet. It asks for none to be made."""
 
     def state(self, view: "View") -> RunState:
         """The state of the run's writers at the last look."""
@@ -118,6 +126,15 @@ class View:
     def verdict(self) -> Finding:
         """The verdict on the run: the problem, its first step, its certainty, a remedy and the checks not made."""
         return self.of(_verdict_of, self)
+
+    def diagnosis(self, gap: str = "", steps: range | None = None) -> Answered | None:
+        """The diagnosis of these steps, None if it is being made. gap: empty for the best one on record."""
+        return self.source.diagnosis(self, gap, steps)
+
+    def judged_verdict(self) -> Finding:
+        """The verdict in the light of the diagnosis, if that is known already. It asks for no diagnosis."""
+        known = self.source.known_diagnosis(self)
+        return judged(self.verdict(), None if known is None or known.result is None else known.result.diagnosis)
 
     def distribution(self, level: Level, gap: str) -> pl.DataFrame:
         """Run.distribution: one row per step and occupied bucket."""

@@ -3,22 +3,16 @@
 from collections.abc import Iterator
 from functools import partial
 
-import numpy as np
-
 from ratioscope.metrics.analysis.quantiles import extremes_over_steps, quantiles_over_steps
-from ratioscope.metrics.grading.alerts import alert_frame
 from ratioscope.metrics.metric import Metric
 
 from ..blocks import Block, Chart, Charts, Drawer, Heading, Paragraph, Table, in_theme, text_table
-from ..figures.alert_lanes import alert_lanes
 from ..figures.log_ratio_quantiles import log_ratio_quantiles
 from ..figures.over_steps import metric_over_steps
-from ..presentation.alert_words import counted, in_order, none_words, not_graded, passed_checks, passed_words, rows_of
-from ..presentation.digits import count, digits
+from ..presentation.digits import count
 from ..presentation.metric_topics import of_gap
 from ..report import texts
 from ..report.drawings import POINTS
-from ..report.privacy import scrubbed_text
 from .material import Material
 
 ALERTS = 200
@@ -97,42 +91,3 @@ def _quantiles(run: Material, gap: str) -> tuple[Chart, ...]:
     frame = quantiles_over_steps(run.data.distributions["token", gap], extremes)
     draw = partial(log_ratio_quantiles, frame, gap, events=run.data.events)
     return (Chart("quantiles", f"quantiles of the {gap} log-ratio over the steps", in_theme, (draw,), wide=True),)
-
-
-def alerts(run: Material) -> tuple[Block, ...]:
-    """The course of every alert, a row for each, the checks that passed, and the thresholds."""
-    found, rules = run.alerts, run.run.rules.rules
-    ordered = in_order(found.alerts, ())
-    blocks: list[Block] = [Paragraph(counted(ordered, none_words(run.data.verdict, rules)), "lead")]
-    if run.run.rules.sentence:
-        blocks.append(Paragraph(scrubbed_text(run.run.rules.sentence), "muted"))
-    if ordered:
-        frame, steps = alert_frame(ordered), run.run.steps
-        draw = partial(
-            alert_lanes, frame, np.array([steps[0], steps[-1]], np.float64), [alert.outside for alert in ordered]
-        )
-        lanes = Chart("lanes", f"alerts over the steps, by signal: {counted(ordered)}", in_theme, (draw,), wide=True)
-        cut = f"the first {ALERTS} of {count(len(ordered), 'alert')}; " if len(ordered) > ALERTS else ""
-        blocks += [
-            Charts((lanes,)),
-            Paragraph(f"{cut}open alerts first, the worst first", "small"),
-            Table("alerts", rows_of(ordered[:ALERTS], ())),
-        ]
-    passed = passed_checks(found.graded, ordered, rules)
-    if len(passed):
-        blocks += [Heading(passed_words(passed)), Table("checks without an alert", passed)]
-    if reasons := not_graded(found.graded, run.data.verdict):
-        blocks.append(
-            Drawer(
-                f"Not graded ({len(reasons)})", lambda: tuple(Paragraph(scrubbed_text(reason)) for reason in reasons)
-            )
-        )
-    return (*blocks, Drawer("Thresholds of the grades", lambda: (_thresholds(run),)))
-
-
-def _thresholds(run: Material) -> Table:
-    rows = [
-        (row.signal, row.title, digits(row.watch), "never" if row.act is None else digits(row.act), row.source)
-        for row in run.data.reproduction.thresholds
-    ]
-    return text_table("thresholds of the grades", ("signal", "meaning", "watch from", "act from", "source"), rows)

@@ -10,9 +10,11 @@ import polars as pl
 
 from ..blocks import (
     Action,
+    Actions,
     At,
     Beside,
     Block,
+    Box,
     Cards,
     Chart,
     Charts,
@@ -21,12 +23,15 @@ from ..blocks import (
     Facts,
     Heading,
     Json,
+    Link,
     Links,
     Markup,
     Paragraph,
     Table,
     TintedSequence,
     Verdict,
+    Waiting,
+    parts_of,
 )
 from ..figures.html.fact_cards import fact_cards
 from ..presentation.digits import count
@@ -37,6 +42,8 @@ from ..presentation.theme import DARK, LIGHT, MARKS
 from ..report.drawings import Drawing
 from ..report.privacy import scrubbed_settings, scrubbed_text
 
+ROWS = 200
+"""Most rows of a table."""
 SHARE = '<svg class="share" viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true">'
 
 
@@ -72,6 +79,8 @@ def charts_of(blocks: Iterable[Block]) -> Iterator[Chart]:
         elif isinstance(block, Beside):
             for column in block.columns:
                 yield from charts_of(column)
+        elif isinstance(block, Box | At):
+            yield from charts_of(block.blocks)
         elif isinstance(block, Drawer):
             yield from charts_of(block.blocks())
         elif isinstance(block, Verdict) and block.chart is not None:
@@ -93,7 +102,11 @@ _TONES = {"small": "muted small", "answer": "lead", "info": "absent", "warning":
 
 def _words(block: Paragraph, inside: Inside) -> str:
     head = f"<b>{escaped(block.head)}</b> " if block.head else ""
-    return f'<p class="{_TONES.get(block.tone, block.tone)}">{head}{escaped(scrubbed_text(block.text))}</p>'
+    return f'<p class="{_TONES.get(block.tone, block.tone)}">{head}{_with_code(scrubbed_text(block.text))}</p>'
+
+
+def _with_code(text: str) -> str:
+    return "".join(f"<code>{escaped(part)}</code>" if is_code else escaped(part) for part, is_code in parts_of(text))
 
 
 def _facts(block: Facts, inside: Inside) -> str:
@@ -120,7 +133,10 @@ def _table(block: Table, inside: Inside) -> str:
     frame = block.frame
     if frame.is_empty() and block.none:
         return _words(Paragraph(block.none, "absent"), inside)
-    columns = [*frame.iter_columns()]
+    if block.only:
+        frame = frame.select(block.only)
+    columns = [*frame.head(ROWS).iter_columns()]
+    cut = f'<p class="muted small">the first {ROWS} of {count(len(frame), "row")}</p>' if len(frame) > ROWS else ""
     kinds = [
         ' class="number"' if _is_number(own) or (block.is_numbers and at) else "" for at, own in enumerate(columns)
     ]
@@ -132,7 +148,7 @@ def _table(block: Table, inside: Inside) -> str:
         for row in zip(*texts, strict=True)
     )
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-    return f'<div class="scroll" tabindex="0" role="region" aria-label="{escaped(block.title)}">{table}</div>'
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="{escaped(block.title)}">{table}</div>{cut}'
 
 
 def _is_number(column: pl.Series) -> bool:
@@ -183,7 +199,21 @@ def _at(block: At, inside: Inside) -> str:
 
 
 def _action(block: Action, inside: Inside) -> str:
-    """Nothing: a file cannot act."""
+    """A link to a page of this file. Nothing else: a file cannot act."""
+    if not isinstance(block.do, Link) or block.do.page not in inside.paths or block.do.choices:
+        return ""
+    return f'<a href="{escaped(inside.address(block.do.page))}">{escaped(block.words)} ›</a>'
+
+
+def _actions(block: Actions, inside: Inside) -> str:
+    return "".join(_action(action, inside) for action in block.actions)
+
+
+def _box(block: Box, inside: Inside) -> str:
+    return f'<div class="box">{markup(block.blocks, inside)}</div>'
+
+
+def _waiting(block: Waiting, inside: Inside) -> str:
     return ""
 
 
@@ -241,7 +271,8 @@ def _drawer(block: Drawer, inside: Inside) -> str:
 
 _MARKUP: dict[type[Any], Callable[[Any, Inside], str]] = {
     Heading: _heading, Paragraph: _words, Facts: _facts, Cards: _cards, Table: _table, Chart: _chart, Charts: _charts,
-    Beside: _beside, At: _at, Action: _action, Markup: _markup, TintedSequence: _tokens, Code: _code, Json: _json,
+    Beside: _beside, At: _at, Action: _action, Actions: _actions, Box: _box,
+    Waiting: _waiting, Markup: _markup, TintedSequence: _tokens, Code: _code, Json: _json,
     Links: _links, Verdict: _verdict, Drawer: _drawer,
 }  # fmt: skip
 """How a block looks. Any: each function takes the blocks of its own type."""

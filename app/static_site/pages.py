@@ -4,11 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..blocks import Block
+from ..pages.alerts import alerts
 from ..pages.health import health
 from ..pages.staleness import staleness
 from ..pages.where import where
 from .answer_pages import diagnosis, overview
-from .course_pages import alerts, distributions, metrics
+from .course_pages import distributions, metrics
 from .markup import whole
 from .material import Material
 from .record_pages import sequences
@@ -32,6 +33,6 @@ PAGES = (
     StaticPage("where", "Where", lambda run: whole(where(run.scope))),
     StaticPage("staleness", "Staleness", lambda run: whole(staleness(run.scope))),
     StaticPage("sequences", "Sequences", sequences),
-    StaticPage("alerts", "Alerts", alerts),
+    StaticPage("alerts", "Alerts", lambda run: whole(alerts(run.scope))),
     StaticPage("health", "Health", lambda run: whole(health(run.scope))),
 )

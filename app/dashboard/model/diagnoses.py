@@ -12,13 +12,10 @@ from pathlib import Path
 import streamlit as st
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.ingest.analysis.diagnosis import RunDiagnosis, diagnosed_gap, diagnosis_of
-from ratioscope.ingest.analysis.grades import verdict_of
-from ratioscope.ingest.analysis.known_context import KnownContext, known_context
-from ratioscope.ingest.run import Run, open_run
-from ratioscope.metrics.diagnosis.judged import judged
-from ratioscope.metrics.grading.finding import Finding
+from ratioscope.ingest.analysis.diagnosis import diagnosed_gap
+from ratioscope.ingest.run import open_run
 
+from ...pages.answered import Answered, answered
 from ...pages.running_scripts import wait_for_pages
 from ...pages.view import View
 
@@ -36,26 +33,6 @@ class Question:
     gap: str
     steps: range | None = None
     """None for all steps."""
-
-
-@dataclass(frozen=True)
-class Answered:
-    """The end of a diagnosis."""
-
-    revision: int
-    """The revision of the run that was asked about."""
-    result: RunDiagnosis | None
-    """None if the run cannot be diagnosed."""
-    context: KnownContext | None = None
-    """The published range, remedies in the run's trainer, and the correction to use meanwhile; None without a result."""
-    reason: str = ""
-    """Reason why it cannot be diagnosed."""
-    last_step: int | None = None
-    """The newest step on record at that time."""
-    ended: float = 0.0
-    """When it ended, in seconds of a clock that never goes back."""
-    took: float = 0.0
-    """Seconds."""
 
 
 class Diagnoses:
@@ -131,31 +108,10 @@ def diagnoses() -> Diagnoses:
     return Diagnoses()
 
 
-def judged_verdict(view: View) -> Finding:
-    """The verdict in the light of the diagnosis, if that is known already. It asks for no diagnosis."""
-    known = diagnoses().known(view)
-    return judged(view.verdict(), None if known is None or known.result is None else known.result.diagnosis)
-
-
 def _is_due(known: Answered, revision: int) -> bool:
     return known.revision < revision and time.monotonic() - known.ended > REST * known.took
 
 
 def _answered(question: Question, revision: int) -> Answered:
-    began = time.monotonic()
-    result, context, reason, last = None, None, "", None
-    try:
-        run = open_run(Path(question.path))  # apart, so that no reader waits for the lock of the pages' run
-        last = max(run.steps, default=None)
-        result = diagnosis_of(run, question.gap or None, _chosen(run, question.steps))
-        context = known_context(run, result, verdict_of(run))
-    except RatioscopeError as error:
-        reason = str(error)
-    except Exception as error:  # no reader waits for this thread: the page shows the reason
-        reason = f"the diagnosis failed ({type(error).__name__}: {error}); `ratioscope diagnose` shows where"
-    ended = time.monotonic()
-    return Answered(revision, result, context, reason, last, ended, ended - began)
-
-
-def _chosen(run: Run, steps: range | None) -> list[int] | None:
-    return None if steps is None else [step for step in run.steps if step in steps]
+    """It opens the run apart, so that no reader waits for the lock of the pages' run."""
+    return answered(lambda: open_run(Path(question.path)), revision, question.gap, question.steps)

@@ -16,9 +16,11 @@ from ratioscope.ingest.jobs.part_job import part_digests
 from ratioscope.ingest.rows.part import Part
 from ratioscope.ingest.run import Run, open_run
 
+from ...pages.answered import Answered
 from ...pages.running_scripts import in_advance, wait_for_pages
 from ...pages.view import CacheRequest, View
 from ...presentation.run_state import RunState
+from .diagnoses import diagnoses
 from .jobs import jobs
 from .looks import state_seen
 from .revision_cache import CacheKey, HeldRevision, RevisionCache
@@ -51,6 +53,12 @@ class Served:
 
     def part_statistics(self, run: Run, path: str, part: Part, gap: str) -> pl.DataFrame:
         return jobs().part(path, part, gap).statistics(part_digests(run, gap))
+
+    def diagnosis(self, view: View, gap: str, steps: range | None) -> Answered | None:
+        return diagnoses().of(view, gap, steps)
+
+    def known_diagnosis(self, view: View) -> Answered | None:
+        return diagnoses().known(view)
 
     def state(self, view: View) -> RunState:
         return state_seen(view.path)

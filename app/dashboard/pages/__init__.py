@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from ...pages.alerts import alerts
 from ...pages.health import health
 from ...pages.scope import Scope
 from ...pages.staleness import staleness
@@ -12,7 +13,6 @@ from ...pages.view import CacheRequest, View
 from ...pages.where import where
 from ..blocks_drawn import drawn
 from . import overview
-from .alerts import page as alerts
 from .compare import page as compare
 from .corrections import page as corrections
 from .diagnosis import page as diagnosis
@@ -134,7 +134,7 @@ PAGES = (
         "alerts",
         "Alerts",
         "When each signal was out of bounds, and the rules that open an alert.",
-        alerts.render,
+        partial(drawn, alerts),
         frozenset({"gap", "steps"}),
     ),
     Page(

@@ -2,6 +2,9 @@
 
 import streamlit as st
 
+IN_HEADER = ("run", "gap", "steps", "only", "baseline", "logx", "with")
+"""The choices in the header, by their keys in the session."""
+
 
 def go_to(path: str, **choices: str | int | list[str]) -> None:
     """Goes to another page of the dashboard with these choices. Shared choices of this page stay as they are.

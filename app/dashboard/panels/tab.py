@@ -2,11 +2,10 @@
 
 import streamlit as st
 
+from ...pages.acknowledgement import open_alerts
 from ...pages.view import View
 from ...presentation.run_state import ALARMS, Life
 from ...presentation.theme import LIGHT, MARKS
-from ..model.acknowledgement import open_alerts
-from ..model.diagnoses import judged_verdict
 from ..model.looks import state_seen
 
 ICON = (
@@ -24,7 +23,7 @@ def name_tab(view: View | None = None) -> None:
     if view is None:
         st.set_page_config(page_title="ratioscope", page_icon=PLAIN, layout="wide")
         return
-    verdict = judged_verdict(view).word if view.run.steps and view.run.gaps else ""
+    verdict = view.judged_verdict().word if view.run.steps and view.run.gaps else ""
     title, severity = tab_title(view.run.name, verdict, state_seen(view.path).life, open_alerts(view) if verdict else 0)
     st.set_page_config(page_title=title, page_icon=_icon(severity) if severity else PLAIN)
 

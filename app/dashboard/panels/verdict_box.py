@@ -3,13 +3,14 @@
 import streamlit as st
 
 from ...figures.html.cards import verdict_line
+from ...pages.answered import Answered
 from ...pages.scope import Scope
 from ...pages.view import View
 from ...presentation.answer import answer_of
 from ...presentation.escape import streamlit_label as label
 from ...referee.floor_of_run import against_floor
 from ...referee.side_off import side_off
-from ..model.diagnoses import Answered, diagnoses, judged_verdict
+from ..model.diagnoses import diagnoses
 from .charts import appearance
 
 EVERY = 1.0
@@ -34,7 +35,7 @@ def _box(view: View) -> None:
 
 def answer_box(view: View, known: Answered | None, *, brief: bool = False) -> None:
     """The severity and the answer of a diagnosis, without meaning and checks. brief: without the remedy too."""
-    verdict = judged_verdict(view)
+    verdict = view.judged_verdict()
     answer = None
     if known is not None and known.result is not None:
         answer = answer_of(known.result, verdict, known.context)

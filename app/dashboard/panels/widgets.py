@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import streamlit as st
 
 from ...pages.face import Choice, Number, Question, Several, Switch, Tell
 from ...presentation.digits import count
+from ..model.live import deselect, show_newest
 from .choices import choice, dropdown, several, words_of_pills
+from .clicked_rows import clicked_row
 from .layout import control_row
 
 Value = TypeVar("Value")
@@ -27,6 +29,19 @@ class Widgets:
 
     def place(self, name: str) -> None:
         st.session_state[_at(name)] = st.container(key=name)
+
+    def menu(self, name: str, words: str) -> AbstractContextManager[object]:
+        return st.popover(words, icon=":material/tune:", key=name)
+
+    def picked(self, name: str, rows: int) -> int | None:
+        drawn = st.session_state.get(picks_at(name))
+        return None if drawn is None else clicked_row(drawn, rows)
+
+    def unpick(self) -> None:
+        deselect()
+
+    def show_newest(self) -> None:
+        show_newest()
 
     @contextmanager
     def working(self, words: str) -> Iterator[Tell]:
@@ -51,6 +66,11 @@ class Widgets:
 WIDGETS = Widgets()
 
 
+def picks_at(name: str) -> str:
+    """The key under which the session keeps the last table of this name as it was drawn, with the reader's pick."""
+    return f"_picks_{name}"
+
+
 def place_of(name: str) -> Any:
     """The place that a page has kept: a container."""
     return st.session_state[_at(name)]
@@ -62,7 +82,9 @@ def _at(name: str) -> str:
 
 def _one_of(asked: Choice[Any]) -> Any:
     if asked.look == "segments":
-        return choice(asked.title, asked.options, asked.key, default=asked.usual, help=asked.help)
+        visible: Literal["visible", "collapsed"] = "visible" if asked.has_title else "collapsed"
+        title, options = asked.title, asked.options
+        return choice(title, options, asked.key, default=asked.usual, help=asked.help, label_visibility=visible)
     return dropdown(
         asked.title,
         asked.options,
@@ -94,7 +116,7 @@ def _number(asked: Number) -> float | None:
     draw: Any = st.number_input  # its overloads want one type for all numbers
     number: float | None = draw(
         asked.title, asked.least, asked.most, asked.usual, asked.step, asked.format, key=asked.key, bind="query-params",
-        help=asked.help, width=asked.width,
+        help=asked.help, width=asked.width, placeholder=asked.placeholder,
     )  # fmt: skip
     return number
 

@@ -25,11 +25,12 @@ def fact_list(rows: Iterable[tuple[str, str]], theme: Theme = LIGHT) -> str:
     """Names and values below each other."""
     root = f"rs-fact-list-{theme.name}"
     inside = "".join(f"<dt>{escaped(name)}</dt><dd>{escaped(value)}</dd>" for name, value in rows)
-    return (
-        f'<div class="{root}"><style>.{root} dl{{display:grid;grid-template-columns:minmax(7em,max-content) minmax(0,1fr);'
-        f"gap:5px 18px;margin:0;font:13px/1.45 {FONT};color:{theme.text}}}.{root} dt{{color:{theme.muted};max-width:18em}}"
-        f".{root} dd{{margin:0;max-width:70em;overflow-wrap:anywhere}}</style><dl>{inside}</dl></div>"
+    style = (
+        f".{root} dl{{display:grid;grid-template-columns:minmax(7em,max-content) minmax(0,1fr);gap:5px 18px;margin:0;padding:0;"
+        f"font:13px/1.45 {FONT};color:{theme.text}}}.{root} dl>*{{margin:0;padding:0}}"
+        f".{root} dt{{color:{theme.muted};max-width:18em}}.{root} dd{{max-width:70em;overflow-wrap:anywhere}}"
     )
+    return f'<div class="{root}"><style>{style}</style><dl>{inside}</dl></div>'
 
 
 def _card(fact: Fact) -> str:

@@ -9,6 +9,8 @@ from support.edge_runs import made
 from ratioscope.app.dashboard.model import diagnoses as module
 from ratioscope.app.dashboard.model.diagnoses import MOST, Diagnoses
 from ratioscope.app.dashboard.model.view import view
+from ratioscope.app.pages import answered
+from ratioscope.app.pages.answered import Answered
 from ratioscope.app.pages.view import View
 
 
@@ -54,7 +56,7 @@ def test_answers_and_questions_are_bounded(shown: View, monkeypatch: pytest.Monk
     for last in range(MOST + 5):
         served.of(shown, steps=range(last))
     assert len(served._open) == MOST
-    answered = module.Answered(shown.revision, None)
+    answered = Answered(shown.revision, None)
     monkeypatch.setattr(module, "_answered", lambda question, revision: answered)
     served.answer_all()
     for last in range(5):
@@ -67,7 +69,7 @@ def test_a_failure_is_an_answer(shown: View, monkeypatch: pytest.MonkeyPatch) ->
     def broken(*_: object) -> None:
         raise ZeroDivisionError("nothing to divide")
 
-    monkeypatch.setattr(module, "diagnosis_of", broken)
+    monkeypatch.setattr(answered, "diagnosis_of", broken)
     served = Diagnoses()
     served.of(shown)
     served.answer_all()

@@ -19,12 +19,12 @@ from support.edge_runs import RUNS, made
 from support.frames import hostile_texts, notes, traces
 from support.pages_open import Open, charts, codes, html, plain
 
-from ratioscope.app.dashboard.model import acknowledgement
-from ratioscope.app.dashboard.model.acknowledgement import open_alerts
 from ratioscope.app.dashboard.model.view import view
-from ratioscope.app.dashboard.pages.alerts import alert_table
-from ratioscope.app.dashboard.pages.alerts.rules import moved, rules_table, rules_toml
+from ratioscope.app.dashboard.panels import widgets
 from ratioscope.app.figures.alert_lanes import BARS, alert_lanes
+from ratioscope.app.pages import acknowledgement, alerts
+from ratioscope.app.pages.acknowledgement import open_alerts
+from ratioscope.app.pages.rules import moved, rules_table, rules_toml
 from ratioscope.app.presentation.alert_words import foremost, in_order, rows_of
 from ratioscope.app.presentation.theme import DARK, LIGHT, NARROW
 from ratioscope.errors import SourceError
@@ -201,7 +201,7 @@ def test_a_run_that_cannot_be_written_says_so(
 def _first_row_clicked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The first row of the table is clicked, which AppTest cannot do."""
     with monkeypatch.context() as patch:
-        patch.setattr(alert_table, "clicked_row", lambda table, rows: 0)
+        patch.setattr(widgets, "clicked_row", lambda table, rows: 0)
         yield
 
 
@@ -280,5 +280,5 @@ def test_the_table_of_alerts_fits_into_a_window_of_1440_pixels(opened: Open) -> 
     shown = opened("alerts", "stale").dataframe[0].proto
     widths = {name: told["width"] for name, told in json.loads(shown.columns).items() if told.get("width")}
     state = 75
-    assert list(shown.column_order) == list(alert_table.COLUMNS) and set(alert_table.COLUMNS) - set(widths) == {"state"}
+    assert list(shown.column_order) == list(alerts.COLUMNS) and set(alerts.COLUMNS) - set(widths) == {"state"}
     assert sum(widths.values()) + state <= 1300

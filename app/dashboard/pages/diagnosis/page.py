@@ -16,6 +16,7 @@ from ....browser.code import code
 from ....figures.html.cause import cause_card
 from ....figures.html.reasons import reasons
 from ....figures.undoing import undoing
+from ....pages.answered import Answered
 from ....pages.scope import Scope
 from ....presentation.cause_facts import cause_facts, context_facts, over_steps, settings_of, share_words
 from ....presentation.digits import count
@@ -23,7 +24,7 @@ from ....presentation.escape import streamlit_label as label
 from ....presentation.growth_words import PARTS, change_parts
 from ....presentation.sentence import capital
 from ....presentation.theme import THEMES, ThemeName
-from ...model.diagnoses import Answered, diagnoses
+from ...model.diagnoses import diagnoses
 from ...panels.charts import appearance, draw, page_contents
 from ...panels.controls import worst_step
 from ...panels.layout import columns

@@ -5,7 +5,7 @@ from ratioscope.errors import SourceError
 from ratioscope.ingest.analysis.acknowledgements import Acknowledgements, acknowledgements, changes_to, is_acknowledged
 from ratioscope.metrics.grading.alerts import Alert
 
-from ...pages.view import View
+from .view import View
 
 
 def acknowledged(view: View) -> Acknowledgements:

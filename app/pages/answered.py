@@ -1,0 +1,70 @@
+"""The diagnosis of a run as pages show it: the causes, the context of the first one, or why there is no diagnosis."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ratioscope.errors import RatioscopeError
+from ratioscope.ingest.analysis.diagnosis import RunDiagnosis, diagnosis_of
+from ratioscope.ingest.analysis.grades import verdict_of
+from ratioscope.ingest.analysis.known_context import KnownContext, known_context
+from ratioscope.ingest.run import Run
+
+from ..blocks import Paragraph
+
+if TYPE_CHECKING:
+    from .view import View
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The end of a diagnosis."""
+
+    revision: int
+    """The revision of the run that was asked about."""
+    result: RunDiagnosis | None
+    """None if the run cannot be diagnosed."""
+    context: KnownContext | None = None
+    """The published range, remedies in the run's trainer, and the correction to use meanwhile; None without a result."""
+    reason: str = ""
+    """Reason why it cannot be diagnosed."""
+    last_step: int | None = None
+    """The newest step on record at that time."""
+    ended: float = 0.0
+    """When it ended, in seconds of a clock that never goes back."""
+    took: float = 0.0
+    """Seconds."""
+
+
+def cause_line(view: "View") -> Iterator[Paragraph]:
+    """One line with the answer, for pages on symptoms; nothing while there is none."""
+    known = view.diagnosis()
+    if known is not None and known.result is not None:
+        diagnosis, older = known.result.diagnosis, age_note(view, known)
+        head = "Likely cause:" if diagnosis.likely else "Diagnosis:"
+        yield Paragraph(f"{diagnosis.answer}{f' ({older})' if older else ''}", head=head)
+
+
+def age_note(view: "View", known: Answered) -> str:
+    """The step up to which an older diagnosis reaches; empty for that of the view's revision."""
+    return "" if known.revision >= view.revision else f"as of step {known.last_step}"
+
+
+def answered(open_run: Callable[[], Run], revision: int, gap: str = "", steps: range | None = None) -> Answered:
+    """The diagnosis, or the reason why there is none. gap: empty for the best one on record. steps: None for all."""
+    began = time.monotonic()
+    result, context, reason, last = None, None, "", None
+    try:
+        run = open_run()
+        last = max(run.steps, default=None)
+        result = diagnosis_of(
+            run, gap or None, None if steps is None else [step for step in run.steps if step in steps]
+        )
+        context = known_context(run, result, verdict_of(run))
+    except RatioscopeError as error:
+        reason = str(error)
+    except Exception as error:  # the page shows the reason
+        reason = f"the diagnosis failed ({type(error).__name__}: {error}); `ratioscope diagnose` shows where"
+    ended = time.monotonic()
+    return Answered(revision, result, context, reason, last, ended, ended - began)
