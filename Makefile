@@ -8,7 +8,7 @@ INSTALL := $(PIP) install --constraint constraints.txt
 
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes: without bytecode each compiles what it imports
 
-.PHONY: help demo test .others .chaos quick test-upstream upstream-sources chaos check .words .mypy .pyright bench bench-large gallery docs dist clean
+.PHONY: help demo test .others .chaos quick test-upstream upstream-sources chaos check golden .words .mypy .pyright bench bench-large gallery docs dist clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -45,18 +45,22 @@ upstream-sources: .venv/.dev  ## bring the checkouts that test-upstream reads in
 chaos: .venv/.dev  ## the chaos suite at full size, hours; keeps what it found in docs/reliability.md (CHAOS_MINUTES=2 for a short soak)
 	@cd tests && ../$(BIN)/python -m chaos
 
-check: .venv/.dev  ## lint, format, types, and who imports whom
+check: .venv/.dev  ## lint, format, types, who imports whom, and the size of each room
 	@$(MAKE) --no-print-directory --jobs=2 .words .mypy .pyright
 
 .words:
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
 	@found=$$($(BIN)/lint-imports --no-logo --no-cache) || { echo "$$found"; exit 1; }
+	@$(BIN)/python -m pytest -q --no-header -p no:cacheprovider tests/project/test_size.py
 
 .mypy:
 	@$(BIN)/mypy
 
 .pyright:
 	@$(BIN)/pyright --warnings
+
+golden: .venv/.dev  ## write the golden answers of verbs and pages again, and print each change; CONTRIBUTING says when
+	@cd tests && ../$(BIN)/python -m support.golden
 
 bench: .venv/.dev .venv/.chromium .venv/peers/.done  ## measure speed, as ratios side by side, for docs/performance.md; some minutes (ONLY=log,size)
 	@$(BIN)/python -m benchmarks.performance $(if $(ONLY),--only $(ONLY))
