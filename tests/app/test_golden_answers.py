@@ -20,6 +20,7 @@ from ratioscope.app.report.json import json_report
 from ratioscope.app.static_site import material as static_material
 from ratioscope.app.static_site.document import files
 from ratioscope.app.static_site.material import Material, material
+from ratioscope.app.static_site.pages import PAGES
 from ratioscope.ingest import run as of_run
 from ratioscope.ingest.analysis import diagnosis as of_diagnosis
 
@@ -84,7 +85,9 @@ def test_the_report_has_its_golden_data(runs: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_the_static_pages_have_their_golden_numbers(runs: Path, name: str) -> None:
-    for page, text in files(material_of(made(runs, name))).items():
+    pages = files(material_of(made(runs, name)))
+    assert len(pages) == len(PAGES)
+    for page, text in pages.items():
         assert "Traceback" not in text and ">None<" not in text and ">nan<" not in text
         figures = [figure["light"] for figure in json.loads(FIGURES.findall(text)[0]).values()]
         body = text.partition("<main>")[2].partition("</main>")[0]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
-from support.edge_runs import RUNS, made
+from support.edge_runs import made
 from support.frames import hostile_texts, notes, said_in
 from support.pages_open import Open, charts, opener, plain, well
 from support.recorded import recorded
@@ -52,12 +52,6 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No statistics and no job of another test are known."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     jobs.clear()
-
-
-@pytest.mark.parametrize("name", [name for name in RUNS if name != "empty"])
-def test_the_page_compares_every_run_with_itself(opened: Open, name: str) -> None:
-    words = plain(opened("compare", [name]))
-    assert "A: " in words and "B: " in words and "Settings" not in words.split("A: ")[0]
 
 
 def test_an_address_with_a_side_or_a_run_beside_that_is_not_served_says_so(opened: Open) -> None:

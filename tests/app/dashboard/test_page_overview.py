@@ -10,12 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import real_runs, run_folders
-from support.edge_runs import RUNS
-from support.pages_open import Open, charts, plain
+from support.pages_open import Open, plain
 from support.run_folders import FakeWriter
 
 from ratioscope.app.dashboard.model.runs_variable import RUNS as RUNS_OPEN
@@ -51,11 +49,6 @@ def test_each_statement_is_a_link_and_the_page_tells_one_onset(opened: Open) -> 
     healthy = opened("overview", "two_policies")
     assert "; not checked: total, drift" in healthy.button(key="to_checks").label.replace("\\", "")
     assert not [button for button in healthy.button if button.key in ("to_now", "to_worst")]
-
-
-@pytest.mark.parametrize("name", [name for name in RUNS if name != "empty"])
-def test_at_most_six_charts_are_drawn_at_first(opened: Open, name: str) -> None:
-    assert 1 < len(charts(opened("overview", name))) <= 6
 
 
 def test_alerts_lead_on_and_a_run_without_says_so(opened: Open) -> None:

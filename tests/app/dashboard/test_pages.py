@@ -18,6 +18,7 @@ from support.shown_numbers import shown
 from ratioscope.app.dashboard import blocks_drawn
 from ratioscope.app.dashboard.model import live, runs_variable
 from ratioscope.app.dashboard.model.diagnoses import diagnoses
+from ratioscope.app.dashboard.model.jobs import jobs
 from ratioscope.app.dashboard.model.served_runs import distinct_names
 from ratioscope.app.dashboard.model.view import view
 from ratioscope.app.dashboard.pages import PAGES
@@ -40,7 +41,11 @@ from ratioscope.metrics.distribution import LEVELS, THRESHOLDS
 
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize("path", [card.path for card in PAGES])
-def test_every_page_draws_every_run(opened: Open, runs: Path, path: str, name: str) -> None:
+def test_every_page_draws_every_run(
+    opened: Open, runs: Path, path: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    jobs.clear()  # no job of another test is known
     diagnoses().of(view(str(made(runs, name))))
     diagnoses().answer_all()  # else a page shows what was known when it was drawn
     app = opened(path, [name])
