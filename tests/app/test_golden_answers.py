@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 from support.edge_runs import RUNS, made
-from support.golden import holds
+from support.golden import changes, golden, holds
 from support.paths import ROOT
 from support.shown_numbers import shown
 
 from ratioscope.app.cli import main
+from ratioscope.app.dashboard.pages import PAGES as DASHBOARD
 from ratioscope.app.presentation.theme import LIGHT
 from ratioscope.app.report.drawings import Drawing
 from ratioscope.app.report.json import json_report
 from ratioscope.app.static_site import material as static_material
-from ratioscope.app.static_site.document import files
+from ratioscope.app.static_site.document import FIRST, files
 from ratioscope.app.static_site.material import Material, material
 from ratioscope.app.static_site.pages import PAGES
 from ratioscope.ingest import run as of_run
@@ -91,4 +92,30 @@ def test_the_static_pages_have_their_golden_numbers(runs: Path, name: str) -> No
         assert "Traceback" not in text and ">None<" not in text and ">nan<" not in text
         figures = [figure["light"] for figure in json.loads(FIGURES.findall(text)[0]).values()]
         body = text.partition("<main>")[2].partition("</main>")[0]
-        holds(runs, name, f"static page {page.removesuffix('.html')}", shown(body, figures))
+        path = PAGES[0].path if page == FIRST else page.removesuffix(".html")
+        holds(runs, name, f"static page {path}", shown(body, figures))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_no_golden_answer_is_left_without_a_page_or_a_verb(name: str) -> None:
+    pages = {f"page {page.path}" for page in DASHBOARD} | {f"static page {page.path}" for page in PAGES}
+    verbs = {verb for verb in VERBS if name != "many_steps" or verb not in TOO_LONG}
+    assert set(golden(name)) == {*pages, *verbs, "report"}
+
+
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [
+        ({"a": [1.0, "x"], "c": 2}, "members"),
+        ({"b": 2, "a": [1.0, "x"]}, "members"),
+        ({"a": [1.0 + 1e-8, "x"], "b": 2}, "answer.a[0]: 1.0 -> 1.00000001"),
+        ({"a": [1, "x"], "b": 2}, "answer.a[0]: 1.0 -> 1"),
+        ({"a": [1.0, "y"], "b": 2}, 'answer.a[1]: "x" -> "y"'),
+        ({"a": [1.0], "b": 2}, "answer.a: 2 -> 1 items"),
+        ({"a": [1.0, "x"], "b": None}, "answer.b: 2 -> null"),
+    ],
+)
+def test_an_answer_that_differs_is_told_by_its_place_and_both_values(found: Any, line: str) -> None:
+    kept = {"a": [1.0, "x"], "b": 2}
+    assert any(line in each for each in changes(kept, found, "answer"))
+    assert not [*changes(kept, {"a": [1.0 + 1e-10, "x"], "b": 2}, "answer")]
