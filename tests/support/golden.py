@@ -31,6 +31,8 @@ WRITE_INTO = "RATIOSCOPE_GOLDEN"
 """The variable that names a folder: `holds` writes into it and compares nothing."""
 RELATIVE, ABSOLUTE = 1e-9, 1e-12
 """Most that a number may differ: sums are taken in another order on another processor."""
+ERRORS = ("error", "_se", "z")
+"""Ends of names of standard errors, and of what is divided by one: a root of a difference of sums has half of their digits."""
 LONG = 1000
 """Numbers and texts of a longer list are kept as their `digest`: ten thousand steps would take 4 MB."""
 FEW = 20
@@ -48,6 +50,8 @@ PLACEHOLDERS = (
 """Pattern -> what stands for it: these differ from one making of a run to the next, or with what is installed."""
 VOLATILE = ("bytes", "host", "pid")
 """Members of JSON objects whose values differ so."""
+VOLATILE_COLUMNS = ("host", "size")
+"""Columns of a page's tables whose values differ so."""
 
 
 def holds(runs: Path, run: str, part: str, found: Any) -> None:
@@ -123,7 +127,7 @@ def changes(golden: Any, found: Any, path: str) -> Iterator[str]:
             return
         for place, (old, new) in enumerate(zip(golden, found, strict=True)):
             yield from changes(old, new, f"{path}[{place}]")
-    elif not _equal(golden, found):
+    elif not _equal(golden, found, is_error=path.rpartition(".")[2].split("[")[0].endswith(ERRORS)):
         yield f"{path}: {_shown(golden)} -> {_shown(found)}"
 
 
@@ -137,9 +141,10 @@ def _shown(value: Any) -> str:
     return text if len(text) < 400 else f"{text[:300]} … {text[-90:]}"
 
 
-def _equal(golden: Any, found: Any) -> bool:
+def _equal(golden: Any, found: Any, *, is_error: bool) -> bool:
     if isinstance(golden, float) and isinstance(found, float):
-        return math.isclose(golden, found, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+        relative, absolute = (1e-6, 1e-7) if is_error else (RELATIVE, ABSOLUTE)
+        return math.isclose(golden, found, rel_tol=relative, abs_tol=absolute)
     return type(golden) is type(found) and bool(golden == found)
 
 
