@@ -2,12 +2,12 @@
 
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import polars as pl
 import pyarrow as pa
@@ -98,6 +98,9 @@ def open_run(path: str | os.PathLike[str], *, rules: RunRules | None = None, att
     return Run(run_folder(local_run(path)), rules=rules, attempt=attempt)
 
 
+Made = TypeVar("Made")
+
+
 class Run:
     """An opened run. `refresh` follows a run that is being written; `revision` grows whenever it finds something new.
 
@@ -139,6 +142,7 @@ class Run:
         )
         self._claims = ClaimsOfRun(self._rows)
         self._hidden: tuple[int, tuple[tuple[Shadow, ...], int]] | None = None
+        self._once: tuple[tuple[int, int], dict[tuple[object, ...], Any]] = ((-1, 0), {})
         self._catalog.refresh()
         self._catalog.demand_attempt()
 
@@ -169,6 +173,17 @@ class Run:
             self._rules = rules
             self.revision += changed
             return changed
+
+    def once(self, make: Callable[..., Made], *arguments: Hashable) -> Made:
+        """make(run, *arguments), made once as long as the run is the same. Nobody may change it."""
+        with self._lock:
+            state = self.revision, len(self._catalog.set_aside)
+            if self._once[0] != state:
+                self._once = state, {}
+            known, key = self._once[1], (make, *arguments)
+            if key not in known:
+                known[key] = make(self, *arguments)
+            return cast(Made, known[key])
 
     @property
     def is_replaced(self) -> bool:
@@ -270,8 +285,11 @@ class Run:
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """Policies with log-probs in any token row of the run."""
-        recorded = frozenset().union(*{file.policies for files in self._visible.token_files.values() for file in files})
+        """Policies with log-probs in any token row of the run, or in the statistics of rows that are gone."""
+        counted = () if self.no_tokens else self.gaps
+        recorded = frozenset(policy for gap in counted for policy in GAPS[gap]).union(
+            *{file.policies for files in self._visible.token_files.values() for file in files}
+        )
         return tuple(policy for policy in POLICIES if policy in recorded)
 
     @property
@@ -303,6 +321,27 @@ class Run:
     def rows_on_disk(self) -> dict[int, int]:
         """step -> its token rows. Steps without token rows are left out."""
         return {step: sum(file.rows for file in files) for step, files in self._visible.token_files.items()}
+
+    @property
+    def pruned_rows(self) -> dict[int, int]:
+        """step -> the token rows that `prune` deleted, those that a budget had left out included."""
+        found: dict[int, int] = {}
+        for file in self._catalog.pruned_files():
+            if not file.slices and not any(
+                first <= file.step for later, first in self.attempts.items() if later > file.attempt
+            ):
+                found[file.step] = found.get(file.step, 0) + file.rows + file.left_out
+        return found
+
+    @property
+    def rows_left_out(self) -> dict[int, int]:
+        """step -> its token rows, on disk and left out by a budget, of each step with rows that were left out."""
+        files = self._visible.token_files.items()
+        return {
+            step: sum(file.rows + file.left_out for file in own if not file.slices)
+            for step, own in files
+            if any(file.left_out for file in own)
+        }
 
     @property
     def quarantined(self) -> tuple[Quarantined, ...]:

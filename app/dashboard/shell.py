@@ -9,6 +9,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from ratioscope.errors import RatioscopeError
+from ratioscope.ingest.analysis.copy_facts import judged_first
 from ratioscope.ingest.analysis.no_gap import why_no_gap
 
 from ..browser.listener import body_begins, listen, made_choices, page_begins
@@ -167,7 +168,7 @@ def _heeded(card: Page, shown: View) -> frozenset[ScopeChoice]:
 
 
 def _gap(shown: View, *, takes_readings: bool) -> str:
-    return gap_picker(shown.run.gaps, shown.run.reading_gaps, takes_readings=takes_readings)
+    return gap_picker(shown.of(judged_first), shown.run.reading_gaps, takes_readings=takes_readings)
 
 
 def _rendered(card: Page, scope: Scope) -> None:

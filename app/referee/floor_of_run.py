@@ -5,6 +5,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ratioscope.errors import SourceError
+from ratioscope.ingest.analysis.copy_facts import judged_first
 from ratioscope.ingest.analysis.grades import step_grades, verdict_of
 from ratioscope.ingest.analysis.run_facts import run_facts
 from ratioscope.metrics.analysis.slice_parts import size_metric
@@ -90,7 +91,7 @@ def _of_readings(run: "Run", name: str, gap: str) -> NoiseFloor:
 
 
 def _of_healthy(run: "Run", name: str) -> NoiseFloor:
-    verdict, gap = verdict_of(run), next((gap for gap in SAMPLED if gap in run.gaps), None)
+    verdict, gap = verdict_of(run), next((gap for gap in judged_first(run) if gap in SAMPLED), None)
     graded = step_grades(run)
     if gap is None or not verdict.is_healthy or graded.is_empty():
         state = f"its verdict is {verdict.word}" if gap and len(graded) else "no step of it could be graded"

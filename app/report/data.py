@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from ratioscope.ingest.analysis.copy_facts import judged_first
 from ratioscope.ingest.analysis.grades import floors_of, signal_grades, verdict_of
 from ratioscope.ingest.analysis.recorded_events import recorded_events
 from ratioscope.ingest.analysis.resolution import coarse_words, too_coarse, without_coarse
@@ -124,7 +125,7 @@ def report_data(
     floors = floors_of(run)
     graded = signal_grades(run, floors)
     verdict = verdict_of(run, graded)
-    gap = gap or verdict.gap or next(iter(run.gaps), "mismatch")
+    gap = gap or verdict.gap or next(iter(judged_first(run)), "mismatch")
     beside_it, coarse = gaps_of_readings(run, gap), too_coarse(run)
     steps = without_coarse(metrics_of(run, ("step",), beside_it), coarse)
     score_rows = scores(run, steps, floors, graded, beside_it)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from ratioscope.ingest.analysis.copy_facts import judged_first
 from ratioscope.ingest.analysis.run_comparison import asked_gap
 from ratioscope.ingest.run import Run
 from ratioscope.record import GAPS, gap_between, sides
@@ -13,7 +14,7 @@ from ..referee.side_off import compared_steps, referee_of
 
 def recorded_gap(run: Run, gap: str) -> str:
     """The recorded gap beside which those of readings stand: the gap itself if it is one, else the first on record."""
-    return gap if gap in GAPS else next(iter(run.gaps), "mismatch")
+    return gap if gap in GAPS else next(iter(judged_first(run)), "mismatch")
 
 
 def gaps_of_readings(run: Run, gap: str) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from ratioscope.ingest.analysis.copy_facts import judged_first
 from ratioscope.ingest.analysis.feature_requirements import missing_of
 from ratioscope.ingest.commits.conservation import Dropped
 from ratioscope.metrics.definitions import validity
@@ -111,7 +112,7 @@ class Quality:
 
 def quality(run: "Run", steps: pl.DataFrame) -> Quality:
     """steps: the metric frame by step."""
-    gap = next(iter(run.gaps), "")
+    gap = next(iter(judged_first(run)), "")
 
     def total(count: Statistic) -> int:
         column = f"{gap}/{count.name}"

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from ratioscope.metrics.metric import SAMPLED
 from ratioscope.record import GAPS
 
 from .copies import copied_steps
@@ -43,6 +44,17 @@ class CopyFact:
     def head(self) -> str:
         """The words at the beginning of a sentence."""
         return self.words[0].upper() + self.words[1:]
+
+
+def judged_first(run: "Run") -> tuple[str, ...]:
+    """The gaps of the run, first the one that is judged, which every face opens on: the total if the mismatch is a copy."""
+    return run.once(_judged_first)
+
+
+def _judged_first(run: "Run") -> tuple[str, ...]:
+    known = [gap for gap in SAMPLED if gap in run.gaps]
+    whole = {each.gap for each in copy_facts(run) if each.whole} if len(known) > 1 else set()
+    return tuple(dict.fromkeys([*[gap for gap in known if gap not in whole][:1], *run.gaps]))
 
 
 def copy_facts(run: "Run") -> tuple[CopyFact, ...]:

@@ -15,10 +15,11 @@ from ratioscope.metrics.diagnosis.proof import with_proof
 from ratioscope.record import GAPS, gap_between, sides
 
 from ..run import Run
-from .copy_facts import CopyFact, copy_facts
+from .copy_facts import CopyFact, copy_facts, judged_first
 from .drift import drift_of
 from .evidence import Sampled, evidence_of
 from .no_gap import why_no_gap
+from .no_rows import why_no_rows
 from .weight_proof import weight_proof
 
 SAMPLED = ("mismatch", "total")
@@ -177,10 +178,7 @@ def _why_no_tokens(run: Run, gap: str, steps: Sequence[int] | None) -> str:
         return f"has {both}: see which side is NaN or infinite on the page Tokens, or with `ratioscope export RUN --level token`"
     if not tokens and len(asked):
         return f"has no tokens in the sequences of these steps: log the log-probs of both sides of the {gap}"
-    return (
-        f"has no token rows with both sides of the {gap} at these steps, only their statistics: record token rows with a budget "
-        "above 0 (step_bytes, run_bytes of the collector)"
-    )
+    return f"has no token rows with both sides of the {gap} at these steps, only their statistics: {why_no_rows(run)}"
 
 
 def diagnosed_gap(run: Run, gap: str | None = None) -> str:
@@ -188,9 +186,7 @@ def diagnosed_gap(run: Run, gap: str | None = None) -> str:
 
     The total comes first if the mismatch is 0 by construction and the total is not: then old is a copy of rollout.
     """
-    known = [name for name in SAMPLED if name in run.gaps]
-    copied = {each.gap for each in copy_facts(run) if each.whole} if len(known) > 1 else set()
-    named = sides(gap or next((name for name in known if name not in copied), (known or SAMPLED)[0]))
+    named = sides(gap or next((name for name in judged_first(run) if name in SAMPLED), SAMPLED[0]))
     chosen = gap_between(*named)
     if chosen in run.gaps:
         return chosen

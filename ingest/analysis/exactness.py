@@ -15,6 +15,7 @@ from ratioscope.record import sides
 from ..rows.token_frame import token_frame
 from ..run import Run
 from .diagnosis import SAMPLED, diagnosed_gap
+from .no_rows import why_no_rows
 from .resolution import given_grids
 from .step_rows import columns_of
 
@@ -126,9 +127,7 @@ def exactness_of(run: Run, gap: str | None = None) -> Exactness:
     if not steps and (reason := run.no_tokens):
         raise SourceError(f"{reason}, of which exactness is measured")
     if not steps:
-        raise SourceError(
-            f"the run {run.name} has no token rows with both sides of the {chosen}: record token rows with a budget above 0"
-        )
+        raise SourceError(f"the run {run.name} has no token rows with both sides of the {chosen}: {why_no_rows(run)}")
     told = {side: grid for side, parts in samples.items() if (grid := grid_of(np.concatenate(parts))) is not None}
     grids = told | {side: grid for side, grid in given_grids(run.info).items() if side in samples}
     whole = run.metrics(by=(), names=("tokens", "max_abs_log_ratio"))

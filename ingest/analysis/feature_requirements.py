@@ -4,6 +4,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ratioscope.record import GAPS
+
 if TYPE_CHECKING:
     from ..run import Run
 
@@ -40,7 +42,8 @@ FEATURES = (
 def missing_of(run: "Run") -> Iterator[tuple[str, str]]:
     """(feature, "because ...") for each feature that the run lacks."""
     if not (reason := run.no_tokens):
-        yield from (each for each in missing_features(run.columns) if each[0] not in run.gaps)
+        passed = {f"{policy}_logprobs" for gap in run.gaps for policy in GAPS[gap]}  # in statistics, if rows are gone
+        yield from (each for each in missing_features(run.columns | passed) if each[0] not in run.gaps)
         return
     for feature in FEATURES:
         if feature.name not in run.gaps:

@@ -313,6 +313,12 @@ class Catalog:
         """Paths of the files that `prune` deleted."""
         return {path for history in self.histories.values() for path in history.pruned}
 
+    def pruned_files(self) -> list[TokenFile]:
+        """The token files that `prune` deleted, without those that a merged one of them replaced."""
+        found = [item for path in self.pruned_paths() if isinstance(item := self._described(path), TokenFile)]
+        replaced = {origin.path for item in found for origin in item.replaces}
+        return [item for item in found if item.path not in replaced]
+
     def items(self) -> Iterator[TokenFile | Segment]:
         """The files of the run. A file is left out as long as a merged file replaces it and can be read."""
         every: dict[str, TokenFile | Segment] = dict(self.recovered_files)

@@ -83,7 +83,8 @@ class RunMetrics:
         visible = self.visible
         if self._gaps is None or self._gaps[0] is not visible:
             recorded = gaps_on_record(visible.token_files)
-            if not recorded.issuperset(GAPS) and set(visible.steps) - set(visible.token_files):
+            with_rows = {step for step, files in visible.token_files.items() if any(file.rows for file in files)}
+            if not recorded.issuperset(GAPS) and set(visible.steps) - with_rows:
                 recorded |= self.written.gaps(visible)
             recorded |= self.logged.gaps(visible)
             self._gaps = (visible, recorded)

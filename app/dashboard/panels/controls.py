@@ -71,11 +71,11 @@ def _asked_run(served_runs: Served) -> str | None:
 
 
 def gap_picker(gaps: Sequence[str], of_readings: Sequence[str] = (), *, takes_readings: bool = False) -> str:
-    """The chosen gap, by default the first on record. A run with readings has so many gaps that they are a list.
+    """The chosen gap, by default the first. A run with readings has so many gaps that they are a list.
 
     takes_readings: False for a page that has no use for the gaps of readings: it shows the first gap in place of one.
     """
-    known = [gap for gap in GAPS if gap in gaps]
+    known = list(gaps)
     if not of_readings:
         gap = choice("gap", known, "gap", label_visibility="collapsed")
     else:

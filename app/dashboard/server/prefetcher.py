@@ -98,12 +98,13 @@ def _next(shown: "View") -> Iterator["CacheRequest"]:
 
 def _beside(shown: "View") -> Iterator["CacheRequest"]:
     """Requests of the page Compare for the default second run."""
+    from ratioscope.ingest.analysis.copy_facts import judged_first
     from ratioscope.ingest.run import Run
 
     from ...pages.view import events_and_alerts_of
 
     yield events_and_alerts_of, (shown,)
-    yield from ((Run.distribution, ("token", gap)) for gap in shown.run.gaps[:1])
+    yield from ((Run.distribution, ("token", gap)) for gap in judged_first(shown.run)[:1])
 
 
 def _by_slice() -> list["CacheRequest"]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from ratioscope.ingest.analysis.no_rows import why_no_rows
 from ratioscope.ingest.jobs.correction_job import CorrectionJob
 from ratioscope.ingest.jobs.correction_results import CorrectionResults
 
@@ -23,7 +24,7 @@ def comparison_job(scope: Scope, source: OutcomeSource, ledgers: Sequence[Correc
     steps = source.with_rows
     job = jobs().corrections(scope.view.path)
     if not steps:
-        _say_no_rows(chosen)
+        _say_no_rows(chosen, why_no_rows(scope.view.run))
         return
     missing = set[int]().union(*(ledger.missing(source.digests_of(ledger), steps) for ledger in ledgers))
     if job is not None and job.progress.at_work and set(job.work.results) & set(ledgers):
@@ -60,9 +61,8 @@ def _words(done: int, possible: int, chosen: int, job: CorrectionJob | None) -> 
     return f"{said}."
 
 
-def _say_no_rows(chosen: int) -> None:
+def _say_no_rows(chosen: int, why: str) -> None:
     st.caption(
         ":material/info: Standard corrections, presets and sequence thresholds over tokens are not available, because none of "
-        f"the chosen {count(chosen, 'step')} has token rows. Record token rows with a budget above 0 (`step_bytes`, "
-        "`run_bytes` of the collector). Single thresholds are computed from statistics."
+        f"the chosen {count(chosen, 'step')} has token rows: {why}. Single thresholds are computed from statistics."
     )

@@ -7,6 +7,7 @@ import polars as pl
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from ratioscope.ingest.analysis.copy_facts import judged_first
 from ratioscope.ingest.jobs.correction_results import CorrectionResults
 from ratioscope.ingest.jobs.step_ledger import Digests
 from ratioscope.ingest.run import Run
@@ -84,7 +85,7 @@ def render(scope: Scope) -> None:
 
 def prefetch(view: View) -> Iterator[CacheRequest]:
     """Requests for the default corrections of the default gap; then for their charts, which are drawn from them."""
-    gap = weighted_gap(next(iter(view.run.gaps), ""))
+    gap = weighted_gap(next(iter(view.of(judged_first)), ""))
     if gap is None:
         return
     source, entries = _source(view, gap, Steps().of(view.steps)), comparison_of(DEFAULT).entries

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 import polars as pl
 import streamlit as st
 
+from ratioscope.ingest.analysis.copy_facts import judged_first
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.corrections.threshold import Threshold
 from ratioscope.metrics.corrections.threshold_effect import whole_effect
@@ -119,7 +120,7 @@ def _weight_charts(part: DisplayedWeights, threshold: Threshold) -> None:
 
 def prefetch(view: View) -> list[CacheRequest]:
     """Requests for the distributions of the default gap, and for its default charts."""
-    gap = next(iter(view.run.gaps), "")
+    gap = next(iter(view.of(judged_first)), "")
     if not gap:
         return []
     part, theme = DisplayedWeights(Scope(view, gap), "token", None), last_appearance()

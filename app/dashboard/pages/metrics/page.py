@@ -6,6 +6,7 @@ from typing import Any
 
 import streamlit as st
 
+from ratioscope.ingest.analysis.copy_facts import judged_first
 from ratioscope.metrics.metric import Metric
 
 from ....figures.drawing.along import Along
@@ -166,7 +167,7 @@ def _charts(drawing: ChartsKey, metrics: Sequence[Metric], prefix: str, *, with_
 
 def prefetch(view: View) -> list[CacheRequest]:
     """Requests for the default charts of the default gap."""
-    gap = next(iter(view.run.gaps), "")
+    gap = next(iter(view.of(judged_first)), "")
     if not gap:
         return []
     drawing = ChartsKey(
