@@ -55,8 +55,18 @@ def unavailable(statistics: pl.DataFrame, gaps: Sequence[str] = tuple(GAPS)) -> 
             if not metric.is_of(gap) or (name in frame.columns and frame[name].null_count() < len(frame)):
                 continue
             unrecorded = f"no row has both {earlier}_logprobs and {later}_logprobs"
-            reasons[name] = f"because {metric.absent if name in frame.columns else unrecorded}"
+            reasons[name] = f"because {why_absent(metric, gap, frame) if name in frame.columns else unrecorded}"
     return reasons
+
+
+def why_absent(metric: Metric, gap: str, frame: pl.DataFrame) -> str:
+    """The reason why a metric has no value in the last row of a metric frame."""
+
+    def value(name: str) -> float | None:
+        column = f"{gap}/{name}"
+        return frame[column][-1] if column in frame.columns and len(frame) else None
+
+    return metric.absent if metric.why is None else metric.why(value)
 
 
 def statistics_read(names: Container[str]) -> tuple[str, ...]:

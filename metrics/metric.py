@@ -96,6 +96,8 @@ class Metric:
     """Ranges of values with a published reading."""
     absent: str = "no usable token is on record"
     """Why the value can be missing although its gap is on record; follows "not available, because"."""
+    why: Callable[[Callable[[str], float | None]], str] | None = None
+    """(name of a metric -> its value of the same group) -> the one reason of `absent` that holds; None if there is but one."""
     title: str = field(kw_only=True)
     """The name in words, for the head of a chart or card; the gap follows it after a comma."""
     kind: MetricKind = field(kw_only=True)

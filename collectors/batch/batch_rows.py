@@ -56,7 +56,7 @@ class BatchRows:
                     let_go(value)
         self._ledger.offer(rows.offered - batch.offered)
         if rows.fault is not None:
-            self._drop(batch.step, rows.offered - records.num_rows, rows.fault)
+            self._drop(batch.step, rows.offered - records.num_rows, rows.fault, rows.tokens_left_out)
         for fault in rows.column_faults:
             self._fail("columns", f"step {batch.step}: {fault}; null where it does not fit")
         for fault in rows.reading_faults:
@@ -77,8 +77,9 @@ class BatchRows:
         if self._ledger.fail(what):
             self._report(f"{words}. No sequence was lost. More of this is only counted.")
 
-    def _drop(self, step: int, sequences: int, detail: str) -> None:
-        if self._ledger.drop(Dropped(step, MALFORMED, detail, sequences, 0)):
+    def _drop(self, step: int, sequences: int, detail: str, tokens: int = 0) -> None:
+        """tokens: 0 if nobody can count them."""
+        if self._ledger.drop(Dropped(step, MALFORMED, detail, sequences, tokens)):
             said = f"step {step}: {sequences} sequences dropped, {MALFORMED}: {detail}. More of this is only counted."
             self._report(said)
 

@@ -64,6 +64,8 @@ class Rows:
     """Sequences in the batch, those that were left out included."""
     fault: str | None
     """Fault of the first sequence that was left out; None if none was."""
+    tokens_left_out: int = 0
+    """Tokens of the sequences that were left out, by the lengths that the others agree with."""
     readings: Mapping[str, pa.Array[Any]] = field(default_factory=dict)
     """Name of a reading -> the log-probs of each row, null where it has none."""
     reading_faults: tuple[str, ...] = ()
@@ -118,7 +120,7 @@ def rows_of(batch: Batch, attempt: int) -> Rows:
     if not sound.all():
         records = records.filter(pa.array(sound))
         read = {name: column.filter(pa.array(sound)) for name, column in read.items()}
-    return Rows(records, rows, fault, read, reading_faults, tuple(dict.fromkeys(faults)))
+    return Rows(records, rows, fault, int(lengths[~sound].sum()), read, reading_faults, tuple(dict.fromkeys(faults)))
 
 
 def _advantages(value: Any, rows: int, faults: list[str]) -> dict[str, pa.Array[Any]]:

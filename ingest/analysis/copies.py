@@ -34,6 +34,10 @@ def copied_steps(run: "Run") -> dict[str, frozenset[int]]:
 
     Equal log-probs of sampler and trainer are a measurement if its writer stated that they were computed apart.
     """
+    return run.once(_copied_steps)
+
+
+def _copied_steps(run: "Run") -> dict[str, frozenset[int]]:
     apart = run.info.get(COMPUTED_APART) is True
     found = {
         gap: _zero_steps(run, gap, steps) if apart and gap in SAMPLED else steps

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,8 @@ from ratioscope.metrics.step_holes import holes, usual_distance
 from .copies import COMPUTED_APART, EQUAL, copied_steps
 from .feature_requirements import FEATURES, missing_of
 from .no_gap import why_no_gap
+from .row_lengths import mean_length
+from .ties import ties
 
 if TYPE_CHECKING:
     from ..run import Run
@@ -27,34 +29,51 @@ _MOST_LISTED = 16 << 20
 _LOOKS, _LOOKS_AFAR = 96, 6
 """Steps whose footers are read for the number of rows with each side; of a run on a store, where each is a request."""
 _COPIED = "equal on both sides to the last bit"
+_TIED = f"{_COPIED}, counted by tokens (a copy, or an aligned stack?)"
+_ZERO = "exactly 0 on both sides, counted by tokens (placeholders, or tokens without a choice?)"
+_MASK = "Leave the tokens that nobody scored out with mask=, and those that a grammar forced."
 _WHICH = (
     f"If each side was computed by itself, say so with Collector({COMPUTED_APART}=True); else pass the engine's own log-probs. "
     "`ratioscope rescore RUN` reads the tokens a third time, and tells which."
 )
 
 
+@dataclass(frozen=True)
+class Covered:
+    """The coverage of a run, and the steps of which too little is known to call them healthy."""
+
+    whole: Coverage
+    unknown_steps: frozenset[int] = frozenset()
+
+
 def coverage_of(run: "Run", least: float) -> Coverage:
     """The coverage of the gap between the sampler and the trainer, by all steps that are shown. least: see `coverage`."""
+    return covered(run, least).whole
+
+
+def covered(run: "Run", least: float) -> Covered:
+    """`coverage_of` with the unknown steps, made once for all faces until the run grows or a writer ends."""
+    counts = run.conservation
+    return run.once(_covered, least, counts.gone + counts.silent)
+
+
+def _covered(run: "Run", least: float, ended: int) -> Covered:
     if run.no_tokens:
-        return _of_numbers(run, least)
+        return Covered(_of_numbers(run, least))
     copied, counted = copied_steps(run), _counted(run)
     measured = _without_copies(counted, copied)
     if measured.is_empty():
-        return _copy(run, copied) if any(gap in copied for gap in SAMPLED) else _nothing(run)
-    found = coverage(_offered(run, measured, counted), least)
-    return _silent(run, found) or found
-
-
-def thin_steps(run: "Run", least: float) -> frozenset[int]:
-    """The steps of which a smaller share than the least was measured."""
-    if run.no_tokens:
-        return frozenset()
-    counted = _counted(run)
-    return frozenset(_offered(run, _without_copies(counted, copied_steps(run)), counted).thin_steps(least))
+        return Covered(_copy(run, copied) if any(gap in copied for gap in SAMPLED) else _nothing(run))
+    offered = _offered(run, measured, counted)
+    found = coverage(offered, least)
+    return Covered(_silent(run, found, ended) or found, offered.unknown_steps(least))
 
 
 def _counted(run: "Run") -> pl.DataFrame:
-    """Columns step, gap, tokens, usable, sequences, empty, for each step and sampled gap. usable: a share of the tokens."""
+    """Columns step, gap, tokens, usable, sequences, empty, tied, zero, for each step and sampled gap.
+
+    usable, tied, zero: shares of the tokens. Equal log-probs are a measurement if their writer computed them apart.
+    """
     frame = run.metrics(by=("step",), names=_COUNTS)
     parts = []
     for gap in SAMPLED:
@@ -69,7 +88,11 @@ def _counted(run: "Run") -> pl.DataFrame:
                 "step", gap=pl.lit(gap), tokens=tokens, usable=usable, sequences=sequences + broken, empty=empty
             )
         )
-    return pl.concat(parts).filter(pl.col("sequences") + pl.col("empty") > 0)
+    counted = pl.concat(parts).filter(pl.col("sequences") + pl.col("empty") > 0)
+    tied = pl.col("tied").fill_null(0) * (run.info.get(COMPUTED_APART) is not True)
+    return counted.join(ties(run), on=("step", "gap"), how="left").with_columns(
+        tied=tied, zero=pl.col("zero").fill_null(0)
+    )
 
 
 def _without_copies(counted: pl.DataFrame, copied: Mapping[str, frozenset[int]]) -> pl.DataFrame:
@@ -100,12 +123,12 @@ def _of_numbers(run: "Run", least: float) -> Coverage:
     return Coverage(Known.PARTLY, share, why, "Find out why the trainer logs the gap at these steps alone.")
 
 
-def _silent(run: "Run", found: Coverage) -> Coverage | None:
+def _silent(run: "Run", found: Coverage, ended: int) -> Coverage | None:
     """The coverage if writers ended without closing, as those of a killed job: nobody counted what they had not written."""
-    counts = run.conservation
-    if not (ended := counts.gone + counts.silent):
+    if not ended:
         return None
-    who = f"{ended} of {counts.writers} writers" if counts.writers > 1 else "The writer"
+    writers = run.conservation.writers
+    who = f"{ended} of {writers} writers" if writers > 1 else "The writer"
     last = f"The last step on record is {max(run.steps)}." if run.steps else ""
     why = f"{who} ended without closing: nobody counted what was taken and not written. {last}"
     remedy = "Look into the job's own log for its end; start it again into the same folder to go on."
@@ -146,28 +169,48 @@ def _offered(run: "Run", measured: pl.DataFrame, counted: pl.DataFrame) -> Offer
 
     measured: rows of _counted that are no copy. counted: all of its rows.
     """
+    usable = pl.col("sequences") * pl.col("usable")
     every = measured.group_by("step").agg(
         pl.col("tokens").max(),
-        known=(pl.col("sequences") * pl.col("usable")).max(),
+        known=(usable * (1 - pl.col("tied") - pl.col("zero"))).max(),
         broken=(pl.col("sequences") * (1 - pl.col("usable"))).min(),
+        **{name: (usable * pl.col(name)).min() for name in ("tied", "zero")},
     )
     known = {int(step): float(number) for step, number in every.select("step", "known").iter_rows()}
     copies = counted.filter(~pl.col("step").is_in(every["step"].to_list()))
     masked = counted.group_by("step").agg(pl.col("empty").min(), most=pl.col("sequences").max())
+    whole = counted.group_by("step").agg((pl.col("sequences") + pl.col("empty")).max())
     heavy = pl.col("empty") > pl.col("most")  # a few empty responses or overlong ones are no step that is lost
+    without = masked.filter(pl.col("empty") > 0).select("step", "empty")
+    no_token = replace(
+        _by_step("without a token that is sampled and not masked", masked.filter(heavy).select("step", "empty")),
+        unplaced=float(masked.filter(~heavy)["empty"].sum()),
+    )
+    length = mean_length(run, dict(without.iter_rows()), masked=True)
     absences = (
         *_dropped(run),
         *_gone(run),
         _by_step("without two finite log-probs", every.select("step", "broken")),
-        replace(
-            _by_step("without a token that is sampled and not masked", masked.filter(heavy).select("step", "empty")),
-            unplaced=float(masked.filter(~heavy)["empty"].sum()),
-        ),
+        replace(_by_step(_TIED, every.select("step", "tied")), remedy=_WHICH),
+        replace(_by_step(_ZERO, every.select("step", "zero")), placeholder=True, remedy=_MASK),
+        _measured(no_token, length),
         _one_sided(run, counted),
+        *_gone_rows(run, dict(whole.iter_rows())),
         _by_step(_COPIED, copies.group_by("step").agg(pl.col("sequences").max())),
         *_missing(run, sum(known.values()) / len(known) if known else 0.0),
     )
-    return Offered(known, float(every["tokens"].sum()), tuple(each for each in absences if each.sequences))
+    return Offered(
+        known, _tokens_of(run, known, float(every["tokens"].sum())), tuple(each for each in absences if each.sequences)
+    )
+
+
+def _tokens_of(run: "Run", known: Mapping[int, float], sampled: float) -> float:
+    """Tokens of the measured sequences, masked ones included: those of missing sequences were counted so, too.
+
+    sampled: those that are not masked, which is all that is known if a budget left rows out.
+    """
+    whole, size = sum(known.values()), run.size
+    return sampled if not size.rows or run.conservation.left_out else whole * size.tokens / size.rows
 
 
 def _by_step(reason: str, rows: pl.DataFrame) -> Absence:
@@ -182,17 +225,17 @@ def _dropped(run: "Run") -> Iterator[Absence]:
     attempt_of, begun = _attempts(run), run.attempts
     for (reason,), rows in drops.group_by("reason", maintain_order=True):
         by_step: dict[int, float] = {}
-        unplaced, tokens = 0.0, 0
+        unplaced, tokens, told = 0.0, 0, 0
         for step, sequences, own, writer in rows.select("step", "sequences", "tokens", "writer").iter_rows():
             attempt = attempt_of.get(writer, 0)
             if step is not None and any(first <= step for later, first in begun.items() if later > attempt):
                 continue
-            tokens += own or 0
+            tokens, told = tokens + (own or 0), told + (sequences if own else 0)
             if step is None:
                 unplaced += sequences
             else:
                 by_step[step] = by_step.get(step, 0) + sequences
-        yield Absence(f"dropped ({reason})", by_step, unplaced, None if rows["tokens"].has_nulls() else tokens)
+        yield _measured(Absence(f"dropped ({reason})", by_step, unplaced), tokens / told if told else None)
 
 
 def _attempts(run: "Run") -> dict[str, int]:
@@ -224,17 +267,41 @@ def _one_sided(run: "Run", counted: pl.DataFrame) -> Absence:
     Rows that are slices of a sequence, with positions of their own, are not counted.
     """
     whole = counted.group_by("step").agg((pl.col("sequences") + pl.col("empty")).max())
-    of_step = dict(whole.iter_rows())
+    of_step, left_out = dict(whole.iter_rows()), run.rows_left_out
     steps = run.steps_with_rows
     most = _LOOKS_AFAR if run.is_remote else _LOOKS
     looked = (
         sorted({steps[at * (len(steps) - 1) // max(1, most - 1)] for at in range(most)}) if len(steps) > most else steps
     )
     by_step = {
-        step: float(rows - of_step.get(step, 0)) for step in looked if (rows := _rows(run, step)) > of_step.get(step, 0)
+        step: float(rows - of_step.get(step, 0))
+        for step in looked
+        if step not in left_out and (rows := _rows(run, step)) > of_step.get(step, 0)
     }
     elsewhere = sum(by_step.values()) / len(looked) * (len(steps) - len(looked)) if looked else 0.0
-    return Absence("with the log-probs of one side alone", by_step, elsewhere)
+    found = Absence("with the log-probs of one side alone", by_step, elsewhere)
+    return _measured(found, mean_length(run, by_step, masked=False))
+
+
+def _gone_rows(run: "Run", measured: Mapping[int, float]) -> Iterator[Absence]:
+    """The sequences that no statistics measured and whose rows a budget left out or `prune` deleted.
+
+    measured: step -> its sequences with both sides. The log has the number of rows, and not the sides in them: a sequence has
+    as many rows as at the step with the fewest of them. Minibatches vary that number, so that nothing is known.
+    """
+    for logged, fate in ((run.rows_left_out, "left out by the budget"), (run.pruned_rows, "pruned")):
+        each = max(1.0, min((n // measured[step] for step, n in logged.items() if measured.get(step)), default=1.0))
+        missing = {step: rows - each * measured.get(step, 0.0) for step, rows in logged.items()}
+        by_step = {step: number for step, number in missing.items() if number > 0}
+        if each == 1 or "current" not in run.policies:
+            yield _measured(Absence(f"without both log-probs in the statistics, their rows {fate}", by_step), None)
+
+
+def _measured(absence: Absence, length: float | None) -> Absence:
+    """The absence with its tokens. length: mean tokens of its sequences; None if nobody knows it."""
+    if length is None:
+        return replace(absence, reason=f"{absence.reason}, of unknown length")
+    return replace(absence, tokens=round(length * absence.sequences))
 
 
 def _rows(run: "Run", step: int) -> int:

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from ratioscope.metrics.definitions.registry import BY_NAME
+from ratioscope.metrics.frame import why_absent
 from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.grading.floor import FLOOR, Floors, at_lag_zero, first_steps, floors
 from ratioscope.metrics.grading.run_verdict import verdict
@@ -12,7 +14,8 @@ from ratioscope.metrics.grading.severity import decided, grade_signals, with_rea
 from ratioscope.metrics.grading.signals import SIGNALS
 
 from .copies import EQUAL, copied_steps
-from .coverage import coverage_of, thin_steps
+from .copy_facts import judged_first
+from .coverage import coverage_of, covered
 from .feature_requirements import missing_of
 
 if TYPE_CHECKING:
@@ -41,8 +44,8 @@ def signal_grades(run: "Run", floors: Floors | None = None, least_share: float |
     )
     for gap, steps in copied_steps(run).items():
         graded = graded.filter((pl.col("gap") != gap) | ~pl.col("step").is_in(list(steps)))
-    thin = thin_steps(run, run.rules.least_share if least_share is None else least_share)
-    return graded.with_columns(known=~pl.col("step").is_in(list(thin))) if thin else graded
+    unknown = covered(run, run.rules.least_share if least_share is None else least_share).unknown_steps
+    return graded.with_columns(known=~pl.col("step").is_in(list(unknown))) if unknown else graded
 
 
 def whole_run_grades(run: "Run", floors: Floors | None = None) -> pl.DataFrame:
@@ -68,10 +71,19 @@ def missing_checks(run: "Run") -> dict[str, str]:
     missing = dict(missing_of(run))
     steps = len(run.steps)
     missing |= {gap: f"because {EQUAL}" for gap, equal in copied_steps(run).items() if len(equal) == steps}
+    missing |= {name: f"because {why}" for name, why in run.once(_not_graded).items() if name not in missing}
     if run.no_tokens:
         logged = {name.partition("/")[2] for name in run.logged["metric"].drop_nulls().unique()}
         missing |= {s.name: f"because the log has no {s.reads}" for s in SIGNALS if s.reads not in logged}
     return missing
+
+
+def _not_graded(run: "Run") -> dict[str, str]:
+    """Signal -> why its metric has no value at the newest step of the gap that is judged, if several reasons could hold."""
+    gap = next(iter(judged_first(run)), "")
+    frame = run.metrics(by=("step",))
+    chosen = [(signal, BY_NAME[signal.reads]) for signal in SIGNALS if gap in signal.gaps]
+    return {signal.name: why_absent(metric, gap, frame) for signal, metric in chosen if metric.why is not None}
 
 
 def plain_finding(finding: Finding) -> dict[str, Any]:

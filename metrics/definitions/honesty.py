@@ -33,6 +33,14 @@ def _mean_of_logs(log_total: Floats, n: Floats) -> Floats:
     return np.exp(log_mean(log_total, n))
 
 
+def _why(level: str, value: Callable[[str], float | None]) -> str:
+    if value("max_abs_log_ratio") == 0:
+        return "it was not tested: all weights are equal"
+    if value(f"pareto_k_{level}") is None:
+        return f"it was not tested: there are too few {level}s for Pareto k-hat, which has to be low"
+    return "it was not tested: a few extreme weights dominate (Pareto k-hat too high)"
+
+
 def _z_metric(level: str, needs: tuple[Quantity | Statistic, ...], value: Callable[..., Floats]) -> Metric:
     return Metric(
         f"mean_weight_{level}_z", "1", f"(mean_weight_{level} - 1) / (sd of the weights / sqrt({level}s))",
@@ -41,7 +49,7 @@ def _z_metric(level: str, needs: tuple[Quantity | Statistic, ...], value: Callab
         needs=needs, value=value, gaps=SAMPLED, level="token" if level == "token" else "sequence",
         estimator="z of a martingale difference", range="(-inf, inf)", weighting=f"every {level} counts once",
         absent="it was not tested: a few extreme weights dominate (Pareto k-hat too high), or all weights are equal",
-        kind="z", topic="honesty", title=f"Mean weight per {level}, z-score",
+        why=lambda value: _why(level, value), kind="z", topic="honesty", title=f"Mean weight per {level}, z-score",
     )  # fmt: skip
 
 

@@ -154,6 +154,8 @@ def _pareto_k(level: Literal["token", "sequence"], shape: Quantity) -> Metric:
         estimator="Zhang and Stephens 2009, regularised", range="(-inf, inf)", weighting="the largest weights decide",
         bands=(Band(0.7, float("inf"), "not to be trusted", "Vehtari 2024; lower for fewer than 2200 weights"),),
         absent=f"the {level}s give fewer than {MINIMUM_TAIL} tail points, or their weights are equal",
+        why=lambda value: f"the weights of all {level}s are equal" if value("max_abs_log_ratio") == 0
+        else f"the {level}s give fewer than {MINIMUM_TAIL} tail points",
         kind="shape", topic="tails", title=f"Pareto k of {level} weights",
     )  # fmt: skip
 

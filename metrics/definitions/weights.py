@@ -5,7 +5,7 @@ self-normalised chi-squared; the plain one, mean(w^2) - 1, can be negative by ch
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Literal
 
@@ -133,7 +133,20 @@ ESS_BANDS = (
     Band(0.3, 0.5, "moderate", "verl documentation"),
     Band(0.5, 1.0, "good", "verl documentation"),
 )
-_NO_SEQUENCES = "a slice by token has no whole sequences, or every weight is 0"
+
+
+def _why_no_weights(value: Callable[[str], float | None]) -> str:
+    return (
+        "every weight is 0"
+        if value("sequences")
+        else "no sequence is whole: each has a token set aside, or lies in a slice"
+    )
+
+
+_NO_SEQUENCES: Mapping[str, Any] = {
+    "absent": "a slice by token has no whole sequences, or every weight is 0",
+    "why": _why_no_weights,
+}
 
 
 def _ess_metric(level: Literal["token", "sequence", "geometric"]) -> Metric:
@@ -151,7 +164,7 @@ def _ess_metric(level: Literal["token", "sequence", "geometric"]) -> Metric:
         f"Effective sample size as a share of the {units}, weighted by {weight}; 1/ess - 1 is the self-normalised chi-squared.",
         needs=needs, value=_ess, error=errors[level],
         level="token" if level == "token" else "sequence", gaps=SAMPLED, estimator="Kong 1992, per unit",
-        weighting=f"every {units[:-1]} counts by its weight", range="(0, 1]", bands=ESS_BANDS, absent=_NO_SEQUENCES,
+        weighting=f"every {units[:-1]} counts by its weight", range="(0, 1]", bands=ESS_BANDS, **_NO_SEQUENCES,
         kind="ratio", topic="weights and ESS", neutral=1.0, worse="below", bound="at most",
         title=f"Effective sample size, {'sequences by length' if level == 'geometric' else units}",
         signal="" if level == "geometric" else f"chi2_of_ess_{level}",
@@ -185,12 +198,12 @@ METRICS = (
            needs=(SEQUENCE_POWERS[1], SEQUENCES), value=lambda b, n: np.expm1(log_mean(b, n)),
            error=Quantity((SEQUENCE_SHAPE, SEQUENCE_POWERS[1], SEQUENCE_POWERS[3], SEQUENCES), _chi2_sequence_error),
            gaps=SAMPLED, level="sequence", estimator="mean", direction="chi2(later || earlier)", range="[-1, inf)",
-           weighting="every sequence counts once", absent=_NO_SEQUENCES, kind="mean", topic="weights and ESS", bound="at least",
+           weighting="every sequence counts once", **_NO_SEQUENCES, kind="mean", topic="weights and ESS", bound="at least",
            title="Chi-squared per sequence"),
     Metric("log_mean_square_weight_sequence", "nats", "log(mean over sequences of exp(2S))",
            "log(1 + chi2_sequence), the form for plots. A lower bound if k-hat fails.",
            needs=(SEQUENCE_POWERS[1], SEQUENCES), value=log_mean, gaps=SAMPLED, level="sequence", estimator="log-mean",
-           weighting="every sequence counts once", range="(-inf, inf)", absent=_NO_SEQUENCES,
+           weighting="every sequence counts once", range="(-inf, inf)", **_NO_SEQUENCES,
            kind="mean", topic="weights and ESS", title="Chi-squared per sequence, log(1 + value)"),
     *ESS.values(),
     *(_share_outside(low, high, signal) for (low, high), signal in BAND_EDGES.items()),

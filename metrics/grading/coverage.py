@@ -70,6 +70,9 @@ class Absence:
     """Sequences whose step is not known."""
     tokens: int | None = None
     """Number of their tokens; None if nobody counted them."""
+    placeholder: bool = False
+    """True for values that no policy computed: however few they are, their step is measured in part."""
+    remedy: str = "Mend what keeps these sequences out of the record, then look again."
 
     @property
     def sequences(self) -> float:
@@ -104,20 +107,25 @@ class Offered:
         }
         return tuple(sorted(step for step, share in shares.items() if share < least))
 
+    def unknown_steps(self, least: float) -> frozenset[int]:
+        """The thin steps, and those with a placeholder."""
+        placed = (absence.by_step for absence in self.absences if absence.placeholder)
+        return frozenset(self.thin_steps(least)).union(*placed)
+
 
 def coverage(offered: Offered, least: float = LEAST_SHARE) -> Coverage:
     """The coverage of a gap that was measured at all. least: the share below which it is measured in part.
 
     It is measured in part, too, where the missing sequences are no random part: they are of certain steps, or longer or shorter.
     """
-    share, thin = offered.share, offered.thin_steps(least)
+    share, thin, unknown = offered.share, offered.thin_steps(least), offered.unknown_steps(least)
     lengths = " ".join(filter(None, (_lengths(absence, offered) for absence in offered.absences)))
-    if share is None or not (share < least or thin or lengths):
+    if share is None or not (share < least or unknown or lengths):
         return Coverage(Known.MEASURED, share)
     hidden = "" if share >= 1 else " A fault of the missing sequences would not be seen."
     words = f"{_percent(share)} of the offered sequences were measured: {_reasons(offered.absences)}."
     where = f" Less than {least:.0%} were measured at {steps_in_words(thin)}." if thin else ""
-    remedy = "Mend what keeps these sequences out of the record, then look again."
+    remedy = max(offered.absences, key=lambda each: (each.placeholder, each.sequences)).remedy
     return Coverage(Known.PARTLY, share, f"{words}{where}{f' {lengths}' if lengths else ''}{hidden}", remedy)
 
 
@@ -132,7 +140,7 @@ def steps_in_words(steps: Sequence[int]) -> str:
 def _reasons(absences: Iterable[Absence]) -> str:
     """The largest reasons, each with its number."""
     largest = sorted((absence for absence in absences if absence.sequences), key=lambda each: -each.sequences)
-    told = [f"{absence.sequences:,.0f} {absence.reason}" for absence in largest[:_NAMED]]
+    told = [f"{_number(absence.sequences)} {absence.reason}" for absence in largest[:_NAMED]]
     rest = sum(absence.sequences for absence in largest[_NAMED:])
     return "; ".join([*told, f"{rest:,.0f} for other reasons"] if rest else told)
 
@@ -147,6 +155,11 @@ def _lengths(absence: Absence, offered: Offered) -> str:
         return ""
     longer = "longer" if own > usual else "shorter"
     return f"Those that were {absence.reason} are {longer}: {own:,.0f} tokens each against {usual:,.0f}."
+
+
+def _number(sequences: float) -> str:
+    """The number in whole sequences; tokens that are less than ten of them count as a part."""
+    return f"{sequences:,.0f}" if sequences >= 10 else f"{sequences:.2g}"
 
 
 def _percent(share: float) -> str:

@@ -4,13 +4,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from support.run_folders import FakeWriter, write_run_file
 
+from ratioscope.collectors.budget import Budget
 from ratioscope.collectors.collector import Collector
+from ratioscope.errors import SourceError
+from ratioscope.ingest.analysis import coverage as coverage_file
 from ratioscope.ingest.analysis.coverage import coverage_of
+from ratioscope.ingest.analysis.diagnosis import diagnosis_of
 from ratioscope.ingest.analysis.grades import verdict_of
-from ratioscope.ingest.run import open_run
+from ratioscope.ingest.run import Run, open_run
 
 ROLLOUT = -np.random.default_rng(0).gamma(1.0, 0.7, (8, 40))
 OLD = ROLLOUT - 0.001 * np.random.default_rng(1).random(ROLLOUT.shape)
@@ -99,3 +104,87 @@ def test_a_muted_fault_measures_nothing(tmp_path: Path) -> None:
     mute = "".join(f"[signals.{name}]\nmute = true\n" for name in ("non_finite", "zero_weight"))
     (tmp_path / "run" / "ratioscope.toml").write_text(mute)
     assert not verdict_of(open_run(tmp_path / "run")).is_healthy
+
+
+def test_dropped_rows_tell_their_lengths(tmp_path: Path) -> None:
+    with Collector(tmp_path / "run", writer="thread") as collector:
+        for step in range(40):
+            collector.log(step=step, rollout_logprobs=ROLLOUT, old_logprobs=OLD)
+            if step % 10 == 0:
+                collector.log(step=step, rollout_logprobs=[[-0.5] * 400], old_logprobs=[[-0.5] * 399])
+    found = coverage_of(open_run(tmp_path / "run"), 0.9)
+    assert found.word == "partly measured" and "are longer: 400 tokens each against 40" in found.why
+
+
+@pytest.mark.parametrize("other", [{"old_logprobs": [[-0.5] * 400], "mask": [[False] * 400]}, {}])
+def test_rows_that_are_not_measured_tell_their_lengths(other: dict[str, Any], tmp_path: Path) -> None:
+    with Collector(tmp_path / "run", writer="thread") as collector:
+        for step in range(60):
+            collector.log(step=step, rollout_logprobs=ROLLOUT, old_logprobs=OLD)
+            if step % 15 == 0:
+                collector.log(step=step, sequence_ids=["long"], rollout_logprobs=[[-0.5] * 400], **other)
+    found = coverage_of(open_run(tmp_path / "run"), 0.9)
+    assert found.word == "partly measured" and "are longer: 400 tokens each against 4" in found.why
+
+
+@pytest.mark.parametrize("pruned", [False, True])
+def test_one_sided_rows_that_are_gone_are_counted(pruned: bool, tmp_path: Path) -> None:
+    from ratioscope.app.cli import main
+
+    budget = None if pruned else Budget(step_bytes=0, worst=0)
+    with Collector(tmp_path / "run", writer="thread", budget=budget) as collector:
+        for step in range(6):
+            collector.log(step=step, rollout_logprobs=ROLLOUT, old_logprobs=OLD)
+            collector.log(step=step, rollout_logprobs=ROLLOUT[:4], sequence_ids=[f"alone {row}" for row in range(4)])
+    if pruned:
+        assert main(["prune", str(tmp_path / "run"), "--keep-steps", "0", "--yes"]) == 0
+    found = coverage_of(open_run(tmp_path / "run"), 0.9)
+    assert found.share == pytest.approx(8 / 12) and "24 without both log-probs in the statistics" in found.why
+
+
+@pytest.mark.parametrize("budget", [None, Budget(step_bytes=0), Budget(step_bytes=0, worst=0)])
+def test_a_budget_hides_no_sequence_of_two_calls(budget: Budget | None, tmp_path: Path) -> None:
+    ids = [str(row) for row in range(8)]
+    with Collector(tmp_path / "run", writer="thread", budget=budget) as collector:
+        for step in range(6):
+            collector.log(step=step, sequence_ids=ids, rollout_logprobs=ROLLOUT)
+            collector.log(step=step, sequence_ids=ids, old_logprobs=OLD)
+    assert coverage_of(open_run(tmp_path / "run"), 0.9).is_measured
+
+
+def test_rows_that_are_gone_are_told_with_their_end(tmp_path: Path) -> None:
+    from ratioscope.app.cli import main
+
+    run = recorded(tmp_path / "run", 1, 2)
+    assert main(["prune", str(run), "--keep-steps", "0", "--yes"]) == 0
+    opened = open_run(run)
+    assert opened.policies == ("rollout", "old") and opened.gaps == ("mismatch",) and not opened.size.rows
+    with pytest.raises(SourceError, match="prune` deleted the token rows"):
+        diagnosis_of(opened)
+    sparing = open_run(recorded(tmp_path / "sparing", 1, 2, budget=Budget(step_bytes=0, worst=0)))
+    assert sparing.gaps == ("mismatch",) and sparing.policies == ("rollout", "old")
+    assert "because rollout_logprobs" not in verdict_of(sparing).checked
+    with pytest.raises(SourceError, match="budget above 0"):
+        diagnosis_of(sparing)
+
+
+def test_a_check_that_was_not_made_has_one_reason(tmp_path: Path) -> None:
+    checked = verdict_of(open_run(recorded(tmp_path / "run", 1, 2))).checked
+    assert ", or all weights are equal" not in checked and ", or every weight" not in checked
+
+
+def test_a_run_is_counted_once_for_a_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, made, own = open_run(recorded(tmp_path / "run", 1, 2)), list[Run](), coverage_file._counted
+
+    def counted(run: Run) -> pl.DataFrame:
+        made.append(run)
+        return own(run)
+
+    monkeypatch.setattr(coverage_file, "_counted", counted)
+    verdict_of(run)
+    verdict_of(run)
+    assert len(made) == 1
+    recorded(tmp_path / "run", 3)
+    run.refresh()
+    verdict_of(run)
+    assert len(made) == 2

@@ -1,0 +1,118 @@
+"""Tokens whose two log-probs are equal to the last bit, as a share of each step, beyond what rounding explains.
+
+Statistics count the equal tokens of every step. The rows of few steps tell rounding from copies, and certain tokens from zeros.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from ratioscope.arrays import Booleans, Floats
+from ratioscope.metrics.diagnosis.grid import grid_of, widths
+from ratioscope.metrics.engines.arrow_columns import gap_rows
+from ratioscope.metrics.metric import SAMPLED
+
+from .step_rows import columns_of
+
+if TYPE_CHECKING:
+    from ..run import Run
+
+LEAST = 0.01
+"""A smaller share of equal tokens, or of zeros, is no evidence. Convention."""
+FEWEST = 20
+"""Fewer equal tokens in a run are no evidence."""
+_LOOKS, _LOOKS_AFAR = 4, 1
+"""Steps whose rows are read; of a run on a store, where each is a request."""
+_SURE, _LOG_SURE = "0.999", float(np.log(0.999))
+"""The slice of tokens that are nearly certain, and its edge in nats: rounding alone makes many of their log-probs equal."""
+_WIDTH = 2e-6
+"""Distance of neighbouring float32 logits near 16, in nats: log-probs made of these lie on such a grid."""
+_BESIDE, _TIMES = 1e-5, 10
+"""Certain tokens have at most so many log-probs of 0 for each one within this distance of 0. Convention."""
+_FEW = 2.0
+"""Sides that differ by no more grid steps than this are equal at most of their tokens by rounding. Convention."""
+
+
+_SCHEMA = {"step": pl.Int64, "tied": pl.Float64, "zero": pl.Float64, "gap": pl.String}
+
+
+def ties(run: "Run") -> pl.DataFrame:
+    """Columns step, tied, zero, gap: shares of the tokens of each sampled gap. Steps without an unexplained one are left out.
+
+    tied: equal on both sides, and neither nearly certain nor on a grid that is as coarse as the gap. zero: 0 on both sides,
+    though no token has a log-prob beside 0, as certain ones would.
+    """
+    found = [_of_gap(run, gap).with_columns(gap=pl.lit(gap)) for gap in SAMPLED if gap in run.gaps]
+    return pl.concat([pl.DataFrame(schema=_SCHEMA), *found])
+
+
+def _of_gap(run: "Run", gap: str) -> pl.DataFrame:
+    zero_bucket = (pl.col("low") < 0) & (pl.col("high") > 0)
+    found = (
+        run.distribution("token", gap)
+        .group_by("step")
+        .agg(n=pl.col("count").sum(), equal=pl.col("count").filter(zero_bucket).sum() / pl.col("count").sum())
+        .filter(pl.col("equal") >= LEAST)
+        .sort("step")
+    )
+    if (found["n"] * found["equal"]).sum() < FEWEST:
+        found = found.clear()
+    if found.is_empty():
+        return found.select("step", tied="equal", zero="equal")
+    slices = run.metrics(by=("step", "probability"), names=("tokens",)).filter(pl.col("probability") == _SURE)
+    sure = slices.select("step", sure=f"{gap}/tokens")
+    own = found.join(sure, on="step", how="left").with_columns(sure=pl.col("sure").fill_null(0) / pl.col("n"))
+    return (
+        own.join_asof(_read(run, gap, own), on="step", strategy="nearest")
+        .select(
+            "step",
+            tied=(pl.col("equal") - pl.col("sure")).clip(0) * (1 - pl.col("rounded")),
+            zero=pl.col("sure") * pl.col("zero"),
+        )
+        .with_columns(pl.when(pl.col(name) >= LEAST).then(name).otherwise(0.0).alias(name) for name in ("tied", "zero"))
+        .filter(pl.col("tied") + pl.col("zero") > 0)
+    )
+
+
+def _read(run: "Run", gap: str, own: pl.DataFrame) -> pl.DataFrame:
+    """Columns step, rounded, zero of the steps with the most equal tokens, with the least, and two between; one if none has rows.
+
+    rounded: share of the equal tokens that rounding explains. zero: share of the nearly certain tokens that are placeholders.
+    """
+    kept = own.filter(pl.col("step").is_in(list(run.row_digests()))).sort("equal", descending=True)["step"].to_list()
+    most = _LOOKS_AFAR if run.is_remote else _LOOKS
+    steps = sorted({kept[at * (len(kept) - 1) // max(1, most - 1)] for at in range(most)}) if kept else []
+    rows = [(step, *_of_step(run, step, gap)) for step in steps] or [(int(own["step"][0]), 0.0, 0.0)]
+    schema = {"step": pl.Int64, "rounded": pl.Float64, "zero": pl.Float64}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _of_step(run: "Run", step: int, gap: str) -> tuple[float, float]:
+    rows = gap_rows(columns_of(run, step, ("mask", "inclusion_probability"), gap), gap)
+    chosen = rows.mask & np.isfinite(rows.earlier) & np.isfinite(rows.later)
+    earlier, later = (side[chosen].astype(np.float64) for side in (rows.earlier, rows.later))
+    stands = np.ones(len(earlier)) if rows.stands_for is None else np.repeat(rows.stands_for, rows.lengths)[chosen]
+    grid = max((widths(found, side) for side in (earlier, later) if (found := grid_of(side))), key=np.sum, default=None)
+    return _rounded(earlier, later, grid), _placeholders(earlier, later, grid, stands)
+
+
+def _rounded(earlier: Floats, later: Floats, grid: Floats | None) -> float:
+    """Share of the equal tokens that the grid makes equal: few steps of it lie between the sides of the others."""
+    apart = (earlier != later) & (earlier < _LOG_SURE)
+    if not apart.any():
+        return 0.0
+    width = _WIDTH if grid is None else grid[apart]
+    return float(min(1.0, _FEW / np.median(np.abs(later - earlier)[apart] / width)))
+
+
+def _placeholders(earlier: Floats, later: Floats, grid: Floats | None, stands: Floats) -> float:
+    """Share of the nearly certain tokens whose two zeros are more than certainty explains."""
+    far = np.maximum(np.abs(earlier), np.abs(later))
+    zero: Booleans = far == 0
+    sure = stands[earlier >= _LOG_SURE].sum()
+    if not zero.any() or not sure:
+        return 0.0
+    beside = _BESIDE if grid is None else max(_BESIDE, 10 * far[~zero].min(initial=1.0))
+    explained = _TIMES * stands[~zero & (far < beside)].sum()
+    return float(max(0.0, stands[zero].sum() - explained) / sure)

@@ -1,0 +1,83 @@
+"""Equal log-probs: a share that rounding explains is a measurement, any other one is none."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ratioscope.arrays import Floats
+from ratioscope.collectors.budget import Budget
+from ratioscope.collectors.collector import Collector
+from ratioscope.ingest.analysis.coverage import coverage_of
+from ratioscope.ingest.analysis.ties import ties
+from ratioscope.ingest.run import open_run
+
+ROWS, TOKENS = 16, 60
+
+
+def bfloat16(values: Floats) -> Floats:
+    bits = (values.astype(np.float32).view(np.uint32) + 0x8000) & 0xFFFF0000
+    return bits.astype(np.uint32).view(np.float32).astype(np.float64)
+
+
+def sides(seed: int, temperature: float = 1.0, noise: float = 0.01) -> tuple[Floats, Floats]:
+    """float32 log-probs of two engines, whose logits differ by noise: a peaked distribution over few words."""
+    draws = np.random.default_rng(seed)
+    logits = draws.normal(0, 4, (ROWS, TOKENS, 24))
+    chosen = (logits / temperature + draws.gumbel(size=logits.shape)).argmax(-1)[..., None]
+
+    def log_probs() -> Floats:
+        own = ((logits + draws.normal(0, noise, logits.shape)) / temperature).astype(np.float32)
+        own -= own.max(-1, keepdims=True)
+        return np.asarray(np.take_along_axis(own - np.log(np.exp(own).sum(-1, keepdims=True)), chosen, -1)[..., 0])
+
+    return log_probs(), log_probs()
+
+
+def run_of(folder: Path, *steps: tuple[Floats, Floats], **options: object) -> Path:
+    with Collector(folder, writer="thread", **options) as collector:  # type: ignore[arg-type]
+        for step, (rollout, old) in enumerate(steps):
+            collector.log(step=step, rollout_logprobs=rollout, old_logprobs=old)
+    return folder
+
+
+ROUNDED: Mapping[str, tuple[Floats, Floats]] = {
+    "float32": sides(0),
+    "very cold": sides(1, temperature=0.2),
+    "nearly greedy": sides(2, temperature=0.1),
+    "bfloat16": (bfloat16(sides(3)[0]), bfloat16(sides(3)[1])),
+    "4 decimals": (np.round(sides(4, noise=1e-4)[0], 4), np.round(sides(4, noise=1e-4)[1], 4)),
+    "an aligned stack with other last bits": (sides(5)[0], np.nextafter(sides(5)[0], -1, dtype=np.float32)),
+}
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_equal_tokens_that_rounding_explains_are_measured(name: str, tmp_path: Path) -> None:
+    run = open_run(run_of(tmp_path / "run", ROUNDED[name], ROUNDED[name]))
+    assert ties(run).is_empty() and coverage_of(run, 0.9).is_measured
+
+
+@pytest.mark.parametrize("budget", [None, Budget(step_bytes=0, worst=0)])
+def test_copied_rows_are_not_measured_though_one_row_is(budget: Budget | None, tmp_path: Path) -> None:
+    rollout, old = sides(0)
+    some = (rollout, np.where(np.arange(ROWS)[:, None] < 4, old, rollout))
+    run = open_run(run_of(tmp_path / "run", (rollout, old), some, some, budget=budget))
+    found = coverage_of(run, 0.9)
+    assert found.word == "partly measured" and "Less than 90% were measured at 2 steps from 1 to 2" in found.why
+    assert found.share is not None and found.share < 0.8 and "computed_apart" in found.remedy
+
+
+def test_copied_rows_of_two_computations_are_measured(tmp_path: Path) -> None:
+    rollout, old = sides(0)
+    some = (rollout, np.where(np.arange(ROWS)[:, None] < 4, old, rollout))
+    assert coverage_of(open_run(run_of(tmp_path / "run", some, computed_apart=True)), 0.9).is_measured
+
+
+def test_zeros_are_placeholders_where_no_token_is_nearly_certain(tmp_path: Path) -> None:
+    draws = np.random.default_rng(0)
+    rollout = -draws.gamma(1.0, 0.7, (ROWS, TOKENS))
+    nobody = draws.random(rollout.shape) < 0.05
+    zeros = (np.where(nobody, 0, rollout), np.where(nobody, 0, rollout - 0.01 * draws.random(rollout.shape)))
+    found = coverage_of(open_run(run_of(tmp_path / "run", zeros, computed_apart=True)), 0.9)
+    assert found.word == "partly measured" and "exactly 0 on both sides" in found.why and "mask=" in found.remedy
