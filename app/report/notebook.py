@@ -6,7 +6,8 @@ The HTML has no script, no style sheet and no colour of its own, so that it read
 import shlex
 from typing import TYPE_CHECKING
 
-from ratioscope.ingest.analysis.grades import verdict_of
+from ratioscope.ingest.analysis.copy_facts import judged_first
+from ratioscope.ingest.analysis.judged_verdict import judged_verdict
 from ratioscope.metrics.definitions.registry import BY_NAME
 
 from ..presentation.digits import count
@@ -30,7 +31,7 @@ def notebook_html(run: "Run") -> str:
     size = f"{count(len(steps), 'step')}{where}, {', '.join(run.gaps) or 'no gap'}"
     parts = [f"<b>{html(run.name, LONGEST)}</b>: {size}"]
     if steps:
-        verdict = verdict_of(run)
+        verdict = judged_verdict(run)
         parts.append(f"{MARKS[verdict.word]} {html(verdict.brief, 2 * LONGEST)}")
         if drawn := _line(run):
             parts.append(drawn)
@@ -42,7 +43,7 @@ def notebook_html(run: "Run") -> str:
 
 def _line(run: "Run") -> str:
     """The first metric of the first gap over the steps, and its newest value; empty where no value is on record."""
-    names = [(gap, name) for gap in run.gaps[:1] for name in names_at("runs", gap)[:1]]
+    names = [(gap, name) for gap in judged_first(run)[:1] for name in names_at("runs", gap)[:1]]
     for gap, name in names:
         column, metric = f"{gap}/{name}", BY_NAME[name]
         frame = run.metrics(names=[name])

@@ -1,7 +1,6 @@
 """The outcome of a gate on a run: each demand passed, failed, or could not be decided, with the numbers."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,15 +8,13 @@ import polars as pl
 
 from ratioscope.errors import SourceError
 from ratioscope.metrics.diagnosis.diagnosis import Likely, percent
-from ratioscope.metrics.diagnosis.judged import judged
 from ratioscope.metrics.digits import digits
-from ratioscope.metrics.grading.finding import Severity
 from ratioscope.metrics.grading.gate import ANY, Bound, Gate
 
 from ..run import Run
 from .diagnosis import RunDiagnosis, diagnosis_of
 from .exactness import exactness_of
-from .grades import verdict_of
+from .judged_verdict import judged_verdict
 
 DemandState = Literal["passed", "failed", "unmeasured", "undecided"]
 NOT_LIKELY = "not likely"
@@ -61,9 +58,7 @@ def _of_verdict(run: Run, gate: Gate) -> Iterator[DemandOutcome]:
     """Passed only if everything was measured. A cause with high confidence makes the verdict watch, as on every page."""
     if gate.verdict is None:
         return
-    verdict = verdict_of(run, least_share=gate.measured)
-    with suppress(SourceError):
-        verdict = judged(verdict, diagnosis_of(run).diagnosis if verdict.severity == Severity.HEALTHY else None)
+    verdict = judged_verdict(run, least_share=gate.measured)
     state: DemandState = "passed" if verdict.coverage.is_measured else "unmeasured"
     if verdict.severity >= gate.verdict:
         state = "failed"

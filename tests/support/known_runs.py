@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ratioscope.arrays import Floats
+from ratioscope.app.cli import main
+from ratioscope.arrays import Booleans, Floats
+from ratioscope.collectors.budget import Budget
 from ratioscope.collectors.collector import Collector
 
 ROWS, TOKENS, STEPS = 8, 40, 6
@@ -42,17 +44,33 @@ class Recorded:
     """Words of the sentence on what was not measured."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the Collector."""
+    gap: str = "mismatch"
+    """The gap that every face opens on."""
+    kept_steps: int | None = None
+    """Steps whose token rows are not pruned; None for all."""
 
 
 def _both(step: int, rollout: Floats, old: Floats, current: Floats) -> dict[str, Any]:
     return {"rollout_logprobs": rollout, "old_logprobs": old}
 
 
+def _some_of(chosen: Callable[[Floats], Booleans], copied: bool = True) -> Logged:
+    """Both sides, old with the values of rollout at the chosen tokens, or both with 0 there."""
+
+    def logged(step: int, rollout: Floats, old: Floats, current: Floats) -> dict[str, Any]:
+        at = chosen(np.random.default_rng(step).random(rollout.shape))
+        own, other = (rollout, rollout) if copied else (0 * rollout, 0 * rollout)
+        return {"rollout_logprobs": np.where(at, own, rollout), "old_logprobs": np.where(at, other, old)}
+
+    return logged
+
+
+NO_ROWS = {"budget": Budget(step_bytes=0, worst=0)}
 KINDS: Mapping[str, Recorded] = {
     "measured": Recorded(_both, "healthy", 0),
     "without the sampler": Recorded(
         lambda step, r, o, c: {"old_logprobs": o, "current_logprobs": c},
-        "not measured", 4, "because rollout_logprobs is not on record",
+        "not measured", 4, "because rollout_logprobs is not on record", gap="drift",
     ),
     "dropped but one": Recorded(
         lambda step, r, o, c: {"rollout_logprobs": list(r), "old_logprobs": _without_last(o, 0)},
@@ -86,9 +104,37 @@ KINDS: Mapping[str, Recorded] = {
     ),
     "bypass": Recorded(
         lambda step, r, o, c: {"rollout_logprobs": r, "old_logprobs": r.copy(), "current_logprobs": c}, "healthy", 0,
+        gap="total",
     ),
     "bypass of a broken engine": Recorded(
         lambda step, r, o, c: {"rollout_logprobs": r, "old_logprobs": r.copy(), "current_logprobs": 3 * c}, "act", 1,
+        gap="total",
+    ),
+    "mostly copied rows": Recorded(
+        _some_of(lambda draw: np.arange(ROWS)[:, None] + 0 * draw < ROWS - 1),
+        "partly measured", 4, "equal on both sides to the last bit, counted by tokens",
+    ),
+    "copies but for a token": Recorded(
+        _some_of(lambda draw: draw < draw.max()), "partly measured", 4, "equal on both sides to the last bit",
+    ),
+    "mostly zeros": Recorded(
+        _some_of(lambda draw: draw < 0.95, copied=False), "partly measured", 4, "exactly 0 on both sides, counted by tokens",
+    ),
+    "some zeros": Recorded(
+        _some_of(lambda draw: draw < 0.05, copied=False), "partly measured", 4, "exactly 0 on both sides, counted by tokens",
+    ),
+    "without rows": Recorded(_both, "healthy", 0, "", NO_ROWS),
+    "copied rows without rows": Recorded(
+        _some_of(lambda draw: np.arange(ROWS)[:, None] + 0 * draw < ROWS - 1), "partly measured", 4,
+        "equal on both sides to the last bit", NO_ROWS,
+    ),
+    "pruned": Recorded(_both, "healthy", 0, kept_steps=0),
+    "a cause above green": Recorded(
+        lambda step, r, o, c: {
+            "rollout_logprobs": r,
+            "old_logprobs": np.where(np.random.default_rng(step).random(r.shape) < 0.01, -0.7, o),
+        },
+        "watch", 0,
     ),
 }  # fmt: skip
 
@@ -103,6 +149,8 @@ def known_run(folder: Path, kind: str) -> Path:
         old, current = (np.minimum(rollout + noise.normal(0, size, rollout.shape), 0) for size in (0.02, 0.03))
         collector.log(step=step, **recorded.logged(step, rollout, old, current))
     collector.close()
+    if recorded.kept_steps is not None:
+        assert main(["prune", str(folder), "--keep-steps", str(recorded.kept_steps), "--yes"]) == 0
     return folder
 
 

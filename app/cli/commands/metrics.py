@@ -80,6 +80,7 @@ def metrics(
     JSON is a list of objects: "step", "severity", and a member per metric such as "mismatch/kl_k3", its standard error
     "mismatch/kl_k3_se". null is "not available"; a value that JSON cannot hold is "Infinity", "-Infinity" or "NaN".
     """
+    from ratioscope.ingest.analysis.copy_facts import judged_first
     from ratioscope.ingest.analysis.resolution import coarse_words, too_coarse, without_coarse
 
     severity_of(fail_on)
@@ -111,7 +112,7 @@ def metrics(
         _print_tables(
             opened_run, chosen, keys, gaps=comma_separated(gap), metrics=comma_separated(metric), coarse=coarse
         )
-        for name in comma_separated(gap) or opened_run.gaps[:1]:
+        for name in comma_separated(gap) or judged_first(opened_run)[:1]:
             if name in coarse:
                 say(coarse_words(name, coarse[name]))
     return failing(_verdict(opened_run), fail_on) if fail_on else 0
@@ -196,9 +197,9 @@ def _ordered(frame: "pl.DataFrame", keys: tuple[str, ...]) -> "pl.DataFrame":
 
 
 def _verdict(run: "Run") -> "Finding":
-    from ratioscope.ingest.analysis.grades import verdict_of
+    from ratioscope.ingest.analysis.judged_verdict import judged_verdict
 
-    return verdict_of(run)
+    return judged_verdict(run)
 
 
 def _chosen(frame: "pl.DataFrame", gaps: Sequence[str], metrics: Sequence[str]) -> "pl.DataFrame":
@@ -240,9 +241,11 @@ def _print_tables(
     coarse: "Mapping[str, TooCoarse]",
 ) -> None:
     """Prints one table per gap of --gap; without --gap the first gap on record, and a line that names the others."""
+    from ratioscope.ingest.analysis.copy_facts import judged_first
+
     from ...presentation.metric_places import names_at
 
-    shown = gaps or run.gaps[:1]
+    shown = gaps or judged_first(run)[:1]
     for gap in shown:
         say_gap(gap, run.name)
         if frame.is_empty() and (by := sliced_by(keys)):

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
-from ratioscope.ingest.analysis.grades import verdict_of
+from ratioscope.ingest.analysis.judged_verdict import judged_verdict
 from ratioscope.ingest.commits.liveness import current_writers, sizes, writer_statuses
 from ratioscope.ingest.remote.opening import follow
 from ratioscope.ingest.run import Run, open_run
@@ -62,7 +62,7 @@ class Watched:
         changed = self._run.refresh()
         if self._seen is None or changed:
             events = events_and_alerts(self._run)
-            verdict = verdict_of(self._run, events.graded)
+            verdict = judged_verdict(self._run, events.graded)
             steps = self._run.metrics(by=("step",))
             self._seen = Look(self._run.name, verdict, events.alerts, state, has_ended, self._run.behind, steps)
         else:

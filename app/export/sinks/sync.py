@@ -30,9 +30,11 @@ class LoggerSync:
         return [row for row in due if self.record.steps.get(str(row.step)) != row.digest]
 
     def _with_state(self, row: StepRow) -> StepRow:
-        """The row with the state of the run: it is due again when the run has ended, is silent or dead."""
+        """The row with the state of the run: it is due again when the run has ended, is silent or dead, or is graded anew."""
         life = state_of(self.run.path).life
-        return replace(row, scalars={**row.scalars, STATE: LIVES.index(life)}, digest=f"{row.digest} {life}")
+        return replace(
+            row, scalars={**row.scalars, STATE: LIVES.index(life)}, digest=f"{row.digest} {life} {row.severity}"
+        )
 
     def send(self, logger: OpenedLogger, ended: bool) -> int:
         """Sends new rows; returns their number. The steps that were sent are on disk afterwards."""

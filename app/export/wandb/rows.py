@@ -11,8 +11,9 @@ import numpy as np
 import polars as pl
 
 from ratioscope.ingest.analysis.grades import signal_grades
+from ratioscope.ingest.analysis.judged_verdict import judged_verdict
 from ratioscope.metrics.distribution import EDGES
-from ratioscope.metrics.grading.finding import LABELS
+from ratioscope.metrics.grading.finding import LABELS, Severity
 from ratioscope.metrics.grading.severity import decided
 
 from ...presentation.metric_places import names_at
@@ -67,6 +68,9 @@ def step_rows(run: "Run", settled_only: bool) -> Iterator[StepRow]:
     growing = set(run.unsettled) if settled_only else set()
     grades = decided(signal_grades(run))
     severities = dict(zip(grades["step"], grades["severity"].cast(pl.String), strict=True)) if len(grades) else {}
+    verdict = judged_verdict(run)
+    if set(severities.values()) == {"healthy"} and verdict.severity > Severity.HEALTHY:
+        severities = dict.fromkeys(severities, verdict.severity.label)  # a cause of the gap is known for sure
     known = [column for column in wanted if column in frame.columns]
     for row in frame.select("step", *known).sort("step").iter_rows(named=True):
         if row["step"] not in growing:

@@ -18,13 +18,14 @@ import polars as pl
 import streamlit as st
 
 from ratioscope.errors import RatioscopeError, SourceError
+from ratioscope.ingest.analysis.copy_facts import judged_first
 from ratioscope.ingest.analysis.grades import verdict_of
+from ratioscope.ingest.analysis.judged_verdict import judged_verdict
 from ratioscope.ingest.commits.liveness import current_writers, sizes, writer_statuses
 from ratioscope.ingest.run import Run, open_run
 from ratioscope.inside import folder, status
 from ratioscope.layout import COMMITS, RUN_FILE
 from ratioscope.metrics.grading.finding import Finding
-from ratioscope.metrics.metric import SAMPLED
 from ratioscope.process import Here
 
 from ....figures.drawing.thinning import thinned
@@ -85,16 +86,25 @@ def summary_of(run: Run) -> Summary:
         bytes=run.size.bytes,
         started=_earliest(writers, "opened"),
     )
-    gaps = run.gaps if run.steps else ()
+    gaps = judged_first(run) if run.steps else ()
     if not gaps:
         return known
     frame = run.metrics().sort("step")
-    verdict = verdict_of(run)
-    graded = replace(known, gaps=gaps, severity=verdict.word, title=_title(verdict), since=verdict.since_step)
-    return _with_metrics(graded, frame, next((gap for gap in gaps if gap in SAMPLED), gaps[0]))
+    verdict = verdict_of(run) if run.is_remote else judged_verdict(run)  # each row of a store is a request
+    graded = replace(
+        known,
+        gaps=run.gaps,
+        severity=verdict.word,
+        title=_title(verdict, looked=not run.is_remote),
+        since=verdict.since_step,
+    )
+    return _with_metrics(graded, frame, gaps[0])
 
 
-def _title(verdict: Finding) -> str:
+def _title(verdict: Finding, *, looked: bool) -> str:
+    """looked: False if nobody looked for the causes of the gap."""
+    if verdict.is_healthy and not looked:
+        return f"{verdict.title}; causes were not looked for: it lies on a store"
     return f"{verdict.title}, over" if verdict.until_step is not None else verdict.title
 
 
