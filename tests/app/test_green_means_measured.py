@@ -11,7 +11,7 @@ from support.known_runs import KINDS, STEPS, known_run, missing_steps
 from support.pages_open import Open, html
 
 from ratioscope.app.cli import main
-from ratioscope.app.dashboard.model.diagnoses import diagnoses, judged_verdict
+from ratioscope.app.dashboard.model.diagnoses import diagnoses
 from ratioscope.app.dashboard.model.view import view
 from ratioscope.app.dashboard.pages.runs.page import COLOURS
 from ratioscope.app.dashboard.pages.runs.summaries import summary_of
@@ -107,7 +107,7 @@ def test_the_first_page_says_the_same(folder: Callable[[str], Path], kind: str, 
     diagnoses().of(shown_run)
     diagnoses().answer_all()
     shown = html(opened("overview", folder(kind)))
-    assert f"<b>{MARKS[word]} {word}</b>" in shown and judged_verdict(shown_run).word == word
+    assert f"<b>{MARKS[word]} {word}</b>" in shown and shown_run.judged_verdict().word == word
     assert word == "healthy" or "<b>● healthy" not in shown
 
 

@@ -13,6 +13,7 @@ import streamlit as st
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.ingest.analysis.diagnosis import diagnosed_gap
+from ratioscope.ingest.analysis.judged_verdict import REST
 from ratioscope.ingest.run import open_run
 
 from ...pages.answered import Answered, answered
@@ -21,8 +22,6 @@ from ...pages.view import View
 
 MOST = 64
 """Diagnoses in memory, the latest used. One takes some 50 kB, and a growing run keeps its newest only."""
-REST = 20.0
-"""Pause before a growing run is diagnosed again, as a multiple of the time of the last diagnosis. Convention."""
 
 
 @dataclass(frozen=True)
