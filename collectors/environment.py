@@ -19,8 +19,8 @@ from ratioscope.errors import ConfigError
 
 from .process.counts import reason_of
 from .process.notice import say, warn
-from .process.ranks import is_slurm_task
-from .process.variables import EXISTING, LAUNCH, NAME, RUN, SCALARS, TEXT, installed_for
+from .process.ranks import is_slurm_task, rank_told
+from .process.variables import BY_HAND, EXISTING, LAUNCH, NAME, RUN, SCALARS, TEXT, installed_for
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -45,7 +45,7 @@ def launch_name(environment: Mapping[str, str] = os.environ) -> str:
     """A name for one start of a job: the same in all processes that a launcher started side by side, else a new one.
 
     The tasks of a Slurm step share the number of the step, which no other start has. The ranks of a torchrun share the process
-    that started them; torchrun's own id may be "none".
+    that started them; torchrun's own id may be "none". Ranks that somebody started one by one share what they were told.
     """
     if is_slurm_task(environment):
         return f"slurm-{environment.get('SLURM_JOB_ID', '')}.{environment['SLURM_STEP_ID']}"
@@ -53,6 +53,8 @@ def launch_name(environment: Mapping[str, str] = os.environ) -> str:
         return f"mpi-{namespace}"
     if environment.get("TORCHELASTIC_RUN_ID"):
         return f"torchrun-{os.uname().nodename}-{os.getppid()}-{environment.get('MASTER_PORT', '')}"
+    if rank_told(environment) is not None:
+        return "-".join(filter(None, (BY_HAND, environment.get("MASTER_ADDR"), environment.get("MASTER_PORT"))))
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
 
 

@@ -239,6 +239,8 @@ class Run:
         """Sentences about how the run was read: what is missing, recovered, or computed from token rows."""
         own = [self._run_file.note] if self._run_file.note else []
         own = [f"{self.place}: {self.behind}", *own] if self.behind else own
+        if (asked := self._catalog.attempt) is not None:
+            own = [f"only what start {asked} of the job recorded is shown (--attempt {asked})", *own]
         extra = sorted(self._rows.extra)
         own += (
             [f"token files have columns that no Record has, and that are not read: {', '.join(extra)}"] if extra else []

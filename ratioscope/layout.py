@@ -24,6 +24,8 @@ from typing import Any
 from .flat_json import loaded
 
 RUN_FILE = "run.json"
+RUN_MEMBERS = frozenset({"attempts", "schema_version"})
+"""Every run.json of ours has one of them: another program may call its file so, too."""
 TOKENS = "tokens"
 STATISTICS = "statistics"
 READINGS = "readings"

@@ -64,8 +64,8 @@ VERBS = (
 WITHOUT_PANDAS = frozenset(VERBS) - {"demo", "run", "import", "dashboard", "rescore", "export", "wandb", "sync"}
 """The verbs that call nothing but pyarrow that would import pandas. The others start programs or call other packages."""
 OF_ONE_ATTEMPT = (
-    "baseline", "bundle", "check", "corrections", "diagnose", "diff", "estimate", "export", "index", "info", "metrics",
-    "report", "sync", "watch",
+    "baseline", "bundle", "check", "corrections", "dashboard", "diagnose", "diff", "estimate", "export", "index", "info",
+    "metrics", "report", "rescore", "sync", "verify", "watch",
 )  # fmt: skip
 """The verbs that read runs and take --attempt; `wandb sync` does, too."""
 KEYWORDS = {"import": "import_dump"}

@@ -39,9 +39,12 @@ class Compaction:
     """Files that stay as they are, with the reason."""
 
 
-def idle_catalog(path: str | os.PathLike[str], *, writers_ended: bool = False) -> Catalog:
-    """The run's catalog. SourceError if a writer may still be at work, unless the caller knows that all have ended."""
-    root = run_folder(path)
+def idle_catalog(path: str | os.PathLike[str], *, writers_ended: bool = False, is_to_repair: bool = False) -> Catalog:
+    """The run's catalog. SourceError if a writer may still be at work, unless the caller knows that all have ended.
+
+    is_to_repair: a broken run.json is no error.
+    """
+    root = run_folder(path, is_to_repair=is_to_repair)
     run_file(root)
     catalog = Catalog(root, ParquetFiles(root))
     catalog.refresh()

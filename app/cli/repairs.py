@@ -25,7 +25,7 @@ Act = tuple[str, Callable[[], object]]
 
 def repair(path: str | os.PathLike[str], *, dry_run: bool, writers_ended: bool = False) -> list[str]:
     """Lines on the acts done, or with `dry_run` to be done. Each act is one durable step, and no act is repeated."""
-    catalog = idle_catalog(path, writers_ended=writers_ended)
+    catalog = idle_catalog(path, writers_ended=writers_ended, is_to_repair=True)
     writer = OfflineWriter(catalog.root, "repair")
     lines: list[str] = []
     with folder_written(path):

@@ -18,6 +18,9 @@ VARIABLES = {
     SCALARS: "1: puts ratioscope/... among the scalars that the trainer logs",
 }
 
+BY_HAND = "ranks-by-hand"
+"""Begins the name of a start whose ranks were started one by one: later starts have the same name."""
+
 installed_for: list[str] = []
 """The run folder for which import hooks were put on. Global, because these are those of the process."""
 

@@ -8,19 +8,19 @@ from typing import Any
 
 from ratioscope.flat_json import loaded
 from ratioscope.inside import content, entries
-from ratioscope.layout import RUN_FILE, SCALARS, STATISTICS, TOKENS
+from ratioscope.layout import RUN_FILE, RUN_MEMBERS, SCALARS, STATISTICS, TOKENS
 
 from .joining import openings
-from .run_file import MOST_BYTES
-from .same_experiment import differences
+from .run_file import MOST_BYTES, launch
+from .same_experiment import differences, without_ids
 
 _MOST_NAMES = 1_000_000
 
 
-def differences_to(run: Path, info: Mapping[str, Any]) -> list[str]:
-    """The differences of the newest attempt of the run and a start, each in words."""
-    scripts = {script for writer in openings(run) if isinstance(script := writer.get("script"), str)}
-    return differences(as_newest(run_file_of(run)), info, scripts)
+def differences_to(run: Path, info: Mapping[str, Any], rank: int) -> list[str]:
+    """The differences of the newest attempt of the run and a start, each in words. rank: of this process."""
+    scripts = {str(without_ids(writer["script"], writer)) for writer in openings(run) if writer.get("script")}
+    return differences(as_newest(run_file_of(run)), {**info, "launch": launch()}, scripts, rank)
 
 
 def has_steps(root: Path) -> bool:
@@ -46,7 +46,7 @@ def run_file_of(root: Path) -> dict[str, Any]:
 
 def is_of_a_run(run_file: Mapping[str, Any]) -> bool:
     """True unless this is the run.json of another program; one that cannot be read may be ours."""
-    return not run_file or not {"id", "schema_version", "attempts"}.isdisjoint(run_file)
+    return not run_file or not RUN_MEMBERS.isdisjoint(run_file)
 
 
 def as_newest(run: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ratioscope import process
 from ratioscope.flat_json import loaded
 from ratioscope.inside import content
 from ratioscope.kept_settings import kept
-from ratioscope.layout import RUN_FILE, checksum
+from ratioscope.layout import RUN_FILE, RUN_MEMBERS, checksum
 from ratioscope.record import SCHEMA_VERSION
 from ratioscope.redaction import without_secrets
 from ratioscope.version import __version__
@@ -23,7 +23,7 @@ from ratioscope.version import __version__
 from ..process.code_commits import code_commits, code_files
 from ..process.machine import machine
 from ..process.trainer_process import trainer_process
-from ..process.variables import LAUNCH
+from ..process.variables import BY_HAND, LAUNCH
 from .durable_file import create_whole, make_root, write_whole
 from .same_experiment import script
 
@@ -94,6 +94,8 @@ def note_attempt(root: Path, attempt: int, info: Mapping[str, Any]) -> None:
     run = loaded(content(root, RUN_FILE, MOST_BYTES))
     if not isinstance(run, dict) or run.pop("crc32", None) not in (None, checksum(run)):
         raise ValueError("it was changed after it was written")
+    if RUN_MEMBERS.isdisjoint(run):
+        raise ValueError("it is of another program")
     known = run.setdefault("attempts", [])
     if not isinstance(known, list) or not all(isinstance(entry, dict) for entry in known):
         raise ValueError("its attempts are no list of objects")
@@ -143,7 +145,9 @@ def is_restarted() -> bool:
 
 def is_certain(name: str) -> bool:
     """True if no later start can have this name: it was made for this start, or contains a Ray session."""
-    return name.startswith("job:") and (bool(os.environ.get(LAUNCH)) or _session() is not None)
+    given = os.environ.get(LAUNCH, "")
+    is_made = given != "" and not given.startswith(BY_HAND)
+    return name.startswith("job:") and (is_made or _session() is not None)
 
 
 def is_of_ray(name: str) -> bool:

@@ -1,7 +1,8 @@
 """Tells if a start goes on with the experiment of a run: the trainer, the script and the settings are the same.
 
 A fact that one side does not know is no difference. Settings that a start has of its own, such as the checkpoint that it
-resumes, are none either: OF_A_START lists them.
+resumes, are none either: OF_A_START lists them. Everything else that differs makes another experiment, in doubt: a run beside the
+first loses nothing, and two experiments in one run hide each other's steps.
 """
 
 import json
@@ -19,59 +20,42 @@ Facts = Mapping[str, Any]
 """Content of run.json, or what a start would write there: trainer, script, config. `Any`: a stranger may have written it."""
 
 OF_A_START = {
-    "the checkpoint it goes on from": (
-        r"(auto_)?resum(e|ed|ing)(_.*)?", r".*_resume(_.*)?", r"(check_?point|ckpt)s?(ing)?(_.*)?",
-        r"(save|load|last|latest|from|start|auto|keep|enable|use|async|dist)_(.*_)?(check_?point|ckpt).*",
-        r"load(_(path|dir|step|from))?",
-        r"save", r"restore(_.*)?", r"(start|initial|current|global|begin|last)_(step|epoch|iteration|iter|rollout_id)",
-        r"iteration", r"overwrite_output_dir", r"is_restart", r"restarts?(_.*)?",
-    ),
-    "where it writes and what it is called": (
-        r"out",
-        r"(default_)?(output|out|save|saving|log|logs|logging|run|work|working|trial|exp|experiment|results?|cache|tmp|temp|root|"
-        r"default_root|project|artifacts?|dump|profil(e|er|ing)|hydra|rollout_data|validation_data|local|debug)"
-        r"_(dir|dirs|path|folder|directory|root|file|name|id|uri|to)",
-        r"(run|launch|attempt|session)_(name|id|uid|number|tag|suffix)", r"launch", r"attempt",
-        r"(trial|exp|experiment|job|project|task|process)_(id|uid|number)", r"uuid",
-        r"(wandb|mlflow|tensorboard|swanlab|comet|trackio|neptune|clearml|tracking|loggers?|logging|report_to|hub)(_.*)?",
-        r"tags?", r"notes?", r"output", r"save_to", r"verbose", r"debug", r"quiet", r"disable_tqdm", r"log_level.*",
-    ),
-    "when and on which machine it runs": (
-        r".*timestamp.*", r"time", r"date", r"datetime", r".*_(at|time|date)", r"host(name)?s?", r"node(name|list|s|_rank|_id)?",
-        r"ip", r"addr(ess)?", r"(.*_)?(hosts?|ips?|ports?|addr|address|addresses)",
-        r"(?!.*(reward|teacher|judge|verif|rm_|dataset|data_))(.*_)?(url|urls|uri|endpoints?)", r"pids?",
-        r"user(name)?", r"cwd", r"command(_line)?", r"argv", r"git(_.*)?", r"commit(_.*)?", r"device(s|_id|_index)?",
-        r"cuda_visible_devices", r"slurm.*", r"rdzv.*", r"dist_(url|init_method)", r"init_method", r"(runtime_)?env_vars",
+    "the checkpoint it goes on from, and the places it writes to": (
+        r"(auto_)?resum(e|ed|ing)(_.*)?", r".*_resume(_.*)?", r"(check_?point|ckpt)s?(_(path|dir|folder|file|name|id|step))?",
+        r"(save|load|last|latest|from|start)_(from_)?(check_?point|ckpt).*", r"load(_(path|dir|step))?", r"save(_(path|dir|to))?",
+        r"restore(_.*)?", r"(start|initial|current|global|begin|last)_(step|epoch|iteration|iter|rollout_id)", r"iteration",
+        r"overwrite_output_dir", r"is_restart", r"restarts?(_.*)?", r"out", r"output",
+        r"(default_)?(output|out|saving|logs?|logging|run|work|working|cache|tmp|temp|root|default_root|artifacts?|dump|"
+        r"profil(e|er|ing)|hydra|rollout_data|validation_data|local|debug)_(dirs?|path|folder|directory|root|file)",
     ),
     "how many workers share the work": (
-        r"world_size", r"((local|global|node|data_parallel|dp)_)?rank", r".*workers?(_.*)?", r"_?n_?gpus?(_.*)?", r"gpus?(_.*)?",
-        r"num_(nodes|gpus|processes|procs?|cpus|devices|replicas|engines|actors|machines|shards|threads)(_.*)?",
-        r".*_num_(gpus|nodes)(_.*)?",
-        r"(actor|critic|rollout|ref)_num_(gpus|nodes)(_per_.*)?", r"n?nodes", r"n_?proc(_.*)?", r".*_nproc", r"replicas",
-        r"(dp|data_parallel)_(size|degree)", r"prefetch_factor", r"pin_memory", r"dataloader_(num|pin|prefetch|persistent)_.*",
+        r"world_size", r"(.*_)?workers?(_(count|number|per_.*))?", r"(.*_)?(num|n)_?(gpus|nodes)(_per_.*)?", r"gpus?(_per_.*)?",
+        r"num_(nodes|gpus|processes|procs?|cpus|devices|replicas|engines|actors|machines|shards|threads)(_per_.*)?",
+        r"nnodes", r"(.*_)?n_?proc(_per_.*)?", r"replicas", r"(dp|data_parallel)_(size|degree)",
     ),
-    "how long it goes on, and how often it saves, logs and tests": (
-        r"(max|total|train|training|total_training|max_train|num_train)_(steps|iters|iterations|epochs|episodes|updates|rollouts?)",
-        r"steps|epochs|episodes", r"num_(epochs|episodes|rollouts?|updates)", r"time_?out.*", r"time_?limit.*",
-        r"(save|log|logging|eval|evaluation|test|val|validation|print|dump|profile)"
-        r"_(steps?|interval|freq|frequency|every|every_.*|strategy|total_limit|limit|on_start|at_start|first_step|last)",
+    "the process: its ids, time, machine and code": (
+        r"(run|launch|attempt|session)_(name|id|uid|number|tag|suffix)", r"launch", r"attempt", r"uuid",
+        r"(trial|job|task|process)_(id|uid|number)", r"(wandb|mlflow|tensorboard|swanlab|comet|trackio|neptune|clearml)(_.*)?",
+        r"((start|run|job|launch|creation)_)?(timestamp|datetime)", r"(start|run|job|launch|creation)_(time|date)",
+        r"(started|launched|created)(_at)?", r"host(name)?s?", r"node(name|list|_rank|_id)?", r"(.*_)?(hosts?|ips?|ports?)",
+        r"(.*_)?addr(ess(es)?)?", r"(.*_)?(vllm|sglang|servers?|router|master|coordinator|engines?)_(urls?|uris?|endpoints?)",
+        r"pids?", r"user(name)?", r"cwd", r"git(_.*)?", r"commit(_(hash|sha|id))?", r"device(s|_id|_index)?",
+        r"cuda_visible_devices", r"slurm.*", r"rdzv.*", r"(dist_)?(url|init_method)", r"(runtime_)?env_vars",
+        r"(local|global|node|data_parallel|dp)_rank",
     ),
 }  # fmt: skip
 """Reason -> names of settings that may differ between two starts of one experiment, as patterns in small letters and _."""
 PARTS_OF_A_START = (
-    r"(wandb|mlflow|tensorboard|swanlab|comet|trackio|neptune|clearml|tracking|loggers?|logging|hub|hydra|slurm|ray|ray_kwargs|ray_init|"
+    r"(wandb|mlflow|tensorboard|swanlab|comet|trackio|neptune|clearml|hydra|slurm|ray|ray_kwargs|ray_init|"
     r"checkpoints?|checkpointing|checkpoint_(config|manager)|ckpt|resume|launcher|cluster|resources?|env_vars|runtime_env)"
 )
 """Names of groups of settings all of which may differ."""
 _OF_A_START = re.compile("|".join(f"(?:{pattern})" for patterns in OF_A_START.values() for pattern in patterns))
 _PARTS = re.compile(PARTS_OF_A_START)
-_NOT_OF_A_START = re.compile(r"lora|peft|adapter")
-"""Groups in which `rank` and the like are settings of the model."""
-_PASSING = re.compile(
-    r"0x[0-9a-f]{6,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\d(?:[-_T ]?\d\d[-:_]\d\d(?:[-:_]\d\d)?)?|\d{6,}",
-    re.I,
-)
-"""Addresses, dates, times and identifiers inside of a text."""
+_ADDRESS = re.compile(r"0x[0-9a-f]{6,}", re.I)
+"""In memory, inside of a text."""
+_ID = re.compile(r"(?=[^/]*\d)[\w.-]{4,}")
+"""A part of the name of a start: the number of a job, a process or a port, or the name of a host."""
 _NO_SCRIPTS = ("", "-", "-c", "-m", "ipykernel_launcher.py", "colab_kernel_launcher.py", "default_worker.py")
 _MOST_NAMED = 3
 _LONGEST = 60
@@ -87,17 +71,18 @@ def script() -> str | None:
     return "/".join(whole.parts[-2:]).lstrip("/")
 
 
-def differences(known: Facts, own: Facts, scripts: Collection[str] = ()) -> list[str]:
+def differences(known: Facts, own: Facts, scripts: Collection[str] = (), rank: int = 0) -> list[str]:
     """The differences of a run and a start, each in words; none if the start goes on with the experiment of the run.
 
     scripts: programs that recorded into the run. An older ratioscope named none: a start goes on with its runs. Another role of
-    the job, such as an orchestrator, knows other settings: only those that both know count.
+    the job, such as an orchestrator, knows other settings: only those that both know count. rank: of this process; a setting
+    `rank` of this value is its own.
     """
     there, here = known.get("script"), own.get("script")
     if "script" not in known:
         return []
-    is_same_script = isinstance(there, str) and isinstance(here, str) and _place(there) == _place(here)
-    is_role = isinstance(here, str) and _place(here) in {_place(each) for each in scripts}
+    is_same_script = isinstance(there, str) and without_ids(there, known) == without_ids(here, own)
+    is_role = without_ids(here, own) in scripts
     if isinstance(there, str) and isinstance(here, str) and not is_same_script and not is_role:
         return [f"its script is {there}, here {here}"]
     trainers = [trainer_of(facts) for facts in (known, own)]
@@ -105,7 +90,8 @@ def differences(known: Facts, own: Facts, scripts: Collection[str] = ()) -> list
     found = [f"its trainer is {known['trainer']}, here {own['trainer']}"] if is_other_trainer else []
     return found + [
         f"its {name} is {_worded(a)}, here {_worded(b)}"
-        for name, a, b in _changed(known.get("config"), own.get("config"), needs_both=not is_same_script)
+        for name, a, b in _changed(known, own, needs_both=not is_same_script)
+        if name.rpartition(".")[2] != "rank" or str(b) != str(rank)
     ]
 
 
@@ -115,14 +101,14 @@ def in_words(found: list[str]) -> str:
     return "; ".join(found[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
 
 
-def _changed(known: Any, own: Any, *, needs_both: bool) -> Iterator[tuple[str, Any, Any]]:
-    there, here = dict(_flat("", known)), dict(_flat("", own))
+def _changed(known: Facts, own: Facts, *, needs_both: bool) -> Iterator[tuple[str, Any, Any]]:
+    there, here = dict(_flat("", known.get("config"))), dict(_flat("", own.get("config")))
     if not there or not here:
         return
     names = there.keys() & here.keys() if needs_both else there.keys() | here.keys()
     for name in sorted(names):
         a, b = there.get(name), here.get(name)
-        if _plain(a) != _plain(b):
+        if _plain(a, known) != _plain(b, own):
             yield name, a, b
 
 
@@ -135,17 +121,15 @@ def _flat(above: str, value: Any) -> Iterator[tuple[str, Any]]:
     for name, part in value.items():
         spoken = re.sub(r"[^a-z0-9]+", "_", str(name).lower()).strip("_")
         passing = _PARTS if isinstance(part, Mapping) else _OF_A_START
-        if not passing.fullmatch(spoken) or _NOT_OF_A_START.search(above.lower()):
+        if not passing.fullmatch(spoken):
             yield from _flat(f"{above}.{name}" if above else str(name), part)
 
 
-def _plain(value: Any) -> str:
+def _plain(value: Any, facts: Facts) -> str:
     if isinstance(value, str):
         with suppress(ValueError):
-            return json.dumps(
-                float(value)
-            )  # a number that came as text, which _PASSING must not take for an identifier
-        return _PASSING.sub("#", value)
+            return json.dumps(float(value))  # a number that came as text, which is no identifier
+        return _ADDRESS.sub("#", str(without_ids(value, facts)))
     return "" if value is None else json.dumps(_number(value), sort_keys=True, default=str)
 
 
@@ -158,10 +142,10 @@ def _worded(value: Any) -> str:
     return words if len(words) <= _LONGEST else f"{words[:_LONGEST]}..."
 
 
-def _place(script_path: str) -> str:
-    """A folder and a name. Digits of the folder do not count: jobs copy their code into folders with numbers."""
-    outer, _, name = script_path.rpartition("/")
-    return f"{re.sub(r'[0-9]+', '#', outer)}/{name}"
+def without_ids(text: object, facts: Facts) -> object:
+    """The text without the numbers of its own job and process: jobs copy their code into folders that are named after them."""
+    ids = sorted(set(_ID.findall(str(facts.get("launch") or ""))), key=len, reverse=True)
+    return re.sub("|".join(map(re.escape, ids)), "#", text) if ids and isinstance(text, str) else text
 
 
 def trainer_of(facts: Facts) -> str | None:

@@ -26,15 +26,15 @@ def is_same_start(base: Path, first: Start, own: Start, info: Mapping[str, Any])
     if first.token == own.token:
         return True
     if own.job is not None and first.job == own.job and is_restarted():
-        return not differences_to(folder, info)
+        return not differences_to(folder, info, own.rank)
     if is_named(own.launch) and is_same_name(first.launch, own.launch):
         if is_certain(own.launch):
-            return not (_is_over(folder, first, own) and _is_next_experiment(folder, info))
+            return not (_is_over(folder, first, own) and _is_next_experiment(folder, info, own.rank))
         return _is_at_work(folder, first, own)
     if is_here and first.process.pid == own.process.pid:
-        return not (has_ended(folder, first) or _is_next_experiment(folder, info))
+        return not (has_ended(folder, first) or _is_next_experiment(folder, info, own.rank))
     if is_here and not is_named(own.launch) and _are_side_by_side(folder, first, own):
-        return not differences_to(folder, info)
+        return not differences_to(folder, info, own.rank)
     return is_here and _are_kin(first, own)
 
 
@@ -54,11 +54,11 @@ def _is_over(folder: Path, first: Start, own: Start) -> bool:
     return all(process_of(each).life(process.here()) == "gone" for each in ours)
 
 
-def _is_next_experiment(folder: Path, info: Mapping[str, Any]) -> bool:
+def _is_next_experiment(folder: Path, info: Mapping[str, Any], rank: int) -> bool:
     """True if the same program begins again with other settings. Another program, or trainer, is another part of the job."""
     known = as_newest(run_file_of(folder))
     is_same = known.get("script") == info.get("script") and trainer_of(known) == trainer_of(info)
-    return is_same and bool(differences_to(folder, info))
+    return is_same and bool(differences_to(folder, info, rank))
 
 
 def _is_at_work(folder: Path, first: Start, own: Start) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from ratioscope import process
 from ratioscope.errors import ConfigError
-from ratioscope.inside import entries
+from ratioscope.inside import entries, is_file
 from ratioscope.layout import COMMITS, RUN_FILE, STARTS, STATISTICS, TOKENS
 
 from .durable_file import make_root, write_whole
@@ -133,7 +133,7 @@ class _Found:
 
     def _why_not(self, run: Path) -> str:
         """Why this start does not go on with a run; empty if it does."""
-        return in_words(differences_to(run, self.info)) or self._in_use(run)
+        return in_words(differences_to(run, self.info, self.own.rank)) or self._in_use(run)
 
     def _in_use(self, run: Path) -> str:
         """The process of another start that records into the run, in words; empty if none does, as far as is known here."""
@@ -144,7 +144,7 @@ class _Found:
         writers = [each for each in openings(run) if not each["closed"] and self._is_alive(process_of(each))]
         at_work += [(process_of(each), each.get("rank"), each.get("launch")) for each in writers]
         for theirs, rank, name in at_work:
-            if rank == self.own.rank or self._is_named_otherwise(name) or differences_to(run, self.info):
+            if rank == self.own.rank or self._is_named_otherwise(name) or differences_to(run, self.info, self.own.rank):
                 return f"process {theirs.pid} records there"
         return ""
 
@@ -188,7 +188,9 @@ def _begin(root: Path, info: Mapping[str, Any], *, is_given_up: bool) -> None:
 
 
 def _named(info: Mapping[str, Any], base: Path, root: Path) -> Mapping[str, Any]:
-    """The content of run.json, with the number of a run that was begun beside another."""
+    """The content of run.json, with the number of a run that was begun beside another, and the id that its logs name."""
+    named = {writer["run"] for writer in openings(root) if isinstance(writer.get("run"), str)}
+    info = {**info, "id": named.pop()} if len(named) == 1 and not is_file(root, RUN_FILE) else info
     if root == base:
         return info
     return {**info, "name": f"{info['name']}{root.name.removeprefix(base.name)}", "beside": base.name}

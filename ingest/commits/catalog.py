@@ -281,6 +281,11 @@ class Catalog:
     def _is_asked(self, attempt: int) -> bool:
         return self.attempt is None or attempt == self.attempt
 
+    def is_asked_of(self, path: str) -> bool:
+        """False for a file that a commit of another start names than the one that is asked for."""
+        item = None if self.attempt is None else self._described(path)
+        return item is None or self._is_asked(item.attempt)
+
     def committed(self, path: str) -> TokenFile | Segment:
         """The file as its commit describes it, whether or not it is part of the run. SourceError where no commit names it."""
         if (item := self._described(path)) is None:

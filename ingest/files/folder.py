@@ -6,25 +6,23 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
 
 from ratioscope.errors import SourceError
 from ratioscope.inside import entries, is_file
-from ratioscope.layout import COMMITS, RUN_FILE, STATISTICS, TOKENS, is_offline
-
-if TYPE_CHECKING:
-    from .run_file import RunFile
+from ratioscope.layout import COMMITS, RUN_FILE, RUN_MEMBERS, STATISTICS, TOKENS, is_offline
 
 HOLDS = f"a run folder holds {RUN_FILE}, {TOKENS}/, {STATISTICS}/ and {COMMITS}/"
 DEMO = "`ratioscope demo` opens one"
-_MEMBERS = {"attempts", "id", "name", "schema_version"}
 _MOST_LOOKED_AT = 2000
 _MOST_ENTERED = 100
 _MOST_SHOWN = 5
 
 
-def run_folder(path: str | os.PathLike[str]) -> Path:
-    """The path as a Path, if it is a run. SourceError says why it is not."""
+def run_folder(path: str | os.PathLike[str], *, is_to_repair: bool = False) -> Path:
+    """The path as a Path, if it is a run. SourceError says why it is not.
+
+    is_to_repair: a broken run.json is no error here if anything is recorded beside it.
+    """
     folder = Path(path)
     try:
         mode = folder.stat().st_mode
@@ -38,12 +36,13 @@ def run_folder(path: str | os.PathLike[str]) -> Path:
         raise SourceError(f"{folder} is {'a file' if stat.S_ISREG(mode) else 'no folder'}, wanted a run folder{hint}")
     if not is_run(folder):
         raise SourceError(_no_run(folder))
-    from .run_file import run_file  # loads numpy, which `ratioscope --help` has no use for
-
-    if not _has_records(folder, but=is_offline) and (fault := _fault(run_file(folder))):
+    has_records = _has_records(folder, but=is_offline)
+    if not (is_to_repair and has_records) and (fault := run_file_fault(folder, is_needed=not has_records)):
+        beside = ", and nothing is recorded beside it"
+        do = f"; what is recorded beside it then opens. `ratioscope repair {quote(str(folder))}` moves it"
         raise SourceError(
-            f"{folder / RUN_FILE} {fault}, and nothing is recorded beside it; wanted the JSON object that a collector writes:"
-            " move the file away, or name another folder"
+            f"{folder / RUN_FILE} {fault}{'' if has_records else beside}; wanted the JSON object that a collector writes:"
+            f" move the file away{do if has_records else ', or name another folder'}"
         )
     return folder
 
@@ -59,12 +58,17 @@ def _has_records(folder: Path, but: Callable[[str], bool] = lambda _: False) -> 
     return any(mark in name and not but(name) for part, mark in marks for name in _names(folder, part))
 
 
-def _fault(found: "RunFile") -> str:
-    """The reason why this cannot be run.json of a run; empty if it can."""
+def run_file_fault(folder: Path, *, is_needed: bool = False) -> str:
+    """The reason why run.json cannot be that of a run; empty if it can. is_needed: a folder without the file is at fault, too."""
     from .quarantine import printable
+    from .run_file import run_file  # loads numpy, which `ratioscope --help` has no use for
 
-    if found.info and _MEMBERS.isdisjoint(found.info):
-        return f"has {', '.join(sorted(map(printable, found.info))[:_MOST_SHOWN])}, and none of {', '.join(sorted(_MEMBERS))}"
+    found = run_file(folder)
+    if not (is_needed or is_file(folder, RUN_FILE)):
+        return ""
+    if found.note is None and RUN_MEMBERS.isdisjoint(found.info):
+        named = ", ".join(sorted(map(printable, found.info))[:_MOST_SHOWN]) or "no member"
+        return f"has {named}, and none of {', '.join(sorted(RUN_MEMBERS))}"
     return "" if found.info or found.note is None else found.note.removeprefix(f"{RUN_FILE} ")
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ratioscope.errors import RatioscopeError, SourceError
 from ratioscope.inside import FolderEntry, entries, open_regular, status
-from ratioscope.layout import COMMITS, OVERALL, READINGS, SCALARS, STATISTICS, TOKENS, step_spans
+from ratioscope.layout import COMMITS, OVERALL, READINGS, RUN_FILE, SCALARS, STATISTICS, TOKENS, step_spans
 from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.metrics.engines.join import joined
 from ratioscope.metrics.engines.numpy_engine import statistics
@@ -27,6 +27,7 @@ from ..commits.catalog import Catalog
 from ..commits.disk_files import uncommitted_files
 from ..commits.entries import Segment, TokenFile
 from ..commits.recovery import recovered
+from ..files.folder import run_file_fault
 from ..files.listing import listing
 from ..rows.record_rows import RecordRows
 from ..statistics.segment_tables import SegmentTables
@@ -86,7 +87,9 @@ class NoteDamage:
 
 
 def unreadable(catalog: Catalog) -> Iterator[Move]:
-    """Files that differ from their commits, and files that do not belong into a run."""
+    """Files that differ from their commits, files that do not belong into a run, and a run.json that is none."""
+    if fault := run_file_fault(catalog.root):
+        yield Move(RUN_FILE, f"{RUN_FILE} {fault}")
     for path, reason in sorted(listing(catalog.root).foreign.items()):
         if "/" in path and catalog.files.signature(path) is not None:
             yield Move(path, reason)

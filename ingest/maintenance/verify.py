@@ -22,7 +22,7 @@ from ..commits.entries import Segment, TokenFile
 from ..commits.log_cross_checks import foreign_logs, miscounted_logs, missing_logs
 from ..commits.short_forms_of_run import compared_with_logs
 from ..commits.writer_history import WriterHistory
-from ..files.folder import run_folder
+from ..files.folder import run_file_fault, run_folder
 from ..files.parquet_files import ParquetFiles
 from ..files.progress import OnProgress
 from ..files.quarantine import named_reasons
@@ -91,21 +91,31 @@ class Verification:
         return not self.troubles
 
 
-def verify(path: str | os.PathLike[str], *, deep: bool = False, progress: OnProgress | None = None) -> Verification:
-    """Checks the run. SourceError if there is none.
+def verify(
+    path: str | os.PathLike[str],
+    *,
+    deep: bool = False,
+    attempt: int | None = None,
+    progress: OnProgress | None = None,
+) -> Verification:
+    """Checks the run, or what one start of the job recorded (attempt). SourceError if there is none.
 
     A file with the right digest is byte for byte what its writer wrote. deep: also decode every page and recompute statistics
     from rows, which shows whether what was written was right.
     """
-    root = run_folder(path)
+    root = run_folder(path, is_to_repair=True)
     files = ParquetFiles(root)
-    catalog = Catalog(root, files, lists_store=True)
-    note = run_file(root).note
+    catalog = Catalog(root, files, attempt=attempt, lists_store=True)
+    fault = run_file_fault(root)
+    note = f"{RUN_FILE} {fault}" if fault else run_file(root).note
     catalog.refresh()
+    catalog.demand_attempt()
     verification = Verification(deep)
     if note is not None:
         wanted = "the run's name, trainer and settings as JSON"
-        verification.troubles.append(Trouble(RUN_FILE, note, wanted, "copy it again from where the run was recorded"))
+        aside = ", or, where it is lost, `ratioscope repair RUN` moves it to RUN/quarantine" if fault else ""
+        advice = f"copy it again from where the run was recorded{aside}"
+        verification.troubles.append(Trouble(RUN_FILE, note, wanted, advice))
     _check_logs(root, catalog, verification)
     _check_files(catalog, verification, progress)
     verification.troubles += _overall(catalog, deep=deep)
@@ -123,7 +133,8 @@ def verify(path: str | os.PathLike[str], *, deep: bool = False, progress: OnProg
 
 
 def _check_logs(root: Path, catalog: Catalog, verification: Verification) -> None:
-    for _, history in sorted(catalog.histories.items()):
+    asked = {history.log.writer: history for history in catalog.told()}
+    for _, history in sorted(asked.items()):
         verification.logs += 1
         verification.lines += _lines(root, history.log.file)
         log = history.log
@@ -136,6 +147,8 @@ def _check_logs(root: Path, catalog: Catalog, verification: Verification) -> Non
         (miscounted_logs, _LOG_AGAIN),
     ):
         for writer, fault in bond(catalog.histories):
+            if writer in catalog.histories and writer not in asked:
+                continue
             file = commit_file(writer).as_posix()
             verification.troubles.append(
                 Trouble(file, fault, "logs that agree with each other and with run.json", advice)
@@ -272,7 +285,7 @@ def _elsewhere(catalog: Catalog, known: set[str]) -> Iterator[Trouble]:
     moved = catalog.moved()
     refused = {path for history in catalog.histories.values() for path in history.refused}
     for path, reason in catalog.set_aside.items():
-        if path in known or path in moved:
+        if path in known or path in moved or not catalog.is_asked_of(path):
             continue
         if "is not there" in reason:
             yield Trouble(path, reason, "the file", _AGAIN)

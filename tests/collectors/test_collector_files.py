@@ -557,12 +557,23 @@ def test_a_run_file_that_was_changed_is_noted_and_never_sealed_again(tmp_path: P
     run = tmp_path / "run"
     close(start(run, 0, config={"seed": 1}))
     assert open_run(run).info["config"] == {"seed": 1} and not open_run(run).notes
-    for content in ((run / "run.json").read_text().replace('"seed": 1', '"seed": 3'), "[]"):
+    contents = ((run / "run.json").read_text().replace('"seed": 1', '"seed": 3'), "[]", '{"name": "other program"}')
+    for content in contents:
         (run / "run.json").write_text(content)
         (collector,) = start(run, 0)
         assert collector.close() and collector.counts.sequences.written == 1
         assert (run / "run.json").read_text() == content
-        assert any(note.startswith("run.json") for note in open_run(run).notes)
+        if content is contents[0]:
+            assert any(note.startswith("run.json") for note in open_run(run).notes)
+
+
+def test_a_start_beside_a_run_that_lost_its_run_file_keeps_its_id(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    close(start(run, 0))
+    known = open_run(run).info["id"]
+    (run / "run.json").unlink()
+    close(start(run, 0))
+    assert open_run(run).info["id"] == known and not open_run(run).notes
 
 
 OTHER_JOB = """

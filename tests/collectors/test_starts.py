@@ -67,7 +67,7 @@ def begin(tmp_path: Path) -> Iterator[Any]:
     begun: list[Job] = []
 
     def job(*, script: str = "train.py", environment: dict[str, str] | None = None, **options: Any) -> Job:
-        (program := tmp_path / "code" / script).parent.mkdir(exist_ok=True)
+        (program := tmp_path / "code" / script).parent.mkdir(parents=True, exist_ok=True)
         program.write_text(PROGRAM)
         begun.append(Job(program, tmp_path / "run", options, environment or {}))
         return begun[-1]
@@ -136,6 +136,25 @@ def test_a_restart_goes_on_without_a_change(tmp_path: Path, caplog: pytest.LogCa
         ({"config": {"beta": 1}}, {"config": {"beta": 1.0, "clip": None}}, True),
         ({"config": {"data": "<a at 0x7f00aa11>"}}, {"config": {"data": "<a at 0x7f00bb22>"}}, True),
         ({"config": {"seed": 1}}, {"config": {"seed": 2}}, False),
+        ({"config": {"rank": 8}}, {"config": {"rank": 16}}, False),
+        ({"config": {"model": {"rank": 8}}}, {"config": {"model": {"rank": 16}}}, False),
+        ({"config": {"data": "prompts-2026-01-01"}}, {"config": {"data": "prompts-2026-02-01"}}, False),
+        ({"config": {"data": "prompts/20260101"}}, {"config": {"data": "prompts/20260201"}}, False),
+        ({"config": {"data_date": "2026-01-01"}}, {"config": {"data_date": "2026-02-01"}}, False),
+        ({"config": {"model": "ckpts/v1"}}, {"config": {"model": "ckpts/v2"}}, False),
+        ({"config": {"experiment_name": "a"}}, {"config": {"experiment_name": "b"}}, False),
+        ({"config": {"max_steps": 100}}, {"config": {"max_steps": 200}}, False),
+        ({"config": {"gradient_checkpointing": True}}, {"config": {"gradient_checkpointing": False}}, False),
+        ({"config": {"reward_url": "http://a"}}, {"config": {"reward_url": "http://b"}}, False),
+        ({"config": {"worker_class": "a"}}, {"config": {"worker_class": "b"}}, False),
+        ({"config": {"argv": ["--lr", "1"]}}, {"config": {"argv": ["--lr", "2"]}}, False),
+        ({"config": {"start_time": "10:00", "pid": 1}}, {"config": {"start_time": "11:00", "pid": 2}}, True),
+        (
+            {"config": {"num_workers": 4, "actor": {"n_gpus": 8}}},
+            {"config": {"num_workers": 2, "actor": {"n_gpus": 4}}},
+            True,
+        ),
+        ({"config": {"resume": None}}, {"config": {"resume": "out/checkpoint-40"}}, True),
     ],
 )
 def test_what_is_unknown_is_no_difference_and_a_setting_is_one(
@@ -152,6 +171,17 @@ def test_another_script_begins_a_run_and_a_mended_one_goes_on(begin: Any, tmp_pa
     first.ends()
     assert begin(script="train.py").records(3) == "run"
     assert begin(script="other.py").records(1) == "run-2"
+
+
+@pytest.mark.parametrize(("job", "folders"), [("", ["run", "run-2"]), ("41007", ["run", "run"])])
+def test_a_script_in_a_folder_of_another_number_is_another_one_but_for_the_number_of_its_job(
+    begin: Any, job: str, folders: list[str]
+) -> None:
+    for number, folder in enumerate(folders):
+        name = f"job-{int(job) + number}" if job else f"exp{number}"
+        started = begin(script=f"{name}/train.py", environment={"SLURM_JOB_ID": name[4:]} if job else {})
+        assert started.records(number) == folder
+        started.ends()
 
 
 def test_the_argument_chooses(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

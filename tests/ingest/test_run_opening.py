@@ -8,6 +8,7 @@ import pytest
 from support import real_runs, run_folders
 
 from ratioscope import Run, open_run
+from ratioscope.app.cli.repairs import repair
 from ratioscope.errors import SourceError
 from ratioscope.ingest.files.folder import runs_in
 from ratioscope.record import SCHEMA_VERSION
@@ -96,13 +97,10 @@ def test_a_newer_schema_is_refused_politely(tmp_path: Path) -> None:
     ("content", "reason"),
     [
         (None, "run.json is missing"),
-        ("{", "run.json cannot be read"),
-        ("[1]", "run.json holds no object"),
-        ("[" * 100_000, "run.json cannot be read"),
-        ('{"name": "\\ud800"}', None),
+        ('{"name": "\\ud800", "schema_version": 1}', None),
     ],
 )
-def test_a_damaged_run_file_is_a_note(tmp_path: Path, content: str | None, reason: str | None) -> None:
+def test_a_missing_run_file_is_a_note(tmp_path: Path, content: str | None, reason: str | None) -> None:
     root = run_folders.write_run(tmp_path / "run", SMALL)
     (root / "run.json").unlink()
     if content is not None:
@@ -140,9 +138,24 @@ def test_a_run_in_which_nothing_was_committed_yet_opens(tmp_path: Path) -> None:
     ("text", "found"),
     [
         ("bad", r"cannot be read: Expecting value: line 1 .*"),
+        ("[" * 100_000, "cannot be read"),
         ("[1]", r"holds no object but '\[1\]'"),
-        ('{"seed": 1}', r"has seed, and none of attempts, id, name, schema_version"),
+        ("{}", r"has no member, and none of attempts, schema_version"),
+        ('{"id": 4, "name": "a", "seed": 1}', r"has id, name, seed, and none of attempts, schema_version"),
     ],
+)
+def test_a_run_file_that_is_none_is_an_error_until_it_is_set_aside(tmp_path: Path, text: str, found: str) -> None:
+    root = run_folders.write_run(tmp_path / "run", SMALL)
+    (root / "run.json").write_text(text)
+    with pytest.raises(SourceError, match=rf"run.json {found}.*; wanted .*: move the file away; .* `ratioscope repair"):
+        open_run(root)
+    assert [line.split(" moved to ")[0] for line in repair(root, dry_run=False)] == ["run.json"]
+    assert len(open_run(root).metrics()) == 2 and (root / "quarantine" / "run.json").read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("bad", r"cannot be read: Expecting value: line 1 .*"), ('{"seed": 1}', r"has seed, and none of attempts, .*")],
 )
 def test_a_broken_run_file_with_nothing_beside_it_is_no_run(tmp_path: Path, text: str, found: str) -> None:
     (tmp_path / "run.json").write_text(text)
@@ -155,5 +168,5 @@ def test_a_broken_run_file_with_nothing_beside_it_is_no_run(tmp_path: Path, text
 
 
 def test_a_run_that_has_only_begun_opens(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text('{"name": "tonight"}')
+    (tmp_path / "run.json").write_text('{"name": "tonight", "schema_version": 1}')
     assert open_run(tmp_path).steps == []

@@ -19,7 +19,7 @@ from ratioscope.ingest.files.run_tree import runs_below
 from ...dashboard.server.options import ServerOptions
 from ...dashboard.server.way_in import way_in
 from ..terminal import say
-from .arguments import BaselineName, RunFolders, floor_named, opened
+from .arguments import BaselineName, RunFolders, attempt_asked, floor_named, opened
 from .server_options import AllowHost, Host, NoBrowser, Port, Token, place_of, server_options
 
 PageOption = Annotated[str | None, typer.Option(metavar="NAME", help="The page to open, such as tokens.")]
@@ -59,7 +59,7 @@ def dashboard(
     options = server_options(host, port, token, allow_host)
     for run in runs:
         _check_path(run)
-    show(runs, options, place=place, browser=not no_browser)
+    show(runs, options, place=place, browser=not no_browser, attempt=attempt_asked())
     return 0
 
 
@@ -76,8 +76,13 @@ def _check_path(folder: Path) -> None:
         say(f"{folder}: no run yet; the dashboard shows the first one as soon as it begins{more}")
 
 
-def show(runs: Sequence[Path], options: ServerOptions, *, place: str = "", browser: bool) -> None:
-    """Serves these runs until interrupted. Prints the URL of `place` as soon as the server answers."""
+def show(
+    runs: Sequence[Path], options: ServerOptions, *, place: str = "", browser: bool, attempt: int | None = None
+) -> None:
+    """Serves these runs until interrupted. Prints the URL of `place` as soon as the server answers.
+
+    attempt: the start of the job of which alone pages show what it recorded; None: the runs as they went on.
+    """
     from ...dashboard.server.server import serve
 
     def ready(url: str) -> None:
@@ -94,7 +99,7 @@ def show(runs: Sequence[Path], options: ServerOptions, *, place: str = "", brows
 
     logging.getLogger("uvicorn.error").addFilter(_is_news)
     with suppress(KeyboardInterrupt), ExitStack() as at_the_end:  # Ctrl+C is the ordinary way to stop the server
-        serve(runs, options, on_ready=ready)
+        serve(runs, options, on_ready=ready, attempt=attempt)
 
 
 def _is_news(record: logging.LogRecord) -> bool:

@@ -10,7 +10,7 @@ from ratioscope.layout import READINGS
 from ...presentation.digits import count, size_on_disk
 from ..exit_codes import FINDINGS, OK
 from ..terminal import counting, print_json, say
-from .arguments import AsJson, RunFolder
+from .arguments import AsJson, RunFolder, attempt_asked
 
 if TYPE_CHECKING:
     from ratioscope.ingest.maintenance.verify import Verification
@@ -29,7 +29,7 @@ def verify(run: RunFolder, deep: DeepOption = False, as_json: AsJson = False) ->
     from ratioscope.ingest.remote.opening import place_of
 
     with counting(f"verifying {place_of(run)}") as progress:
-        verification = walk(run, deep=deep, progress=progress)
+        verification = walk(run, deep=deep, attempt=attempt_asked(), progress=progress)
     if as_json:
         print_json({"sound": verification.sound, **asdict(verification)})
     else:

@@ -7,18 +7,17 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import streamlit as st
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.ingest.analysis.diagnosis import diagnosed_gap
 from ratioscope.ingest.analysis.judged_verdict import REST
-from ratioscope.ingest.run import open_run
 
 from ...pages.answered import Answered, answered
 from ...pages.running_scripts import wait_for_pages
 from ...pages.view import View
+from .opened_runs import opened_run
 
 MOST = 64
 """Diagnoses in memory, the latest used. One takes some 50 kB, and a growing run keeps its newest only."""
@@ -113,4 +112,4 @@ def _is_due(known: Answered, revision: int) -> bool:
 
 def _answered(question: Question, revision: int) -> Answered:
     """It opens the run apart, so that no reader waits for the lock of the pages' run."""
-    return answered(lambda: open_run(Path(question.path)), revision, question.gap, question.steps)
+    return answered(lambda: opened_run(question.path), revision, question.gap, question.steps)

@@ -1,12 +1,24 @@
 """The runs that pages show. A page puts its run into a queue, and the server prepares the other pages of that run; and each look
 at a run is noted, so that the server follows those runs on stores at which somebody looks."""
 
+import json
+import os
 import time
+from pathlib import Path
 from queue import SimpleQueue
+
+from ratioscope.ingest.run import Run, open_run
+
+from .runs_variable import ATTEMPT
 
 _OPENED: SimpleQueue[str] = SimpleQueue()
 _KNOWN: set[str] = set()
 _LOOKS: dict[str, float] = {}
+
+
+def opened_run(path: str) -> Run:
+    """The run, or what one start of the job recorded of it, as the server was asked."""
+    return open_run(Path(path), attempt=json.loads(os.environ.get(ATTEMPT, "null")))
 
 
 def run_opened(path: str) -> None:

@@ -7,14 +7,13 @@ that differ elsewhere.
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from itertools import count
-from pathlib import Path
 
 import polars as pl
 import streamlit as st
 
 from ratioscope.ingest.jobs.part_job import part_digests
 from ratioscope.ingest.rows.part import Part
-from ratioscope.ingest.run import Run, open_run
+from ratioscope.ingest.run import Run
 
 from ...pages.answered import Answered
 from ...pages.running_scripts import in_advance, wait_for_pages
@@ -23,6 +22,7 @@ from ...presentation.run_state import RunState
 from .diagnoses import diagnoses
 from .jobs import jobs
 from .looks import state_seen
+from .opened_runs import opened_run
 from .revision_cache import CacheKey, HeldRevision, RevisionCache
 
 _OPENINGS = count()
@@ -30,7 +30,7 @@ _OPENINGS = count()
 
 @st.cache_resource(show_spinner=False, max_entries=16)
 def _opened(path: str) -> Run:
-    run = open_run(Path(path))
+    run = opened_run(path)
     # An evicted run may have grown before it is opened again: a fresh range of revisions keeps old cache keys from matching.
     run.revision = next(_OPENINGS) << 32
     return run
@@ -99,7 +99,7 @@ def prepare(paths: Sequence[str], requests: Sequence[CacheRequest]) -> None:
     """
     for path in paths:
         try:
-            shown, apart = view(path), open_run(Path(path))
+            shown, apart = view(path), opened_run(path)
             for make, arguments in requests:
                 wait_for_pages()
                 made = partial(make, apart, *arguments)

@@ -22,7 +22,7 @@ from ratioscope.errors import ConfigError
 
 from ...browser.policy import inline_scripts
 from ...presentation.theme import DARK, LIGHT
-from ..model.runs_variable import RUNS
+from ..model.runs_variable import ATTEMPT, RUNS
 from .chart_library import ChartLibrary
 from .connections import Answered, bound_connections
 from .guard import LOOPBACK, Guard
@@ -108,12 +108,20 @@ def look() -> dict[str, Any]:
 
 
 def serve(
-    runs: Sequence[Path], options: ServerOptions | None = None, *, on_ready: Callable[[str], None] | None = None
+    runs: Sequence[Path],
+    options: ServerOptions | None = None,
+    *,
+    on_ready: Callable[[str], None] | None = None,
+    attempt: int | None = None,
 ) -> None:
-    """Serves the dashboard of these runs until interrupted. `on_ready` gets the URL once the server answers."""
+    """Serves the dashboard of these runs until interrupted. `on_ready` gets the URL once the server answers.
+
+    attempt: the only start of the job that pages show; None: all.
+    """
     options = checked_options(options or ServerOptions())
     options = replace(options, port=free_port(options.host, options.port))
     os.environ[RUNS] = json.dumps([str(Path(run).resolve()) for run in runs])
+    os.environ[ATTEMPT] = json.dumps(attempt)
     sys.setswitchinterval(TURN)
     share_heaps()
     settings = SETTINGS | {

@@ -87,6 +87,28 @@ def test_a_second_start_is_a_second_attempt(job: Path) -> None:
     assert rows(job) == 2
 
 
+def test_ranks_that_are_started_by_hand_are_one_start_and_the_next_ones_another(job: Path) -> None:
+    start = [PYTHON, "-m", "ratioscope", "run", "--out", "RUN", "--", PYTHON]
+    for lr in (1, 1, 2):
+        code = f"import os, ratioscope; c = ratioscope.Collector('RUN', config=dict(lr={lr}, rank=int(os.environ['RANK']))); "
+        code += "c.log(step=1, old_logprobs=[[-1]], current_logprobs=[[-1]]); c.flush(); input(); c.close()"
+        ranks = [
+            subprocess.Popen(
+                [*start, "-c", code],
+                cwd=job,
+                env=clean_environment(job, RANK=str(rank), WORLD_SIZE="2"),
+                stdin=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            for rank in (1, 0)
+        ]
+        for rank in ranks:
+            rank.communicate(b"\n", timeout=PATIENCE)
+    found = {name: list(ratioscope.open_run(job / name).attempts) for name in ("RUN", "RUN-2")}
+    assert found == {"RUN": [0, 1], "RUN-2": [0]} and len(list(job.glob("RUN*"))) == 2
+    assert len(list((job / "RUN" / "commits").iterdir())) == 4
+
+
 @pytest.mark.slow
 def test_ranks_of_torchrun_record_and_a_restart_is_a_new_attempt(job: Path) -> None:
     script = """

@@ -25,7 +25,7 @@ def test_a_question_is_answered_once_for_a_revision(shown: View, monkeypatch: py
     served.answer_all()
     known = served.of(shown)
     assert known is not None and known.result is not None and known.revision == shown.revision
-    monkeypatch.setattr(module, "open_run", None)
+    monkeypatch.setattr(module, "opened_run", None)
     served.answer_all()
     assert served.of(shown) is known and served.of(shown, "mismatch") is known, "the best gap is the mismatch"
 

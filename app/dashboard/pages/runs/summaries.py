@@ -22,7 +22,7 @@ from ratioscope.ingest.analysis.copy_facts import judged_first
 from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.analysis.judged_verdict import judged_verdict
 from ratioscope.ingest.commits.liveness import current_writers, sizes, writer_statuses
-from ratioscope.ingest.run import Run, open_run
+from ratioscope.ingest.run import Run
 from ratioscope.inside import folder, status
 from ratioscope.layout import COMMITS, RUN_FILE
 from ratioscope.metrics.grading.finding import Finding
@@ -32,6 +32,7 @@ from ....figures.drawing.thinning import thinned
 from ....presentation.metric_places import names_at
 from ....presentation.run_state import RunState, run_state
 from ....presentation.theme import MARKS
+from ...model.opened_runs import opened_run
 
 POINTS = 60
 """Number of points of the small chart of a run."""
@@ -198,7 +199,7 @@ class Summaries:
         began = self.clock()
         signature = signature_of(path)
         try:
-            summary = summary_of(open_run(path))
+            summary = summary_of(opened_run(path))
         except RatioscopeError as error:
             summary = Summary(error=str(error))
         except OSError as error:
