@@ -13,7 +13,7 @@ from ratioscope.record import reading_schema
 from ..process.counts import Dropped, Ledger, reason_of
 from .batch import Batch
 from .breaths import let_go
-from .host_copy import HostCopies
+from .host_copy import HostCopies, Joined
 from .records import rows_of
 from .token_texts import TokenTexts
 
@@ -52,6 +52,7 @@ class BatchRows:
         finally:
             self._copies.release_all(batch.copies)
             for value in batch.values.values():
+                value = value.values if isinstance(value, Joined) else value
                 if isinstance(value, list):  # the batch's own copy, which nobody reads any more
                     let_go(value)
         self._ledger.offer(rows.offered - batch.offered)

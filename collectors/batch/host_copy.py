@@ -65,10 +65,10 @@ class HostArray:
 
 @dataclass(frozen=True)
 class Joined:
-    """One array per sequence, copied into a single array, one sequence after the other."""
+    """One array or list of numbers per sequence, copied into a single one, one sequence after the other."""
 
-    values: HostArray
-    """The single array, shape (tokens,)."""
+    values: HostArray | list[Any]
+    """The single array, shape (tokens,), or list."""
     lengths: list[int]
     """Tokens of each sequence."""
     present: list[bool]

@@ -6,6 +6,7 @@ by its text, or by what a configuration would keep of it. An argument that only 
 
 import sys
 from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence, ValuesView
+from itertools import chain
 from numbers import Number
 from typing import Any, ParamSpec, TypeVar
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from ratioscope.errors import SchemaError
 from ratioscope.kept_settings import kept
+from ratioscope.record import TOKEN_FIELDS
 
 from ..process.counts import reason_of
 from ..process.failures import let_go
@@ -26,6 +28,8 @@ T = TypeVar("T")
 EXTRA = "extra"
 _DECIDING = frozenset((*DECIDING, "lengths"))
 """Arguments that decide what is measured: without them there is nothing to record."""
+_PER_TOKEN = frozenset((*TOKEN_FIELDS, "turns", "mask_reasons", "prompt_ids"))
+_ROWS = frozenset((list, tuple, type(None)))
 _FIXED = frozenset((str, int, float, bool, complex, bytes, type(None)))
 """Types whose values never change."""
 _MOST_LISTS, _MOST_LEVELS = 10_000, 100
@@ -41,12 +45,13 @@ def snapshots(values: Mapping[str, Any], copies: HostCopies) -> tuple[dict[str, 
     """Copies of all values as they are now, and the host memory to release later. A value that is given twice is copied once."""
     held: list[HostArray] = []
     taken: dict[str, Any] = {}
-    known: dict[tuple[int, bool], Any] = {}
+    known: dict[tuple[int, Any], Any] = {}
     try:
         for name, value in values.items():
-            key = id(value), name == EXTRA
+            how = _extra if name == EXTRA else _tokens if name in _PER_TOKEN or ":" in name else _copy
+            key = id(value), how
             if key not in known:
-                known[key] = _or_unread(name, _extra if name == EXTRA else _copy, value, copies, held)
+                known[key] = _or_unread(name, how, value, copies, held)
             taken[name] = known[key]
             if isinstance(taken[name], Unread):
                 del known[key]  # of another argument it may be refused
@@ -120,6 +125,23 @@ def _copy(value: Any, copies: HostCopies, held: list[HostArray]) -> Any:
         held.append(copies.of(value))
         return held[-1]
     return value if isinstance(value, Number) else str(value)
+
+
+def _tokens(value: Any, copies: HostCopies, held: list[HostArray]) -> Any:
+    """The copy of a value per token. Numbers in many lists become one list: a copy of each list takes six times as long."""
+    joined = _numbers_of(value) if isinstance(value, (list, tuple)) else None
+    return _copy(value, copies, held) if joined is None else joined
+
+
+def _numbers_of(rows: Sequence[Any]) -> Joined | None:
+    """The numbers of all lists; None if there is anything else in them or beside them."""
+    if not _ROWS.issuperset(map(type, rows)) or all(row is None for row in rows):
+        return None
+    numbers = list(chain.from_iterable(row for row in rows if row is not None))
+    if (numbers and type(numbers[0]) is str) or not _is_flat(numbers):
+        return None
+    lengths = [0 if row is None else len(row) for row in rows]
+    return Joined(numbers, lengths, [row is not None for row in rows]) if sum(lengths) == len(numbers) else None
 
 
 def _list(items: Sequence[Any], copies: HostCopies, held: list[HostArray]) -> Any:

@@ -162,7 +162,8 @@ def typed(name: str, value: Any) -> NDArray[Any]:
 
 def _ragged(name: str, rows: list[Any] | Joined) -> Ragged:
     if isinstance(rows, Joined):
-        return Ragged(typed(name, rows.values.wait()), np.array(rows.lengths, np.int64), np.array(rows.present, bool))
+        values = _typed_list(name, rows.values) if isinstance(rows.values, list) else typed(name, rows.values.wait())
+        return Ragged(values, np.array(rows.lengths, np.int64), np.array(rows.present, bool))
     present = np.array([row is not None for row in rows], bool)
     if FIELDS[name].kind == "string":
         texts = [[] if row is None else unwrapped(row) for row in rows]
@@ -171,8 +172,15 @@ def _ragged(name: str, rows: list[Any] | Joined) -> Ragged:
     wrong = next((array.shape for array in arrays if array.ndim != 1), None)
     if wrong is not None:
         raise SchemaError(f"{name} holds a sequence of shape {wrong}; wanted one value per token")
-    values = np.concatenate([np.empty(0, _NUMPY[FIELDS[name].kind]), *map(np.concatenate, pieces(arrays))])
-    return Ragged(values, _counts(arrays), present)
+    return Ragged(_concatenated(name, map(np.concatenate, pieces(arrays))), _counts(arrays), present)
+
+
+def _typed_list(name: str, numbers: list[Any]) -> NDArray[Any]:
+    return _concatenated(name, (typed(name, piece) for piece in pieces(numbers)))
+
+
+def _concatenated(name: str, arrays: Iterable[NDArray[Any]]) -> NDArray[Any]:
+    return np.concatenate([np.empty(0, _NUMPY[FIELDS[name].kind]), *arrays])
 
 
 def _packed(name: str, values: Flat, cuts: Lengths | None) -> Ragged:

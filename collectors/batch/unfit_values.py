@@ -77,7 +77,9 @@ def fitting_numbers(
 def _rows(value: Any, cuts: Lengths | None) -> list[Any]:
     """The values of each sequence; [] where they cannot be told apart."""
     if isinstance(value, Joined):
-        parts = np.split(value.values.wait(), np.cumsum(value.lengths)[:-1])
+        values = value.values if isinstance(value.values, list) else value.values.wait()
+        ends = np.cumsum(value.lengths)
+        parts = [values[start:end] for start, end in zip(ends - value.lengths, ends, strict=True)]
         return [part if there else None for part, there in zip(parts, value.present, strict=True)]
     if is_ragged(value):
         return list(value)

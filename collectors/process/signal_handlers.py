@@ -24,9 +24,14 @@ def is_of_a_handler(error: BaseException) -> bool:
 
 
 def _code(handler: Any) -> CodeType | None:
-    """The code of a handler that is written in Python; None for any other, and where there is none."""
+    """The code of a handler that is written in Python; None for any other, and where there is none.
+
+    SIG_DFL cannot be called, but its class can: `type(SIG_DFL).__call__` is the code that makes any member of an enumeration.
+    """
     while isinstance(handler, functools.partial):
         handler = handler.func
+    if not callable(handler):
+        return None
     function = handler if hasattr(handler, "__code__") or hasattr(handler, "__func__") else type(handler).__call__
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     return code if isinstance(code, CodeType) else None

@@ -1,5 +1,6 @@
 """Whatever form the same values come in, the same rows come out: padded, ragged, packed; numpy, torch, lists."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from random import random
@@ -17,6 +18,8 @@ from support.written_run import CollectingSink
 
 from ratioscope import Collector, open_run
 from ratioscope.collectors.batch.batch import bytes_offered
+from ratioscope.collectors.batch.host_copy import HostCopies, Joined
+from ratioscope.collectors.batch.snapshots import snapshots
 from ratioscope.errors import SchemaError
 
 LENGTHS = st.lists(st.integers(0, 7), min_size=1, max_size=6)
@@ -433,3 +436,45 @@ def test_columns_of_data_frames_are_lists_of_sequences() -> None:
         assert [row["reward"] for row in written] == [0.0, 1.0, 0.5]
         flat = rows_of(rollout_logprobs=column([-1.0, -2.0, -0.5]), lengths=column([2, 1]))
         assert [row["rollout_logprobs"] for row in flat] == [[-1.0, -2.0], [-0.5]]
+
+
+@pytest.mark.parametrize("name", ["rollout_logprobs", "token_ids", "prompt_ids", "token_texts", "mask", "readings"])
+def test_lists_without_end_never_raise_into_the_trainer(name: str) -> None:
+    deep: Any = 0.0
+    for _ in range(5000):
+        deep = [deep]
+    given = {
+        "rollout_logprobs": [[-1.0]],
+        "old_logprobs": [[-1.0]],
+        name: {"again": deep} if name == "readings" else [deep],
+    }
+    with Collector("unused", sink=CollectingSink) as collector:
+        collector.log(step=1, **given)
+    assert collector.counts.sequences.offered == 1
+
+
+def test_a_call_with_hardly_a_frame_left_never_raises_into_the_trainer() -> None:
+    def after(frames: int, call: Callable[[], None]) -> None:
+        after(frames - 1, call) if frames else call()
+
+    here = next(number for number in range(10_000) if sys._getframe(number).f_back is None) + 1
+    with Collector("unused", sink=CollectingSink) as collector:
+        calls: list[Callable[[], None]] = [
+            lambda: collector.log(step=1, rollout_logprobs=[[-1.0]], unknown=1),  # type: ignore[call-arg]
+            lambda: collector.log(step=1, rollout_logprobs=[object()]),  # type: ignore[list-item]
+            lambda: collector.event("end", 1),
+        ]
+        for call in calls:
+            for room in range(12, 80):
+                after(sys.getrecursionlimit() - here - room, call)
+    assert collector.counts.failures
+
+
+def test_lists_of_numbers_are_copied_as_one_list_and_read_as_they_were() -> None:
+    rows: Any = [[-1.0, -2], None, (), (-3.0,)]
+    (taken,) = snapshots({"rollout_logprobs": rows}, HostCopies(0))[0].values()
+    rows[0][0] = 9.0
+    assert isinstance(taken, Joined) and taken.values == [-1.0, -2, -3.0]
+    assert (taken.lengths, taken.present) == ([2, 0, 0, 1], [True, False, True, True])
+    per_sequence = snapshots({"rewards": [[1.0], [2.0]], "token_ids": [[1], [None]]}, HostCopies(0))[0]
+    assert per_sequence == {"rewards": [[1.0], [2.0]], "token_ids": [[1], [None]]}
