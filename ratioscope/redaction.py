@@ -78,6 +78,16 @@ _SECRET_KEYS = set(
     "exa jina pinecone langsmith langfuse litellm judge".split()
 )
 _SERVICES = {"wandb", "openai", "anthropic", "huggingface", "hf", "comet", "neptune", "github", "gitlab", "tinker"}
+_MATERIAL = set("pem pfx ppk jks pkcs rsa dsa ecdsa ed keyfile keyfiles keystore truststore keyring keytab".split())
+"""Words for a key itself, or for the file it lies in."""
+_CONTENTS = set("content contents data bytes blob body".split())
+"""Ends of a name whose value is what lies in a file."""
+_STORES = set(
+    "db database sql sqlalchemy postgres postgresql pg mysql mariadb mongo mongodb redis amqp rabbitmq broker celery jdbc".split()
+)
+"""A URL of one of these contains a login, unless it is one of a host alone."""
+_ACCESS = set("access auth api refresh bearer session secret".split())
+"""The word before `tok` that makes it a token; otherwise `tok` is a number of them, or a tokenizer."""
 _ORDINARY_PASSES = {"forward", "backward", "prefill", "first", "second", "multi", "single", "by", "at"}
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _ORDINARY = re.compile(r"[~./]{0,3}[a-z]+(?:[_./-]{1,2}[a-z]+)*|[A-Z]+(?:_[A-Z]+)+", re.ASCII)
@@ -86,6 +96,8 @@ _SPECIAL = re.compile(
     r"|<[^<>\s]{1,40}>|\[[A-Z_]{1,20}\]|\$\{[\w.:,]{1,80}\}|(?i:none|null|true|false)|\d{1,3}|\\n|\*+"
 )
 """Values that are no secret under any name: a special token, a reference, a small number, a mask of stars."""
+_HOST = re.compile(r"[a-z][a-z0-9+.-]{0,20}://[a-z0-9.-]{0,60}(?::\d{1,5})?(?:/\d{0,3}|/[a-z_]{0,20})", re.ASCII)
+"""A URL of a host and the name of a database: nobody logs in with it."""
 _ELSEWHERE = ("密码", "密钥", "口令", "令牌")  # password, key, passphrase, token
 _FOLDERS = ("PWD", "OLDPWD")  # variables of a shell that hold a folder
 
@@ -153,7 +165,7 @@ _ASSIGNED = re.compile(
     re.DOTALL,
 )
 _STEM = re.compile(
-    "pass|pw|psk|secret|session|conn|code|cred|key|token|auth|bearer|jwt|cookie|hook|dsn|otp|pin|mnemonic|netrc|sas|salt|sig|pat|"
+    "pass|pw|psk|secret|session|conn|code|cred|key|tok|auth|ur[li]|pem|pfx|ppk|jks|pkcs|rsa|dsa|ed25519|account|bearer|jwt|cookie|hook|dsn|otp|pin|mnemonic|netrc|sas|salt|sig|pat|"
     + "|".join(sorted(_SERVICES)),
     re.IGNORECASE,
 )
@@ -172,6 +184,26 @@ def name_of(name: str) -> NameSecrecy:
     words = [word.lower() for word in _WORDS.findall(name[:256])]
     if not words or name in _FOLDERS:
         return NameSecrecy.PLAIN
+    if words[-1] in ("tok", "toks") and words[-2:-1] and words[-2] in _ACCESS | _SECRET_TOKENS | _SERVICES:
+        words[-1] = "token"
+    return max(_of_material(words), _of_words(words))
+
+
+def _of_material(words: list[str]) -> NameSecrecy:
+    """The secrecy of a name of a key's file, of what lies in it, or of a URL with a login."""
+    if words[-1] in ("url", "urls", "uri", "uris"):
+        return NameSecrecy.WEAK if _STORES.intersection(words) else NameSecrecy.PLAIN
+    end = len(words)
+    while end and words[end - 1] not in _MATERIAL and words[end - 1] in _TAILS | _CONTENTS | {"bundle"}:
+        end -= 1
+    is_one = words[max(0, end - 1) : end] and words[end - 1] in _MATERIAL
+    is_account = end < len(words) and words[max(0, end - 2) : end] == ["service", "account"]
+    if not (is_one or is_account):
+        return NameSecrecy.PLAIN
+    return NameSecrecy.SECRET if _CONTENTS.intersection(words[end:]) else NameSecrecy.WEAK
+
+
+def _of_words(words: list[str]) -> NameSecrecy:
     if words[-1] in _REFERENCES:
         return min(name_of("_".join(words[:-1])), NameSecrecy.WEAK)
     while len(words) > 1 and words[-1] in _TAILS and not _is_strong(words):
@@ -213,7 +245,7 @@ def is_secret(name: NameSecrecy, text: str) -> bool:
     """True if a text under such a name is a secret because of the name."""
     if name == NameSecrecy.PLAIN or _SPECIAL.fullmatch(text):
         return False
-    return name > NameSecrecy.WEAK or not (len(text) <= 32 and _ORDINARY.fullmatch(text))
+    return name > NameSecrecy.WEAK or not (len(text) <= 32 and _ORDINARY.fullmatch(text) or _HOST.fullmatch(text))
 
 
 def without_secrets(text: str) -> str:

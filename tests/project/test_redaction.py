@@ -106,6 +106,10 @@ UNDER_NAMES: dict[str, Any] = {
         "aws_secret_access_key", "AWS_SECRET_ACCESS_KEY", "secret", "private_key", "ssh_key", "signing-key", "encryptionKey",
         "credentials", "Authorization", "auth_token", "Cookie", "webhook", "slack_webhook_url", "sentry_dsn", "sas_token",
         "HF_TOKEN_PROD", "api_key_2", "wandb_api_key_value", "trainer.wandb.api_key", "github_pat", "accountKey",
+        "id_rsa", "ssh_id_ed25519",
+        "service_account_json", "db_url", "redis-uri", "pem_bundle", "tlsPem", "access_tok", "hfTok", "ssl_keyfile_content",
+        "client_pfx",
+        "java_keystore", "deploy.id_rsa",
     )
 }  # fmt: skip
 SECRET_NAMES = """
@@ -137,9 +141,12 @@ pass_at_k pass_rate forward_pass prefill_pass bypass_mode num_passes prompt_key 
 cache_key partition_key state_dict_keys key_name keymap keyboard monkey_patch author authority auth_type sign_test
 signature_columns remove_unused_columns design session_dir session_timeout ssl_certfile token_file token_path api_base
 api_version master_port shared_memory spin compat patience pattern sigma sigmoid secretary hooks forward_hook basalt sectioned
-assistant_token system_token
+assistant_token system_token max_tok n_tok num_toks eos_tok tok_per_sec tokenizer_path key_cache base_url vllm_url dataset_url
+rsa_bits bundle_size bundle service_account_name json_config prompt_content db_size
 """.split()
 PLAIN_PAIRS = {
+    "db_url": "sqlite:///runs", "redis_url": "redis://localhost:6379/0", "ssl_keyfile": "/etc/ssl/key.pem",
+    "database_url": "postgresql://db.example.org:5432/runs",
     "api_key_env": "OPENAI_API_KEY", "password_policy": "strict", "credential_provider": "env", "token_file": "/run/tokens/a1",
     "credentials_path": "~/.aws/credentials", "pin_memory_device": "cuda", "pin_memory": True, "salt_length": 16,
     "use_auth_token": False, "password_min_length": 8, "secret_name": "my-secret", "actor.pin_memory": "true",

@@ -27,25 +27,27 @@ EveryOption = Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="Se
 def sync(run: RunFolder, to: ToOption, follow: FollowOption = False, every: EveryOption = 5.0) -> None:
     """Send the metrics of a run, and the severity of each step, to a logger.
 
-    TensorBoard and Prometheus need no package. A second sync sends what is new. The name of the run is sent, and no other text
-    of it.
+    TensorBoard and Prometheus need no package. A second sync sends what is new. Of the run's texts only its name is sent, or a
+    digest of it where it is no name: if it has a blank or more than 80 characters.
     """
     from ...export.sinks.logger_table import logger_of
     from ...export.sinks.sync import LoggerSync
     from ...export.wandb.sync_record import Destination, sync_record, wandb_id
     from ...report.privacy import scrubbed_text
+    from ...report.without_texts import outgoing
 
     logger, place = logger_of(to)
     opened_run = opened(run)
     run_id = wandb_id(opened_run)
     target = Destination(f"{logger.name}:{_lasting(logger.name, place)}", None, None, True, False)
     with sync_record(target, run_id) as (record, file):
-        work = LoggerSync(opened_run, logger, record, file)
+        leaving = outgoing(opened_run, text=False)
+        work = LoggerSync(leaving, logger, record, file)
         ended = has_ended(opened_run)
         if not work.rows(ended) and (ended or not follow):
             say(f"nothing new since the last sync to {scrubbed_text(to)}")
             return
-        open_logger = logger.opened(place, run_id, scrubbed_text(opened_run.name))
+        open_logger = logger.opened(place, run_id, scrubbed_text(leaving.name))
         try:
             rows = sent_until_ended(opened_run, partial(work.send, open_logger), every if follow else None)
         finally:

@@ -1,6 +1,8 @@
 """What `ratioscope sync` sends: read back by our own readers, or taken by a stand-in of a logger's package."""
 
+import json
 import math
+import shutil
 import sys
 from functools import partial
 from pathlib import Path
@@ -63,6 +65,16 @@ def test_prometheus_reads_the_newest_step(tmp_path: Path) -> None:
     assert {key: float(samples[key]) for key in sent} == sent
     assert sum(line.startswith("# TYPE ratioscope_kl_k3 gauge") for line in lines) == 1
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_a_name_that_is_a_sentence_is_sent_as_a_digest(tmp_path: Path) -> None:
+    shutil.copytree(RUN, run := tmp_path / "run")
+    info = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**info, "name": "What is 2 + 2?"}))
+    for to in (f"prometheus:{tmp_path / 'run.prom'}", f"tensorboard:{tmp_path / 'tb'}"):
+        assert main(["sync", str(run), "--to", to]) == 0
+    sent = [(tmp_path / "run.prom").read_bytes(), *(path.read_bytes() for path in (tmp_path / "tb").iterdir())]
+    assert b"text:38d46ad3618826cf" in sent[0] and not any(b"What is" in content for content in sent)
 
 
 class Taken(ModuleType):
