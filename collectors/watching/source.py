@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -28,7 +30,7 @@ def parsed(file: Path) -> ast.Module:
     """The syntax tree of a file, in the encoding that the file declares. ConfigError if it has none."""
     if not file.is_file():  # a pipe or a device would never end
         what = "is a folder" if file.is_dir() else "is no file" if file.exists() else "does not exist"
-        raise ConfigError(f"{file} {what}; wanted a file of Python")
+        raise ConfigError(f"{file} {what}; wanted a file of Python, or a notebook")
     with file.open("rb") as opened:
         text = opened.read(_MOST_BYTES + 1)
     if len(text) > _MOST_BYTES:
@@ -36,13 +38,22 @@ def parsed(file: Path) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the compiler's, on escapes in the text
-            return ast.parse(text)
+            return ast.parse(_code_of(text) if file.suffix == ".ipynb" else text)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{file} is no notebook: it has no list of cells with their source") from error
     except (SyntaxError, ValueError) as error:
         raise ConfigError(f"{file} is no Python {sys.version_info[0]}.{sys.version_info[1]}: {error}") from error
     except (RecursionError, MemoryError) as error:
         raise ConfigError(
             f"{file} is nested too deeply to be read; wanted a file of Python that a person wrote"
         ) from error
+
+
+def _code_of(notebook: bytes) -> str:
+    """The code of a notebook. A line that Jupyter's shell reads becomes `pass`; a cell in another language is left out."""
+    cells = ["".join(cell["source"]) for cell in json.loads(notebook)["cells"] if cell["cell_type"] == "code"]
+    code = [cell for cell in cells if not cell.startswith("%%") or cell.startswith(("%%time", "%%capture"))]
+    return re.sub(r"^([ \t]*)[%!].*$", r"\1pass", "\n".join(code), flags=re.MULTILINE)
 
 
 @dataclass(frozen=True)

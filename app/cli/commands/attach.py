@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ratioscope.errors import ConfigError
+
 from ..adapter_argument import adapter_of
 from ..terminal import print_json, print_pairs, print_table, say
 from .arguments import AsJson
@@ -34,8 +36,12 @@ def attach(
     as_json: AsJson = False,
 ) -> None:
     """Print the lines that record a trainer, what they record, and the tested versions."""
-    if trainer is not None and (check or source is not None) and (trainer.endswith(".py") or "/" in trainer):
+    if trainer is not None and _is_path(trainer):
         from ..own_file import check_file
+
+        if not (check or source is not None):
+            do = f"ratioscope attach {trainer} --check tells what of it would be recorded"
+            raise ConfigError(f"{trainer} is a path; wanted the name of a trainer, see ratioscope attach --list; {do}")
 
         check_file(Path(trainer), source, as_json)
     elif check or source is not None:
@@ -48,6 +54,13 @@ def attach(
         print_json(_facts(adapter_of(trainer)) | {"paste": _paste(adapter_of(trainer), out)})
     else:
         _tell(adapter_of(trainer), out)
+
+
+def _is_path(word: str) -> bool:
+    """True for a file or a folder, which no trainer is named like."""
+    from ratioscope.collectors.trainers import adapter_named
+
+    return word.endswith((".py", ".ipynb")) or "/" in word or (Path(word).exists() and adapter_named(word) is None)
 
 
 def _tell(adapter: "Adapter", out: Path) -> None:

@@ -29,7 +29,9 @@ OutputOption = Annotated[
         "bug report, without text. Without it: RUN.bundle.zip in this folder, or bundle.pages for several runs.",
     ),
 ]
-NoTextOption = Annotated[bool, typer.Option("--no-text", help="Leave prompts and token texts out of the pages.")]
+NoTextOption = Annotated[
+    bool, typer.Option("--no-text", help="Leave prompts and token texts out of the pages. A zip file has none anyway.")
+]
 SequencesOption = Annotated[
     int | None, typer.Option(metavar="N", min=0, help="At most so many sequences in FILE.zip, without their text.")
 ]
@@ -45,6 +47,8 @@ def bundle(
     them, the worst first. -o FILE.zip writes settings, the diagnosis, metrics by step and some sequences, without any text.
     Only you can read what is written; use chmod to share it.
     """
+    if output is None and len(runs) > 1 and runs[-1].suffix.lower() in (".zip", ".html") and not runs[-1].is_dir():
+        *runs, output = runs  # as `zip` and `tar` are called
     folders = runs_at(runs)
     several = len(folders) > 1
     target = output or Path("bundle.pages" if several else f"{folders[0].resolve().name}.bundle.zip")
@@ -53,10 +57,6 @@ def bundle(
         raise ConfigError(
             f"-o {target}: one file holds one run, and {len(folders)} runs were named; wanted a folder:"
             f" try: -o {target.stem}, or name one run"
-        )
-    if ending == ".zip" and no_text and output is not None:
-        raise ConfigError(
-            f"-o {target} --no-text: a zip file has no text anyway; try: ratioscope bundle {runs[0]} -o {target}"
         )
     if sequences is not None and ending != ".zip":
         raise ConfigError(f"-o {target} --sequences: only a zip file takes it; try: --output {target.stem}.zip")

@@ -158,6 +158,33 @@ def test_what_the_text_of_an_adapter_does_not_have_is_named(tmp_path: Path, caps
     assert "2 of 3 functions" in out and "mine.loop has no g" in out and "on line 5" in out
 
 
+def test_a_notebook_is_read_as_its_code(tmp_path: Path, capsys: Captured) -> None:
+    cells = [
+        {"cell_type": "markdown", "source": "# Training {"},
+        {"cell_type": "code", "source": ["%pip install ratioscope\n", "if True:\n", "    !nvidia-smi\n"]},
+        {"cell_type": "code", "source": "%%bash\necho {"},
+        {"cell_type": "code", "source": EXAMPLE.read_text()},
+    ]
+    (file := tmp_path / "nb.ipynb").write_text(json.dumps({"cells": cells}))
+    assert main(["attach", str(file), "--check"]) == 0 and "would be recorded" in capsys.readouterr().out
+    file.write_text("[]")
+    assert main(["attach", str(file), "--check"]) == 2 and "is no notebook" in capsys.readouterr().err
+
+
+def test_a_path_in_the_place_of_a_trainer_says_what_to_do(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine").mkdir()
+    for words, said in (
+        (["mine"], "mine is a path; wanted the name of a trainer"),
+        (["mine", "--check"], "mine is a folder; wanted a file of Python, or a notebook"),
+        (["nb.ipynb"], "ratioscope attach nb.ipynb --check tells"),
+        (["nb.ipynb", "--check"], "nb.ipynb does not exist"),
+    ):
+        assert main(["attach", *words]) == 2 and said in capsys.readouterr().err
+
+
 def test_a_check_imports_nothing_of_the_users(tmp_path: Path) -> None:
     packages = {adapter.package.partition(".")[0] for adapter in ADAPTERS} | {"torch", "transformers", "ray"}
     for name in packages:
