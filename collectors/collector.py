@@ -40,6 +40,7 @@ from .option_checks import check_choices, resolution_of
 from .process.counts import Counts, Dropped, Ledger, reason_of
 from .process.end_and_forks import close_before_multiprocessing_exits, end_with_process, handle_end_and_forks
 from .process.failures import let_go
+from .process.heard import tell_of_this_process
 from .process.notice import warn
 from .process.ranks import in_ray_worker, label, part_of, part_of_parent, rank_told
 from .process.signal_handlers import is_of_a_handler
@@ -175,6 +176,7 @@ class Collector:
         pa.array([0])
         end_with_process(self)
         if sink is None:
+            tell_of_this_process()
             self._begin()
 
     @keeps_unfit_calls(lambda: None)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, cast
 from ratioscope.errors import ConfigError
 
 from .process.counts import reason_of
+from .process.heard import tell_of_this_process
 from .process.notice import say, warn
 from .process.ranks import is_slurm_task, rank_told
 from .process.variables import BY_HAND, EXISTING, LAUNCH, NAME, RUN, SCALARS, TEXT, installed_for
@@ -36,6 +37,7 @@ def install() -> None:
             os.environ[RUN] = os.path.abspath(os.environ[RUN])  # child processes may have another working directory
             os.environ.setdefault(LAUNCH, launch_name())  # and belong to the same start
             installed_for.append(os.environ[RUN])
+            tell_of_this_process()
             _await_trainers()
     except Exception as error:
         warn("ratioscope cannot record this process: %s. It goes on without.", reason_of(error))

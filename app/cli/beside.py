@@ -20,8 +20,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from socket import socket
 from typing import Any
 
+from ratioscope.collectors.process.heard import heard, listening
 from ratioscope.collectors.process.ranks import rank_told
 from ratioscope.collectors.process.variables import LAUNCH, RUN, VARIABLES
 from ratioscope.collectors.writing.last_line import Logged, last_line
@@ -37,6 +39,7 @@ NOBODY = (
     "no process of this command was heard of that trains with a trainer of `ratioscope attach --list` or makes a Collector. "
     "A Python without ratioscope, python -I, -E and -S, and another container cannot be recorded"
 )
+BEFORE_A_STEP = "process {pid} was ready to record, and {end} before a step was written"
 NO_STEP = "a process began to record, and no step came"
 
 
@@ -50,7 +53,7 @@ def says_the_last_line(environment: Mapping[str, str]) -> bool:
 
 def beside(command: Sequence[str], environment: Mapping[str, str]) -> Callable[[], None]:
     """Starts the process beside this one, which is about to become the command. The returned call ends it in silence."""
-    watched, (kept, told) = os.getpid(), os.pipe()  # an exec closes both ends
+    watched, (kept, told), receiver = os.getpid(), os.pipe(), listening(environment)  # an exec closes all of them
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of threads, none of which holds what the child needs
         child = os.fork()
@@ -58,20 +61,24 @@ def beside(command: Sequence[str], environment: Mapping[str, str]) -> Callable[[
         try:
             os.close(told)
             if os.fork() == 0:  # so that the command has no child that it did not start
-                _watch(watched, kept, command, environment)
+                _watch(watched, kept, receiver, command, environment)
         finally:
             os._exit(0)
     os.waitpid(child, 0)
     os.close(kept)
-    return lambda: _tell(told)
+    return lambda: _tell(told, receiver)
 
 
-def _tell(told: int) -> None:
+def _tell(told: int, receiver: socket | None) -> None:
     os.write(told, b"x")
     os.close(told)
+    if receiver is not None:
+        receiver.close()
 
 
-def _watch(watched: int, kept: int, command: Sequence[str], environment: Mapping[str, str]) -> None:
+def _watch(
+    watched: int, kept: int, receiver: socket | None, command: Sequence[str], environment: Mapping[str, str]
+) -> None:
     os.setsid()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it ends when the command has
@@ -86,8 +93,10 @@ def _watch(watched: int, kept: int, command: Sequence[str], environment: Mapping
     }
     if os.read(kept, 1):  # the command could not be run
         return
-    os.closerange(3, 256)  # what the command has inherited is not kept open
-    _wait_for(watched)
+    own = 2 if receiver is None else receiver.fileno()
+    for first, last in ((3, own), (max(3, own + 1), 256)):
+        os.closerange(first, last)  # what the command has inherited is not kept open
+    end = _end_of(watched)
     from ratioscope.collectors.writing.starts import (
         folder_of_launch,  # numpy and pyarrow, which no help should wait for
     )
@@ -98,8 +107,21 @@ def _watch(watched: int, kept: int, command: Sequence[str], environment: Mapping
     logs = _closed(folder / COMMITS, before)
     spoken = [log for log in logs if _has_spoken(log)]
     if not spoken or _policies(spoken) != _policies(logs):
-        line = _line(environment, folder, logs, python)
+        pids = heard(receiver)
+        why = BEFORE_A_STEP.format(pid=pids[0], end=end) if pids else _nobody(python, environment)
+        line = _line(folder, logs, NO_STEP if logs else why)
         os.write(2, f"ratioscope: {line}\n".encode(errors="backslashreplace"))
+
+
+def _end_of(pid: int) -> str:
+    """Waits until this process has ended. Returns how, in words, as far as the system still knows it."""
+    _wait_for(pid)
+    with suppress(OSError, ValueError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        if fields[0] == "Z":  # its parent has not asked for it yet
+            code = os.waitstatus_to_exitcode(int(fields[49]))
+            return f"the command ended with code {code}" if code >= 0 else f"signal {-code} ended the command"
+    return "the command ended"
 
 
 def _wait_for(pid: int) -> None:
@@ -166,14 +188,13 @@ def _policies(logs: Sequence[Path]) -> set[str]:
     return logged.policies
 
 
-def _line(environment: Mapping[str, str], folder: Path, logs: Sequence[Path], python: str | None) -> str:
-    """The last line, from the commits in the logs. python: that runs the command, if it is seen."""
+def _line(folder: Path, logs: Sequence[Path], because: str) -> str:
+    """The last line, from the commits in the logs. because: why nothing was recorded, where no step was."""
     logged, tokens = Logged(), Counter[str]()
     for log in logs:
         for entry in map(decode_line, log.read_bytes().splitlines()):
             if entry is not None and entry.get("kind") == COMMIT:
                 _add(entry, logged, tokens)
-    because = NO_STEP if logs else _nobody(python, environment)
     return last_line(folder, logged, max(tokens.values(), default=0), because=because)
 
 

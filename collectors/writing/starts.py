@@ -79,6 +79,12 @@ def demand_none(asked: Path, own: Start | str) -> None:
         _Found.at(base, {}, own, known).decision("error")
 
 
+def place_for(asked: Path) -> tuple[Path, bool]:
+    """The folder that a start would record into, and True if no run is there, so that this is certain."""
+    base, _ = _base(asked)
+    return base, not has_steps(base)
+
+
 def folder_of_launch(asked: Path, name: str) -> Path:
     """The folder that the newest start of this $RATIOSCOPE_LAUNCH records into; the one that was named if none has decided."""
     base, _ = _base(asked)

@@ -461,7 +461,7 @@ def test_a_call_with_hardly_a_frame_left_never_raises_into_the_trainer() -> None
     with Collector("unused", sink=CollectingSink) as collector:
         calls: list[Callable[[], None]] = [
             lambda: collector.log(step=1, rollout_logprobs=[[-1.0]], unknown=1),  # type: ignore[call-arg]
-            lambda: collector.log(step=1, rollout_logprobs=[object()]),  # type: ignore[list-item]
+            lambda: collector.log(step=1, rollout_logprobs=[object()]),
             lambda: collector.event("end", 1),
         ]
         for call in calls:

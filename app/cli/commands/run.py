@@ -61,7 +61,7 @@ def run(
         from ratioscope.collectors.writing.starts import demand_none
 
         demand_none(Path(environment[RUN]), environment[LAUNCH])
-    print(f"ratioscope: recording into {environment[RUN]}", file=sys.stderr, flush=True)
+    print(f"ratioscope: {_place(Path(environment[RUN]))}", file=sys.stderr, flush=True)
     if not says_the_last_line(environment):
         replace_process(command, environment)
     silence = beside(command, environment)
@@ -70,6 +70,20 @@ def run(
     except BaseException:
         silence()
         raise
+
+
+def _place(named: Path) -> str:
+    """The folder that will be recorded into, as far as it is known before a process of the command decides."""
+    if not named.is_dir():
+        return f"recording into {named}"
+    from ratioscope.collectors.writing.starts import (
+        place_for,
+    )  # numpy and pyarrow, which a new folder should not wait for
+
+    place, is_free = place_for(named)
+    if is_free:
+        return f"recording into {place}"
+    return f"{place} holds a run: the process that begins to record says whether it goes on there or into which folder"
 
 
 def recording_environment(

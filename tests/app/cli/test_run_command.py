@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -81,8 +82,11 @@ def test_processes_of_multiprocessing_record_and_are_one_attempt(job: Path, meth
 
 
 def test_a_second_start_is_a_second_attempt(job: Path) -> None:
-    for _ in range(2):
-        assert recorded(job, [PYTHON, "train.py"]).returncode == 0
+    for number in range(2):
+        done = recorded(job, [PYTHON, "train.py"])
+        assert done.returncode == 0
+        assert (f"ratioscope: recording into {job / 'RUN'}\n" in done.stderr) == (number == 0)
+        assert (f"{job / 'RUN'} holds a run" in done.stderr.splitlines()[0]) == (number == 1)
     assert len(json.loads((job / "RUN" / "run.json").read_text())["attempts"]) == 2
     assert rows(job) == 2
 
@@ -147,6 +151,8 @@ ENDS: dict[str, tuple[list[str], int, str]] = {
     "no python": (["sh", "-c", "exit 7"], 7, NOTHING + "no process of this command was heard of"),
     "a killed one": (["sh", "-c", "kill -9 $$"], -9, NOTHING + "no process of this command was heard of"),
     "no ratioscope": (["./bare"], 0, NOTHING + "{python} has no ratioscope"),
+    "ended at once": ([PYTHON, "-c", "{log}; os._exit(3)"], 3, NOTHING + "process "),
+    "killed at once": ([PYTHON, "-c", "{log}; os.kill(os.getpid(), 9)"], -9, NOTHING + "process "),
     "no log": ([PYTHON, "-c", "import ratioscope; ratioscope.Collector('RUN')"], 0, NOTHING + "log was not called"),
     "killed in training": (
         [PYTHON, "-c", "{log}; c.flush(); os.kill(os.getpid(), 9)"],
@@ -173,6 +179,8 @@ def test_the_last_line_says_what_was_recorded_or_that_nothing_was(job: Path, nam
     done = recorded(job, made)
     last = done.stderr.splitlines()[-1]
     assert done.returncode == code and last.startswith(words.format(run=job / "RUN", python=python)), done.stderr
+    if name.endswith("at once"):
+        assert re.search(r"process \d+ was ready to record, and .* ended.* before a step was written$", last), last
     assert done.stderr.count("recorded ") == 1 == done.stderr.count("recording into")
 
 
