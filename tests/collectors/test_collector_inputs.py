@@ -443,7 +443,7 @@ def test_lists_without_end_never_raise_into_the_trainer(name: str) -> None:
     deep: Any = 0.0
     for _ in range(5000):
         deep = [deep]
-    given = {
+    given: Any = {
         "rollout_logprobs": [[-1.0]],
         "old_logprobs": [[-1.0]],
         name: {"again": deep} if name == "readings" else [deep],
