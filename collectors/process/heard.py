@@ -25,7 +25,7 @@ def tell_of_this_process() -> None:
 
 
 def listening(environment: Mapping[str, str]) -> socket.socket | None:
-    """Where the processes of a command are heard of; None if there can be no such place."""
+    """The socket at which the processes of a command are heard of; None if there can be none."""
     with suppress(Exception):
         receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         receiver.setblocking(False)

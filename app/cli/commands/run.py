@@ -83,7 +83,7 @@ def _place(named: Path) -> str:
     place, is_free = place_for(named)
     if is_free:
         return f"recording into {place}"
-    return f"{place} holds a run: the process that begins to record says whether it goes on there or into which folder"
+    return f"{place} holds a run: a line of the command will name the folder, that one or a new one beside it"
 
 
 def recording_environment(

@@ -27,8 +27,8 @@ EveryOption = Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="Se
 def sync(run: RunFolder, to: ToOption, follow: FollowOption = False, every: EveryOption = 5.0) -> None:
     """Send the metrics of a run, and the severity of each step, to a logger.
 
-    TensorBoard and Prometheus need no package. A second sync sends what is new. Of the run's texts only its name is sent, or a
-    digest of it where it is no name: if it has a blank or more than 80 characters.
+    TensorBoard and Prometheus need no package. A second sync sends what is new. The name of the run is sent, or a digest of it
+    if it has a blank or more than 80 characters, and no other text of the run.
     """
     from ...export.sinks.logger_table import logger_of
     from ...export.sinks.sync import LoggerSync
