@@ -8,8 +8,8 @@ import polars as pl
 
 from ratioscope.errors import ConfigError
 from ratioscope.metrics.corrections.advice import Advice, advice, risk_per_step
-from ratioscope.metrics.corrections.correction import CORRECTIONS, NONE, Correction, Weigh, weighted_gap
-from ratioscope.metrics.corrections.threshold import Threshold
+from ratioscope.metrics.corrections.correction import NONE, USUAL, Correction, weighted_gap
+from ratioscope.metrics.corrections.threshold import threshold_of
 from ratioscope.metrics.dialects import NAMES
 from ratioscope.metrics.dialects.translation import written
 from ratioscope.metrics.grading.finding import Finding
@@ -77,8 +77,8 @@ def bridge_of(run: Run, result: RunDiagnosis, verdict: Finding, trainer: str | N
     gap = weighted_gap(result.gap)
     if gap is None:
         return Bridge(code, helps=True)
-    texts = {each.name: _written(each, trainer) for each in CORRECTIONS if each.steps}
-    fair = [replace(each, gap=gap) for each in CORRECTIONS if texts.get(each.name) is not None]
+    texts = {each.name: _written(each, trainer) for each in USUAL if each.steps}
+    fair = [replace(each, gap=gap) for each in USUAL if texts.get(each.name) is not None]
     recommendation = _advice(run, result.steps, fair, replace(NONE, gap=gap), verdict)
     best = None if recommendation is None else recommendation.best
     if best is None:
@@ -104,10 +104,8 @@ def _advice(
 
 def _rule(name: str) -> str:
     """The correction of this name as one bound on a weight; empty if it takes several steps."""
-    (step, *more) = next(each.steps for each in CORRECTIONS if each.name == name)
-    if more or not isinstance(step, Weigh):
-        return ""
-    return Threshold("truncate" if step.outside == "clamp" else "mask", step.level, step.low, step.high).name
+    threshold = next(threshold_of(each) for each in USUAL if each.name == name)
+    return threshold.name if threshold else ""
 
 
 def _written(correction: Correction, trainer: str | None) -> str | None:

@@ -40,6 +40,8 @@ class StepEffects:
     """SUMS of metrics/corrections/effect.py, per step and correction."""
     absent: dict[str, str]
     """Title of a trainer's correction -> "because ...", if steps lack something that it reads."""
+    by_minibatch: bool = False
+    """True if rows have minibatches, so that a trainer's correction read each sequence as its first minibatch did."""
 
 
 def correction_effects(
@@ -60,12 +62,14 @@ def correction_effects(
     """
     parts: list[pa.Table] = [schema().empty_table()]
     refused: dict[str, list[str]] = {}
+    by_minibatch = False
     ours = [correction for correction in corrections if isinstance(correction, Correction)]
     theirs = [correction for correction in corrections if isinstance(correction, TrainerCorrection)]
     read = list(run.row_digests(run.steps if steps is None else steps, gap)) if gap else steps
     for step, rows in step_records(run, progress, read):
         records = run.beside(rows, step, gap) if gap else rows
         parts.append(correction_sums(records, ours, None if by is None else labels_of(by, records)))
+        by_minibatch |= records["minibatch"].null_count < len(records)
         for each in theirs:
             try:
                 parts.append(dialect_sums(records, each.dialect, each.config, version=each.version, title=each.title))
@@ -73,7 +77,8 @@ def correction_effects(
                 refused.setdefault(each.title, []).append(str(error))
     sums = pl.DataFrame(pa.concat_tables(parts))
     done = dict(sums.group_by("correction").agg(pl.col("step").n_unique()).iter_rows())
-    return StepEffects(sums, {title: _why_absent(reasons, done.get(title, 0)) for title, reasons in refused.items()})
+    absent = {title: _why_absent(reasons, done.get(title, 0)) for title, reasons in refused.items()}
+    return StepEffects(sums, absent, by_minibatch)
 
 
 def _why_absent(reasons: Sequence[str], done: int) -> str:

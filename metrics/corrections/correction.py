@@ -134,6 +134,8 @@ CORRECTIONS: tuple[Correction, ...] = (
     Correction("veto 1e-4", (Weigh("token", high=2.0, log_limit=20.0), Reject("weight", "any", low=1e-4)),
                source="verl PR 3984 token veto threshold"),
 )  # fmt: skip
+USUAL = CORRECTIONS[:4]
+"""Those that every place compares unless asked otherwise: distributions give their effect, without token rows."""
 
 
 def _bounds(low: float, high: float) -> str:

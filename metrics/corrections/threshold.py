@@ -74,6 +74,14 @@ class Threshold:
         return Correction(self.name, (Weigh(self.level, self.low, self.high, outside),), gap)
 
 
+def threshold_of(correction: Correction) -> Threshold | None:
+    """The correction as one bound on a weight; None if it takes several steps, or none."""
+    match correction.steps:
+        case (Weigh(level, low, high, outside),):
+            return Threshold("truncate" if outside == "clamp" else "mask", level, low, high)
+    return None
+
+
 def place(bound: float) -> tuple[int, bool]:
     """(the last bucket that begins below the bound, whether the bound cuts it); (-1, False) for a bound of 0 or inf."""
     if not 0 < bound < inf:

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ratioscope.arrays import Array, Floats
+from ratioscope.arrays import Array, Floats, Integers
 from ratioscope.errors import SchemaError
 
 from ..corrections.corrected_tokens import CorrectedTokens
 from ..corrections.correction import Correction, WeightedGap
 from ..corrections.effect import CarriedOut, schema
-from ..engines.arrow_columns import stands_for, step_groups
+from ..engines.arrow_columns import pc, row_keys, stands_for, step_groups
 from . import dialect
 from .evaluation import DialectBatch, Evaluation, batch_arrays
 
@@ -58,9 +58,10 @@ class Evaluated:
 def dialect_evaluations(
     records: pa.Table, name: str, config: Mapping[str, Any], version: str | None = None
 ) -> Iterator[Evaluated]:
-    """For each (attempt, step): the trainer's evaluation of its first minibatch, or of the rows without a minibatch.
+    """For each (attempt, step): the trainer's evaluation of its sequences, each as the first minibatch that has it reads it.
 
-    A step without a token that counts is left out: a trainer divides by the number of tokens there.
+    A sequence that no minibatch has counts by its row without one. A step without a token that counts is left out: a
+    trainer divides by the number of tokens there.
     """
     trainer = dialect(name)
     options = {} if version is None else {"version": version}
@@ -72,11 +73,21 @@ def dialect_evaluations(
 
 
 def _steps(records: pa.Table) -> dict[tuple[int, int], pa.Table]:
-    minibatch = records["minibatch"].to_numpy()  # null reads as NaN
-    first = records.filter(pa.array(~(minibatch > 0)))
+    first = records.take(_first_minibatch(records)).drop_columns(["minibatch"])
     groups = step_groups(first, np.arange(len(first)))
     keys = zip(groups.attempts.tolist(), groups.steps.tolist(), strict=True)
     return {key: first.filter(pa.array(groups.of_row == group)) for group, key in enumerate(keys)}
+
+
+def _first_minibatch(records: pa.Table) -> Integers:
+    """The index of one row per (attempt, step, sequence): that of its first minibatch, else the one without a minibatch."""
+    minibatch = records["minibatch"]
+    if minibatch.null_count == len(records):
+        return np.arange(len(records))
+    order = pc.fill_null(minibatch.cast(pa.int64()), np.iinfo(np.int64).max).to_numpy()
+    keys = row_keys(records)
+    rank = np.lexsort((order, keys))
+    return np.sort(rank[np.diff(keys[rank], prepend=-1) != 0])
 
 
 def _corrected(batch: DialectBatch, evaluation: Evaluation) -> CorrectedTokens:

@@ -23,6 +23,8 @@ TOKENS: dict[str, tuple[str, pa.DataType]] = {
     "rollout_versions": ("versions", pa.int64()),
 }
 """Per-token column of a Record -> its name in a dialect's batch, and its type there."""
+NEVER_LEFT_OUT = ("rollout_logprobs", "old_logprobs", "mask")
+"""Columns that raise if only some rows have them; a null mask has a meaning."""
 RAW = "raw_rollout_logprobs"
 """In `extra`: the sampler's log-probs before temperature and masks, of which a trainer logs metrics of its own."""
 
@@ -31,8 +33,9 @@ def record_arrays(records: pa.Table) -> dict[str, Any]:
     """Flat arrays and `response_lengths`, the input of `batch_arrays`; columns without a value are left out.
 
     records: one step and one minibatch, with all policies of a sequence in one row. A null mask means all tokens; a null
-    element of another list becomes NaN. Prompt groups become numbers (`group_ids`); `current_version` is the newest trainer
-    version.
+    element of another list becomes NaN. A column that only some rows have is left out, so that the settings that read
+    other columns stand; rollout and old raise then. Prompt groups become numbers (`group_ids`); `current_version` is the
+    newest trainer version.
     """
     for column in ("step", "minibatch"):
         kinds = len(records[column].unique()) if column in records.column_names else 1
@@ -41,7 +44,7 @@ def record_arrays(records: pa.Table) -> dict[str, Any]:
     lengths = _lengths(records)
     arrays: dict[str, Any] = {"response_lengths": lengths}
     for column, (name, kind) in TOKENS.items():
-        if _recorded(records, column):
+        if _recorded(records, column) and (column in NEVER_LEFT_OUT or not records[column].null_count):
             arrays[name] = _flat(records, column, kind, lengths)
     if _recorded(records, "extra"):
         arrays |= _raw(records["extra"], lengths)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 COLUMNS = ("ess_after", "mean_weight", "bias", "clipped_share", "removed_share", "ess_before", "variance")
 """Columns by importance: a narrow terminal leaves the last ones out."""
 
+FIRST_MINIBATCH = "A sequence of several minibatches counts once, with the current log-probs of the first."
+
 
 def corrections(
     run: RunFolder,
@@ -49,6 +51,10 @@ def corrections(
             metavar="run|step|SLICE", help="One row for the run, per step, or per lag, replica, group_id, ..."
         ),
     ] = "run",
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="All standard corrections, not only those that the page Corrections begins with."),
+    ] = False,
     gap: Annotated[
         str | None,
         typer.Option(
@@ -62,7 +68,7 @@ def corrections(
     slice = None if by in ("run", "step") else by
     if slice and dialect:
         raise ConfigError(f"--by {by}: a trainer's own correction needs --by run or --by step")
-    chosen = _chosen(dialect, preset, config, threshold, level)
+    chosen = _chosen(dialect, preset, config, threshold, level, everything)
     import polars as pl
 
     from ratioscope.ingest.analysis.correction_effects import correction_effects, effect_frame
@@ -75,10 +81,12 @@ def corrections(
         )
     keys = {"run": (), "step": ("step",)}.get(by, ("key",))
     frame = effect_frame(effects.sums, keys).rename({"key": by} if slice else {})
+    absences = [
+        f"{', '.join(title for title, own in effects.absent.items() if own == why)}: not available, {why}"
+        for why in dict.fromkeys(effects.absent.values())
+    ]
     if len(effects.absent) == len(chosen) and frame.is_empty():
-        title, why = next(iter(effects.absent.items()))
-        more = f"; {len(effects.absent) - 1} more are not available" if len(effects.absent) > 1 else ""
-        raise SchemaError(f"{title} is not available, {why}{more}")
+        raise SchemaError("; ".join(absences))
     if as_json:
         absent = [{"correction": title, "reason": why} for title, why in effects.absent.items()]
         print_json(pl.concat([frame, pl.DataFrame(absent)], how="diagonal").to_dicts() if absent else frame.to_dicts())
@@ -86,18 +94,24 @@ def corrections(
     if by == "run" and not reading:
         _say_best(effect_frame(effects.sums, ("step",)), opened_run)
     _print(frame, opened_run, by)
-    for why in dict.fromkeys(effects.absent.values()):
-        titles = [title for title, own in effects.absent.items() if own == why]
-        say(f"{', '.join(titles)}: not available, {why}", "dim")
+    for line in absences:
+        say(line, "dim")
+    if dialect and effects.by_minibatch:
+        say(FIRST_MINIBATCH, "dim")
     if dialect and len(chosen) == 1:
         _print_config(dialect, chosen[0])
     print_next(opened_run, after_corrections(opened_run, dialect, is_chosen=preset is not None))
 
 
 def _chosen(
-    dialect: str | None, preset: str | None, config: Path | None, threshold: str | None, level: str
+    dialect: str | None,
+    preset: str | None,
+    config: Path | None,
+    threshold: str | None,
+    level: str,
+    everything: bool,
 ) -> "Sequence[Correction | TrainerCorrection]":
-    from ratioscope.metrics.corrections.correction import CORRECTIONS, mask, truncate
+    from ratioscope.metrics.corrections.correction import CORRECTIONS, USUAL, mask, truncate
     from ratioscope.metrics.distribution import LEVELS
 
     if dialect is None and (preset or config):
@@ -105,7 +119,7 @@ def _chosen(
     if dialect is not None:
         return of_trainer(dialect, comma_separated(preset), config)
     if threshold is None:
-        return CORRECTIONS
+        return CORRECTIONS if everything else USUAL
     levels: dict[str, Level] = {known: known for known in LEVELS}
     if level not in levels:
         raise ConfigError(f"--level {level}: wanted one of {', '.join(levels)}")

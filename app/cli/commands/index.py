@@ -50,7 +50,7 @@ def index(
         str | None,
         typer.Option(
             metavar="usual|TRAINER,...",
-            help="Effects of corrections too: the usual ones, or a trainer's presets, as the page Corrections shows them.",
+            help="Effects of corrections too: all standard ones, or a trainer's presets, as the page shows them.",
         ),
     ] = None,
     as_json: AsJson = False,

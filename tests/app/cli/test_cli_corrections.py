@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ from support.paths import ROOT
 
 from ratioscope import Collector, open_run
 from ratioscope.app.cli import main
+from ratioscope.app.cli.commands.corrections import FIRST_MINIBATCH
 from ratioscope.app.cli.commands.dialect_metrics import dialect_rows
 from ratioscope.app.cli.commands.explain import _entries
-from ratioscope.metrics.corrections.correction import CORRECTIONS
+from ratioscope.app.dashboard.pages.corrections.controls import DEFAULT
+from ratioscope.app.dashboard.pages.corrections.entries import comparison_of
+from ratioscope.metrics.corrections.correction import CORRECTIONS, USUAL
 from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.dialects import NAMES, dialect
 from ratioscope.metrics.grading.signals import SIGNALS
@@ -32,7 +36,11 @@ def rows(capsys: Output, *arguments: str) -> list[dict[str, object]]:
 
 def test_ours_are_compared_over_the_whole_run(capsys: Output) -> None:
     found = {row["correction"]: row for row in rows(capsys)}
-    assert list(found) == [correction.name for correction in CORRECTIONS]
+    assert list(found) == [correction.name for correction in USUAL]
+    page = [str(entry.correction("mismatch")).partition("steps")[2] for entry in comparison_of(DEFAULT).entries]
+    ours = [str(replace(each, source="")).partition("steps")[2] for each in USUAL]
+    assert [each.replace("log_limit=20.0", "log_limit=inf") for each in ours] == page
+    assert [row["correction"] for row in rows(capsys, "--all")] == [correction.name for correction in CORRECTIONS]
     assert found["none"]["mean_weight"] == 1.0 and found["token TIS 2"]["clipped_share"] == pytest.approx(
         0.012478, 1e-3
     )
@@ -58,8 +66,8 @@ def test_the_recommendation_comes_before_the_table(capsys: Output) -> None:
     assert main(["corrections", RUN]) == 0
     answer, empty, gap = capsys.readouterr().out.splitlines()[:3]
     assert (
-        answer.startswith("token TIS 2 helps (high confidence). ")
-        and "As good, too close to call: veto 1e-4, " in answer
+        answer.startswith("token TIS 2 helps most (high confidence). ")
+        and "Its risk is 39.4% below that of no correction" in answer
     )
     assert empty == "" and gap.startswith("mismatch: ")
 
@@ -273,7 +281,7 @@ def test_a_correction_of_which_nothing_stands_is_an_error(
     with Collector(tmp_path / "few", writer="thread") as collector:
         collector.log(step=1, rollout_logprobs=whole["rollout_logprobs"], old_logprobs=whole["old_logprobs"])
     assert main(["corrections", str(tmp_path / "few"), *asked[2:]]) == 3
-    assert "skyrl dppo_tv is not available, because the batch has no current_logprobs" in capsys.readouterr().err
+    assert "skyrl dppo_tv: not available, because the batch has no current_logprobs" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("dialect_name", NAMES)
@@ -288,3 +296,27 @@ def test_what_a_batch_has_is_what_was_recorded(
         said = capsys.readouterr()
         assert code in (0, 3) and "not available, because" in said.out + said.err
         assert "'advantages']" not in said.err and "Warning" not in said.err
+
+
+@pytest.mark.parametrize("dialect_name", NAMES)
+def test_sequences_of_several_minibatches_count_as_their_first_minibatch_read_them(
+    dialect_name: str, whole: dict[str, Any], tmp_path: Path, capsys: Output
+) -> None:
+    current = np.asarray(whole["current_logprobs"])
+    known = {name: value for name, value in whole.items() if name != "current_logprobs"}
+    half = len(current) // 2
+    ids = [str(index) for index in range(len(current))]
+    with Collector(tmp_path / "at_once", writer="thread") as collector:
+        collector.log(step=1, **whole, sequence_ids=ids)
+    with Collector(tmp_path / "apart", writer="thread") as collector:
+        collector.log(step=1, **known, sequence_ids=ids)
+        for minibatch, rows in enumerate((slice(half), slice(half, None)) * 2):
+            later = current[rows] - (0.5 if minibatch > 1 else 0.0)
+            collector.log(step=1, minibatch=minibatch, current_logprobs=later, sequence_ids=ids[rows])
+    found = []
+    for name in ("at_once", "apart"):
+        assert main(["corrections", str(tmp_path / name), "--dialect", dialect_name, "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0] == found[1] and len(found[0]) == len(dialect(dialect_name).PRESETS)
+    assert main(["corrections", str(tmp_path / "apart"), "--dialect", dialect_name]) == 0
+    assert FIRST_MINIBATCH in " ".join(capsys.readouterr().out.split())

@@ -3,15 +3,18 @@
 import streamlit as st
 
 from ratioscope.errors import RatioscopeError
+from ratioscope.metrics.corrections.correction import USUAL
+from ratioscope.metrics.corrections.threshold import threshold_of
 from ratioscope.metrics.dialects import NAMES, dialect
 
 from ....presentation.escape import streamlit_label as label
 from ....presentation.escape import visible
 from ...panels.controls import asked
 from ...panels.layout import control_row
-from .entries import LONGEST, MOST, OURS, PASTED, Comparison, comparison_of, comparison_text, own_text
+from .entries import LONGEST, MOST, OURS, PASTED, Comparison, comparison_of, comparison_text, own_text, threshold_text
 
-DEFAULT = "none,truncate:token:2,mask:token:0.5:5,truncate:sequence:2"
+DEFAULT = comparison_text(["none", *(threshold_text(bound) for bound in map(threshold_of, USUAL) if bound)])
+"""The text of metrics.correction.USUAL, which the verb `corrections` compares too."""
 
 
 def add_button(part: str) -> None:
