@@ -9,10 +9,15 @@ rows and statistics besides. Processor time, because other work on the machine d
 """
 
 import argparse
+import io
 import json
 import subprocess
 import sys
 import tempfile
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -26,49 +31,59 @@ WAYS = {  # the first way is the one that others are compared with
     "train_1.pt": ("torch", "read", "import"),
     "numbers.jsonl": ("pandas", "scalars"),
 }
-ONE = """
-import json, sys, tempfile, time
-from pathlib import Path
-way, source = sys.argv[1], Path(sys.argv[2])
-if way == "pandas":
-    import pandas
-elif way == "torch":
-    import torch
-elif way == "scalars":
-    from ratioscope.app.cli import importing_scalars, scalar_import
-else:
-    from ratioscope.app.cli import import_report
+
+
+def one(way: str, source: Path) -> None:
+    """Prints (seconds, megabytes above those before) of one way, in this process. What it needs is imported first."""
+    carried_out = _prepared(way, source)
+    before, start = _most(), time.process_time()
+    with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):
+        carried_out(Path(folder, "run"))
+    print(json.dumps([time.process_time() - start, _most() - before]))
+
+
+def _prepared(way: str, source: Path) -> Callable[[Path], object]:
+    """The way, which may write into the folder that it is given."""
+    if way == "pandas":
+        import pandas
+
+        lines = source.suffix == ".jsonl"
+        return lambda _: pandas.read_json(source, lines=True) if lines else pandas.read_parquet(source)
+    if way == "torch":
+        import torch
+
+        return lambda _: torch.load(source, weights_only=True)
+    if way == "scalars":
+        from ratioscope.app.cli.scalar_import import LogOptions, import_scalars, scalar_log
+
+        log = scalar_log(LogOptions(source, Path()))
+        assert log is not None, source
+        return lambda run: import_scalars(LogOptions(source, run, as_json=True), log)
+    if way == "json":
+        return lambda _: [json.loads(line) for line in source.open()]
     from ratioscope.app.cli.commands import import_dump
     from ratioscope.ingest.importers.reading import read
     from ratioscope.ingest.importers.source_files import Options, opened
-most = lambda: int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
-before, start = most(), time.process_time()
-if way == "pandas":
-    pandas.read_json(source, lines=True) if source.suffix == ".jsonl" else pandas.read_parquet(source)
-elif way == "json":
-    kept = [json.loads(line) for line in source.open()]
-elif way == "torch":
-    torch.load(source, weights_only=True)
-elif way == "scalars":
-    with tempfile.TemporaryDirectory() as folder:
-        asked = scalar_import.Asked(source, Path(folder, "run"), as_json=True)
-        sys.stdout = open("/dev/null", "w")
-        scalar_import.import_scalars(asked, scalar_import.scalar_log(asked))
-        sys.stdout = sys.__stdout__
-elif way == "read":
-    for _ in read(opened(source, Options()), Options()): pass
-else:
-    with tempfile.TemporaryDirectory() as folder:
-        import_dump._imported([source], [Options()], Path(folder, "run"), (), None, True)
-print(json.dumps([time.process_time() - start, most() - before]))
-"""
+
+    if way == "read":
+        return lambda _: deque(read(opened(source, Options()), Options()), maxlen=0)
+    return lambda run: import_dump._imported([source], [Options()], run, (), None, True)
+
+
+def _most() -> float:
+    """The most memory that this process has held, in megabytes."""
+    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--megabytes", type=int, default=64)
+    parser.add_argument("--one", nargs=2, metavar=("WAY", "FILE"), help="only this way, in this process")
+    asked = parser.parse_args()
+    if asked.one:
+        return one(asked.one[0], Path(asked.one[1]))
     with tempfile.TemporaryDirectory() as folder:
-        made(Path(folder), parser.parse_args().megabytes << 20)
+        made(Path(folder), asked.megabytes << 20)
         for name, ways in WAYS.items():
             size = (Path(folder) / name).stat().st_size / 1e6
             first = 0.0
@@ -81,7 +96,8 @@ def main() -> None:
 
 def measured(way: str, source: Path) -> tuple[float, float]:
     """(seconds, megabytes above those before) of one way, in a process of its own."""
-    done = subprocess.run([sys.executable, "-c", ONE, way, str(source)], capture_output=True, text=True, check=True)
+    command = [sys.executable, __file__, "--one", way, str(source)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     seconds, peak = json.loads(done.stdout.splitlines()[-1])
     return seconds, peak
 
