@@ -66,20 +66,22 @@ def _list(*, as_json: bool) -> None:
 
 def _entries(name: str) -> list[tuple[str, list[tuple[str, str]]]]:
     """(name, card) of the metric of this name, else of the signal, else of the trainers' number, else of each of a family."""
-    from ratioscope.ingest.importers.scalars.agreement import OWN, facts_of, named_by_trainers
+    from ratioscope.ingest.importers.scalars.agreement import ANY, OWN, facts_of, named_by_trainers
     from ratioscope.metrics.card import cards, lines
-    from ratioscope.metrics.definitions.registry import METRICS
+    from ratioscope.metrics.definitions.registry import BY_NAME, METRICS
     from ratioscope.metrics.grading.signals import SIGNALS
 
     name = name.removeprefix(f"{OWN}/")
-    if name not in {metric.name for metric in METRICS}:
+    if name not in BY_NAME:
         for signal in SIGNALS:
             if signal.name == name:
                 return [(name, _signal(signal))]
         theirs = named_by_trainers(name)
         if theirs and not any(metric.name.startswith(f"{name}_") for metric in METRICS):
             return [(own, facts_of(trainer, own)) for trainer, own in theirs]
-    return [(entry.metric.name, [(h, text) for h, text in lines(entry) if text]) for entry in cards(name)]
+    ours = [(entry.metric.name, [(h, text) for h, text in lines(entry) if text]) for entry in cards(name)]
+    exact = [] if name in BY_NAME else [each for each in named_by_trainers(name) if each[1] == name]
+    return ours + [(own, facts_of(trainer, own)) for trainer, own in exact if trainer != ANY]
 
 
 def _signal(signal: "Signal") -> list[tuple[str, str]]:

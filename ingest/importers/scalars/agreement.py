@@ -5,14 +5,19 @@ Any other number keeps the trainer's name. `metrics/dialects` says of many how t
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
 
 from ratioscope.errors import ConfigError
 from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.dialects import NAMES, dialect
+from ratioscope.metrics.known.tables import table
 from ratioscope.record import GAPS
 
 from .number_row import STEP_NAMES
 
+ANY = "any trainer"
+"""The heading of names that most trainers log, in logged_names.toml."""
 OWN = "ratioscope"
 """The dialect of what `ratioscope wandb sync` and `ratioscope sync` write: ratioscope/<gap>/<metric>."""
 
@@ -110,13 +115,18 @@ def why_own(name: str, trainer: str | None, version: str | None) -> str:
 def named_by_trainers(name: str) -> list[tuple[str, str]]:
     """(trainer, its own name) of the numbers that this name may stand for; empty where no table has it.
 
-    The name may have a prefix, as trackers and callbacks add one, or be the end of the trainer's.
+    The name may have a prefix, as trackers and callbacks add one, or be the end or the beginning of the trainer's.
     """
     known = [(trainer, own) for trainer in NAMES for own in sorted(_known_names(trainer) | set(dialect(trainer).NOTES))]
+    listed = [(trainer, own) for trainer, names in _listed().items() if trainer != ANY for own in names]
+    ends = [name.split("/", skipped)[-1] for skipped in range(1, name.count("/") + 1)]
     for found in (
         [each for each in known if name in (each[1], "/".join(each))],
+        [(trainer, name) for trainer in _listed() if trainer != ANY and _near(trainer, name)],
         [each for each in known if name.endswith(f"/{each[1]}")],
-        [each for each in known if each[1].endswith(f"/{name}")],
+        [(trainer, end) for end in ends for trainer in _listed() if trainer != ANY and _near(trainer, end)],
+        [each for each in (*known, *listed) if f"/{each[1]}".endswith(f"/{name}") or each[1].startswith(f"{name}/")],
+        [(ANY, name)] if _near(ANY, name) else [],
     ):
         if found:
             return found
@@ -125,17 +135,33 @@ def named_by_trainers(name: str) -> list[tuple[str, str]]:
 
 def facts_of(trainer: str, name: str) -> list[tuple[str, str]]:
     """(heading, text) of all that the tables know of a trainer's number."""
-    tables = dialect(trainer)
     agreed = [each for each in AGREEMENTS if (each.dialect, each.name) == (trainer, name)]
-    near, note = tables.CANONICAL.get(name), tables.NOTES.get(name)
+    near, note = _near(trainer, name) or ("", "")
+    compared = ""
+    if trainer in NAMES and name in {*_known_names(trainer), *dialect(trainer).NOTES}:
+        tables = dialect(trainer)
+        near, note = tables.CANONICAL.get(name) or "", tables.NOTES.get(name, "")
+        compared = f" (compared with {', '.join(tables.VERSIONS)})"
     other = f"no metric of ours; it comes close to {near}" if near else "no metric of ours has its definition"
     return [
-        ("trainer", f"{trainer} (compared with {', '.join(tables.VERSIONS)})"),
+        ("trainer", f"{trainer}{compared}"),
         *(("is", f"{each.metric}{f', since {trainer} {each.since}' if each.since else ''}") for each in agreed),
         *([] if agreed else [("is", other)]),
         *([("note", note)] if note else []),
         *(("source", each.source) for each in agreed),
+        *((f"in {each}", own[1]) for each in _listed() if each not in (trainer, ANY) and (own := _near(each, name))),
     ]
+
+
+def _listed() -> dict[str, Any]:
+    """trainer -> its names, as metrics/known/logged_names.toml has them. Any: a table of another file may differ in shape."""
+    return table("logged_names")
+
+
+def _near(trainer: str, name: str) -> tuple[str, str] | None:
+    """(metric of ours that is nearest, or "", the difference) of a name that logged_names.toml has; None for another."""
+    found = (facts for pattern, facts in _listed().get(trainer, {}).items() if fnmatchcase(name, pattern))
+    return next(((near, note) for near, note in found), None)
 
 
 def is_metric(name: str) -> bool:

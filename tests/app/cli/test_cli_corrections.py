@@ -18,10 +18,12 @@ from ratioscope.app.cli.commands.dialect_metrics import dialect_rows
 from ratioscope.app.cli.commands.explain import _entries
 from ratioscope.app.dashboard.pages.corrections.controls import DEFAULT
 from ratioscope.app.dashboard.pages.corrections.entries import comparison_of
+from ratioscope.ingest.importers.scalars.agreement import is_metric
 from ratioscope.metrics.corrections.correction import CORRECTIONS, USUAL
 from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.dialects import NAMES, dialect
 from ratioscope.metrics.grading.signals import SIGNALS
+from ratioscope.metrics.known.tables import table
 from ratioscope.record import POLICIES
 
 RUN = str(ROOT / "sample_data" / "runs" / "trl-vllm-stale")
@@ -206,7 +208,7 @@ def test_a_name_may_have_the_prefix_of_a_tracker_or_lack_that_of_its_trainer(
     assert main(["explain", name]) == 0 and said in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["mismatch_kl/all/mean", "foo/kl_k3", "rollout/entropy", "x/ess", "policy/step"])
+@pytest.mark.parametrize("name", ["foo/kl_k3", "x/ess", "policy/step"])
 def test_the_end_of_a_name_that_nobody_knows_is_no_metric(name: str, capsys: Output) -> None:
     assert main(["explain", name]) == 2 and f"no metric of the name '{name}'" in capsys.readouterr().err
 
@@ -320,3 +322,26 @@ def test_sequences_of_several_minibatches_count_as_their_first_minibatch_read_th
     assert found[0] == found[1] and len(found[0]) == len(dialect(dialect_name).PRESETS)
     assert main(["corrections", str(tmp_path / "apart"), "--dialect", dialect_name]) == 0
     assert FIRST_MINIBATCH in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("logged", "trainer", "near"),
+    [
+        ("mismatch_kl/all/mean", "prime_rl", "total/kl_k3"), ("train/vllm_kl", "openrlhf", "mismatch/kl_direct"),
+        ("actor/train_infer_ratio_token_mean@sum", "roll", "mismatch/mean_weight_token"),
+        ("actor/train_infer_ratio_token_mask_mean@sum", "roll", "has its definition"),
+        ("optim/kl_sample_train_v2", "tinker_cookbook", "total/kl_k2"), ("grad_norm", "any trainer", "has its definition"),
+        ("rollout_correction/ess", "ms_swift", "mismatch/ess_token"),
+    ],
+)  # fmt: skip
+def test_a_number_of_a_trainer_without_a_dialect_has_the_nearest_metric(logged: str, trainer: str, near: str) -> None:
+    ((_, card),) = _entries(logged)
+    assert dict(card)["trainer"] == trainer and near in dict(card)["is"] and dict(card)["note"]
+
+
+def test_a_name_that_is_ours_and_a_trainers_shows_both_and_every_listed_name_is_near_a_metric() -> None:
+    assert [name for name, _ in _entries("kl")] == ["kl_k3", "kl_direct", "kl_k2", "kl", "kl"]
+    assert [name for name, _ in _entries("mismatch_kl")][-1] == "mismatch_kl/*"
+    listed = table("logged_names")
+    assert all(not near or is_metric(near) for names in listed.values() for near, _ in names.values())
+    assert all(_entries(name) for names in listed.values() for name in names)
