@@ -34,7 +34,7 @@ WAYS = {  # the first way is the one that others are compared with
 
 
 def one(way: str, source: Path) -> None:
-    """Prints (seconds, megabytes above those before) of one way, in this process. What it needs is imported first."""
+    """Prints (seconds, megabytes above those before) of one way, in this process. Imports come before the clock starts."""
     carried_out = _prepared(way, source)
     before, start = _most(), time.process_time()
     with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):
