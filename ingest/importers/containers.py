@@ -26,7 +26,7 @@ from .archives import json_members
 from .arrays import npz, safetensors
 from .arrow_rows import BATCH, arrow_rows, rows_of
 from .compression import laid_out, plain_name, unpacked
-from .csv_rows import LONGEST_LINE, csv_rows, demand_once, demand_utf8
+from .csv_rows import csv_rows, demand_once, demand_utf8, lines_within
 from .databases import Linked, database_rows
 from .restricted.budget import Allowance, FileLimits
 from .restricted.inert import opened
@@ -62,13 +62,14 @@ def content(path: Path, container: str, names: Mapping[str, Any], limits: FileLi
 
 
 def _lines(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
-    return Content(rows=_json_rows(file), tell=file.tell)
+    return Content(rows=_json_rows(file, limits), tell=file.tell)
 
 
-def _json_rows(file: io.BufferedReader) -> Iterator[Any]:
-    while line := file.readline(LONGEST_LINE):
-        if len(line) == LONGEST_LINE:
-            raise UnsafeFile(f"it has a line of more than {LONGEST_LINE} bytes")
+def _json_rows(file: io.BufferedReader, limits: FileLimits) -> Iterator[Any]:
+    for line in lines_within(file, limits):
+        if isinstance(line, Unreadable):
+            yield line
+            continue
         if not line.strip():
             continue
         try:
@@ -144,7 +145,7 @@ def _table_of_database(
 
 
 def _csv(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
-    return Content(rows=csv_rows(file), tell=file.tell)
+    return Content(rows=csv_rows(file, limits), tell=file.tell)
 
 
 def _npz(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:

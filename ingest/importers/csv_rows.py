@@ -10,16 +10,36 @@ from typing import Any
 from ratioscope.errors import UnsafeFile
 
 from .printed_lists import parsed
+from .restricted.budget import FileLimits
 from .row import Unreadable
 
 LONGEST_LINE = 1 << 28
+_OF_MEMORY = 16
+"""A line may have this part of the memory that its file may take: values of Python take several times their text."""
 _LONE_CR = re.compile(r"(?<=\r)(?=[^\n])")
 
 
-def csv_rows(file: io.BufferedReader) -> Iterator[Any]:
+def lines_within(file: io.BufferedReader, limits: FileLimits) -> Iterator[bytes | Unreadable]:
+    """The lines; an Unreadable for one that is longer than the memory of the file allows, UnsafeFile if it is the first."""
+    most = min(LONGEST_LINE, max(limits.nbytes // _OF_MEMORY, io.DEFAULT_BUFFER_SIZE))
+    words = f"more than {most} bytes, the most that one may have; --most-memory allows more"
+    known = False
+    while line := file.readline(most):
+        if len(line) < most or line.endswith(b"\n"):
+            known = True
+            yield line
+            continue
+        if not known:  # nothing tells what the file is
+            raise UnsafeFile(f"its first line has {words}")
+        while (rest := file.readline(io.DEFAULT_BUFFER_SIZE)) and not rest.endswith(b"\n"):
+            pass
+        yield Unreadable(f"the line has {words}")
+
+
+def csv_rows(file: io.BufferedReader, limits: FileLimits) -> Iterator[Any]:
     """The rows below the line of names; a line with more or fewer cells is an Unreadable. UnsafeFile where it is no CSV."""
     csv.field_size_limit(LONGEST_LINE)
-    reader = csv.DictReader(_lines(file))
+    reader = csv.DictReader(_lines(file, limits))
     try:
         demand_once(reader.fieldnames or (), "columns")
         for row in reader:
@@ -39,12 +59,12 @@ def demand_utf8(line: bytes) -> None:
         )
 
 
-def _lines(file: io.BufferedReader) -> Iterator[str]:
+def _lines(file: io.BufferedReader, limits: FileLimits) -> Iterator[str]:
     """The lines, whichever way they end, without the mark of UTF-8 that Excel writes before the first."""
     encoding = "utf-8-sig"
-    while line := file.readline(LONGEST_LINE):
-        if len(line) == LONGEST_LINE:
-            raise UnsafeFile(f"it has a line of more than {LONGEST_LINE} bytes")
+    for line in lines_within(file, limits):
+        if isinstance(line, Unreadable):
+            raise UnsafeFile(f"it is no CSV: {line.reason}")
         if encoding == "utf-8-sig":
             demand_utf8(line)
         yield from _LONE_CR.split(line.decode(encoding, "backslashreplace"))

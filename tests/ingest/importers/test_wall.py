@@ -195,6 +195,16 @@ def test_few_bytes_that_stand_for_many_are_refused_by_name_and_the_others_kept(n
     assert any(words in refused[-1].reason for words in ("decodes to", "more than", "it takes")), refused[-1]
 
 
+def test_a_line_longer_than_the_memory_allows_is_rejected_and_its_neighbours_kept(tmp_path: Path) -> None:
+    long = b'{"rollout_logprobs": [-0.5], "old_logprobs": [-0.25], "x": "' + b"a" * (1 << 21) + b'"}\n'
+    with gzip.open(tmp_path / "a.jsonl.gz", "wb", compresslevel=1) as file:
+        file.write(SOUND + long + SOUND)
+    options = Options(limits=FileLimits(nbytes=1 << 24))
+    found = list(read(opened(tmp_path / "a.jsonl.gz", options), options))
+    assert [type(row) for row in found] == [RecordedRow, Rejected, RecordedRow]
+    assert "more than 1048576 bytes, the most that one may have" in str(found[1])
+
+
 def computing_store(path: Path) -> None:
     """A store of MLflow's of some KB whose every row computes gigabytes."""
     computed = ",".join(f"g{n} blob as (zeroblob(250000000))" for n in range(40))
