@@ -31,7 +31,7 @@ from ..presentation.digits import count, digits
 from ..presentation.metric_places import titled
 from ..presentation.theme import MARKS, THEMES, ThemeName
 from .acknowledgement import acknowledged, change
-from .answered import cause_line
+from .cause_line import cause_line
 from .face import Choice, Number
 from .rules import moved, rules_table, rules_toml
 from .scope import Scope

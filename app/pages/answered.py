@@ -1,20 +1,14 @@
 """The diagnosis of a run as pages show it: the causes, the context of the first one, or why there is no diagnosis."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.ingest.analysis.diagnosis import RunDiagnosis, diagnosis_of
 from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.analysis.known_context import KnownContext, known_context
 from ratioscope.ingest.run import Run
-
-from ..blocks import Paragraph
-
-if TYPE_CHECKING:
-    from .view import View
 
 
 @dataclass(frozen=True)
@@ -35,20 +29,6 @@ class Answered:
     """When it ended, in seconds of a clock that never goes back."""
     took: float = 0.0
     """Seconds."""
-
-
-def cause_line(view: "View") -> Iterator[Paragraph]:
-    """One line with the answer, for pages on symptoms; nothing while there is none."""
-    known = view.diagnosis()
-    if known is not None and known.result is not None:
-        diagnosis, older = known.result.diagnosis, age_note(view, known)
-        head = "Likely cause:" if diagnosis.likely else "Diagnosis:"
-        yield Paragraph(f"{diagnosis.answer}{f' ({older})' if older else ''}", head=head)
-
-
-def age_note(view: "View", known: Answered) -> str:
-    """The step up to which an older diagnosis reaches; empty for that of the view's revision."""
-    return "" if known.revision >= view.revision else f"as of step {known.last_step}"
 
 
 def answered(open_run: Callable[[], Run], revision: int, gap: str = "", steps: range | None = None) -> Answered:

@@ -1,0 +1,21 @@
+"""One line with the answer of the diagnosis, for pages on symptoms."""
+
+from collections.abc import Iterator
+
+from ..blocks import Paragraph
+from .answered import Answered
+from .view import View
+
+
+def cause_line(view: View) -> Iterator[Paragraph]:
+    """One line with the answer, for pages on symptoms; nothing while there is none."""
+    known = view.diagnosis()
+    if known is not None and known.result is not None:
+        diagnosis, older = known.result.diagnosis, age_note(view, known)
+        head = "Likely cause:" if diagnosis.likely else "Diagnosis:"
+        yield Paragraph(f"{diagnosis.answer}{f' ({older})' if older else ''}", head=head)
+
+
+def age_note(view: View, known: Answered) -> str:
+    """The step up to which an older diagnosis reaches; empty for that of the view's revision."""
+    return "" if known.revision >= view.revision else f"as of step {known.last_step}"
