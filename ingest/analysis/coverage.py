@@ -320,5 +320,5 @@ def _missing(run: "Run", mean: float) -> Iterator[Absence]:
         before, after = steps[at], steps[at + 1]
         missing = (after - before) // usual - 1 - sum(before < step < after for step in dropped)
         if missing > 0:
-            reason = f"of {missing:,} missing step{'' if missing == 1 else 's'} between {before} and {after}"
+            reason = f"in {missing:,} missing step{'' if missing == 1 else 's'} between {before} and {after}"
             yield Absence(reason, {}, missing * mean)

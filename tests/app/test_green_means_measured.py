@@ -115,7 +115,7 @@ def test_steps_that_nobody_recorded_are_part_of_the_verdict(tmp_path: Path, caps
     run = missing_steps(tmp_path / "run")
     assert main(["check", str(run)]) == 4
     assert (
-        "57.1% of the offered sequences were measured: 24 of 3 missing steps between 2 and 6" in capsys.readouterr().out
+        "57.1% of the offered sequences were measured: 24 in 3 missing steps between 2 and 6" in capsys.readouterr().out
     )
     limits = tmp_path / "limits.toml"
     limits.write_text("measured = 0.5\n")
