@@ -91,7 +91,7 @@ class Table:
     picks: str = ""
     """Its name on the page if a reader can pick a row, see `pages.face.Face.picked`; empty if none can be picked."""
     rows: Sequence[Hashable] = ()
-    """What tells the rows of this table from those of another one: a pick is of these."""
+    """The names of its rows, by which they differ from those of another table: a pick is of these."""
 
 
 @dataclass(frozen=True)

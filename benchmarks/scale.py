@@ -130,7 +130,7 @@ def tell(name: str, spent: Spent, scale: float, files: int) -> None:
 @cache
 def starting() -> float:
     """CPU seconds of a process that only loads what a verb loads."""
-    return spent_by([sys.executable, "-c", "import ratioscope.app.cli.maintenance, ratioscope.ingest.run"])[0][0]
+    return spent_by([sys.executable, "-c", "import ratioscope.app.upkeep.maintenance, ratioscope.ingest.run"])[0][0]
 
 
 def verb(run: Path, arguments: Sequence[str]) -> Spent:

@@ -11,7 +11,7 @@ from ratioscope.errors import ConfigError
 
 from ..export.whole_file import place_error
 from ..presentation.digits import count
-from .import_units import UNITS, ImportChanged, roll_back
+from ..upkeep.import_units import UNITS, ImportChanged, roll_back
 from .interruption import ended_in_order
 from .terminal import note
 

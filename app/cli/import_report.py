@@ -11,7 +11,7 @@ from ratioscope.ingest.importers.source_files import File, SourceNumbers
 from ratioscope.layout import REJECTED
 
 from ..presentation.digits import count
-from .rejected_rows import Written, rejection_words
+from ..upkeep.rejected_rows import Written, rejection_words
 from .terminal import print_json, say
 
 

@@ -19,9 +19,9 @@ from ratioscope.ingest.importers.table import column
 from ratioscope.layout import REJECTED
 
 from ..presentation.digits import count
+from ..upkeep.importing_scalars import ScalarsWritten, write_scalars
+from ..upkeep.rejected_rows import rejection_words
 from .import_folder import new_run
-from .importing_scalars import ScalarsWritten, write_scalars
-from .rejected_rows import rejection_words
 from .terminal import print_json, say
 
 _SHOWN = 12

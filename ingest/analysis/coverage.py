@@ -43,7 +43,9 @@ class Covered:
     """The coverage of a run, and the steps of which too little is known to call them healthy."""
 
     whole: Coverage
+    """The coverage of all steps together."""
     unknown_steps: frozenset[int] = frozenset()
+    """The steps of which too little is known."""
 
 
 def coverage_of(run: "Run", least: float) -> Coverage:

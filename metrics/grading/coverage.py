@@ -73,6 +73,7 @@ class Absence:
     placeholder: bool = False
     """True for values that no policy computed: however few they are, their step is measured in part."""
     remedy: str = "Mend what keeps these sequences out of the record, then look again."
+    """The change that would have them measured."""
 
     @property
     def sequences(self) -> float:

@@ -22,7 +22,7 @@ from support.broken_disk import files_of_at_most
 from support.written_run import commit_lines, token_rows
 
 from ratioscope import Collector, open_run
-from ratioscope.app.cli.maintenance import compact
+from ratioscope.app.upkeep.maintenance import compact
 from ratioscope.collectors.writing import durable_file, run_file, run_files, step_statistics
 from ratioscope.errors import SourceError
 from ratioscope.ingest.maintenance.verify import verify

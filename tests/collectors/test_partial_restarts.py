@@ -13,7 +13,7 @@ from support.run_folders import FakeWriter
 from support.upkeep import demand_equal, told
 
 from ratioscope import open_run
-from ratioscope.app.cli.maintenance import compact
+from ratioscope.app.upkeep.maintenance import compact
 from ratioscope.collectors.collector import Collector
 from ratioscope.collectors.process.ranks import part_of
 from ratioscope.collectors.writing.run_file import launch

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.written_run import CollectingSink, token_rows
 
 from ratioscope import Budget, Collector, open_run
-from ratioscope.app.cli.maintenance import compact
+from ratioscope.app.upkeep.maintenance import compact
 from ratioscope.errors import SchemaError
 from ratioscope.ingest.maintenance.verify import verify
 from ratioscope.ingest.rows.sequence_json import sequence_json, sequence_records

@@ -15,8 +15,8 @@ from support.written_run import commit_lines
 
 from ratioscope import Collector, layout, open_run
 from ratioscope.app.cli import OK, main
-from ratioscope.app.cli.maintenance import compact, prune
-from ratioscope.app.cli.repairs import repair
+from ratioscope.app.upkeep.maintenance import compact, prune
+from ratioscope.app.upkeep.repairs import repair
 from ratioscope.ingest.commits.chain import Chain
 from ratioscope.ingest.maintenance.pruning import Old
 from ratioscope.ingest.maintenance.verify import verify

@@ -15,7 +15,7 @@ from support.upkeep import demand_equal, killed_at, told
 
 from ratioscope import layout, open_run
 from ratioscope.app.cli import OK, main
-from ratioscope.app.cli.maintenance import compact, prune
+from ratioscope.app.upkeep.maintenance import compact, prune
 from ratioscope.ingest.commits import history_lines
 from ratioscope.ingest.commits.catalog import Catalog
 from ratioscope.ingest.commits.chain import Link

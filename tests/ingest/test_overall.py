@@ -21,7 +21,7 @@ from support.unindexed import at
 from support.written_run import commit_lines
 
 from ratioscope import layout, open_run
-from ratioscope.app.cli.maintenance import compact, prune
+from ratioscope.app.upkeep.maintenance import compact, prune
 from ratioscope.collectors.process.counts import Tally
 from ratioscope.collectors.writing import overall
 from ratioscope.collectors.writing.parquet_file import commit_entry, parquet_bytes

@@ -10,8 +10,8 @@ import pytest
 
 from ratioscope import Collector, open_run, record_readings
 from ratioscope.app.cli import main
-from ratioscope.app.cli.maintenance import compact, prune
-from ratioscope.app.cli.repairs import repair
+from ratioscope.app.upkeep.maintenance import compact, prune
+from ratioscope.app.upkeep.repairs import repair
 from ratioscope.errors import SchemaError, SourceError
 from ratioscope.ingest.commits.history_lines import _TAKERS
 from ratioscope.ingest.maintenance.pruning import Old

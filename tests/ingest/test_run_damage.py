@@ -19,7 +19,7 @@ from support import real_runs, run_folders
 from support.flipped import flip_a_bit
 
 from ratioscope import open_run
-from ratioscope.app.cli.maintenance import prune
+from ratioscope.app.upkeep.maintenance import prune
 from ratioscope.ingest.maintenance.pruning import Old
 from ratioscope.ingest.run import Run
 from ratioscope.record import SCHEMA_VERSION

@@ -19,7 +19,7 @@ from support.run_folders import FakeWriter
 from ratioscope import layout
 from ratioscope.app.cli import FINDINGS, OK, UNREADABLE, main
 from ratioscope.app.cli.commands.verify import committed_files
-from ratioscope.app.cli.repairs import repair
+from ratioscope.app.upkeep.repairs import repair
 from ratioscope.ingest.maintenance.verify import Verification, verify
 from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.record import SCHEMA_VERSION

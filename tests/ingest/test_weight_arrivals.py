@@ -9,7 +9,7 @@ import pytest
 
 from ratioscope import Collector, layout, open_run, weights
 from ratioscope.app.cli import main
-from ratioscope.app.cli.maintenance import compact
+from ratioscope.app.upkeep.maintenance import compact
 from ratioscope.ingest.analysis.diagnosis import diagnosis_of
 from ratioscope.ingest.analysis.weight_arrivals import Replica, weight_arrivals
 from ratioscope.metrics.diagnosis.proof import DELIVERY

@@ -13,7 +13,7 @@ from support.run_folders import FakeWriter
 
 from ratioscope import Collector, layout, open_run
 from ratioscope.app.cli import FINDINGS, OK, UNMEASURED, UNREADABLE, main
-from ratioscope.app.cli.maintenance import compact
+from ratioscope.app.upkeep.maintenance import compact
 from ratioscope.collectors.writing import durable_file
 from ratioscope.inside import Astray, content, entries, folder, is_file, open_regular, status
 

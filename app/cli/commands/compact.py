@@ -11,7 +11,7 @@ MOST_SHOWN = 12
 
 def compact(run: OwnRun, writers_ended: WritersEnded = False, as_json: AsJson = False) -> int:
     """Merge the token files of each step and the statistics of many steps; `prune` then deletes the old ones."""
-    from ..maintenance import compact as merge
+    from ...upkeep.maintenance import compact as merge
 
     with working(f"compacting {run}"):
         done = merge(run, writers_ended=writers_ended)

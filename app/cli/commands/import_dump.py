@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ratioscope.ingest.importers.source_files import Options, SourceNumbers
     from ratioscope.ingest.importers.table import ColumnMapping
 
-    from ..rejected_rows import Written
+    from ...upkeep.rejected_rows import Written
 
 SourceArgument = Annotated[
     Path | None,
@@ -90,8 +90,8 @@ def import_dump(
     Formats: see docs/import.md. Pickles and .pt files are read without running anything in them. Exit code 1 if rows were left
     out; import/rejected.jsonl in the run lists them.
     """
+    from ...upkeep.import_units import ImportChanged
     from ..import_report import print_json_report, print_report
-    from ..import_units import ImportChanged
     from ..terminal import note
 
     if source is not None and rollout is None and train is None:
@@ -206,9 +206,9 @@ def _imported(
     from ratioscope.ingest.importers.reading import read
     from ratioscope.ingest.importers.source_files import opened
 
+    from ...upkeep.importing import write
     from ..import_folder import new_run
     from ..import_report import why
-    from ..importing import write
 
     readings = [opened(source, side) for source, side in zip(sources, sides, strict=True)]
     matches = Matches(on) if len(readings) == 2 else None

@@ -21,7 +21,7 @@ def note(run: OwnRun, text: TextArgument, step: StepOption = None, as_json: AsJs
     Charts over steps mark the note; the report and info list it. It cannot be changed later. Text that looks like a secret is
     left out.
     """
-    from ..notes import note as write
+    from ...upkeep.notes import note as write
 
     with working(f"writing to {run}"):
         written = write(run, text, step)

@@ -31,7 +31,7 @@ def prune(
     """Delete files that compact replaced, after verifying the new files; with a limit, delete token rows of old steps too."""
     from ratioscope.ingest.maintenance.pruning import Old
 
-    from ..maintenance import prune as delete
+    from ...upkeep.maintenance import prune as delete
 
     before = None if older_than is None else time.time() - older_than * _DAY
     old = None if keep_steps is None and before is None else Old(keep_steps, before)

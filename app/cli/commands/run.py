@@ -1,18 +1,16 @@
 """`ratioscope run --out RUN_DIR -- COMMAND ...`: runs a training command and records it, without a change to its code."""
 
 import os
-import signal
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ratioscope.collectors.process.variables import EXISTING, LAUNCH, NAME, RUN, SCALARS, TEXT, VARIABLES
-from ratioscope.errors import ConfigError, RatioscopeError, SourceError
-
-from ..beside import beside, says_the_last_line
+from ratioscope.collectors.beside import beside, says_the_last_line
+from ratioscope.collectors.launching import demand_new, place_words, recording_environment, replace_process
+from ratioscope.collectors.process.variables import EXISTING, RUN
+from ratioscope.errors import ConfigError
 
 CONTEXT = {"allow_interspersed_args": False}
 """All arguments after the command's first word are the command's own, even if -- was forgotten."""
@@ -58,10 +56,8 @@ def run(
     if existing is not None:
         environment[EXISTING] = existing
     if existing == "error":
-        from ratioscope.collectors.writing.starts import demand_none
-
-        demand_none(Path(environment[RUN]), environment[LAUNCH])
-    print(f"ratioscope: {_place(Path(environment[RUN]))}", file=sys.stderr, flush=True)
+        demand_new(environment)
+    print(f"ratioscope: {place_words(Path(environment[RUN]))}", file=sys.stderr, flush=True)
     if not says_the_last_line(environment):
         replace_process(command, environment)
     silence = beside(command, environment)
@@ -70,57 +66,3 @@ def run(
     except BaseException:
         silence()
         raise
-
-
-def _place(named: Path) -> str:
-    """The folder that will be recorded into, as far as it is known before a process of the command decides."""
-    if not named.is_dir():
-        return f"recording into {named}"
-    from ratioscope.collectors.writing.starts import (
-        place_for,
-    )  # numpy and pyarrow, which a new folder should not wait for
-
-    place, is_free = place_for(named)
-    if is_free:
-        return f"recording into {place}"
-    return f"{place} holds a run: a line of the command will name the folder, that one or a new one beside it"
-
-
-def recording_environment(
-    environment: Mapping[str, str], out: Path, *, name: str | None = None, text: str = "full", scalars: bool = False
-) -> dict[str, str]:
-    """The environment of a command that records.
-
-    Each call names a new launch, with two exceptions: a launcher started several of us side by side, or the user named the
-    launch for several nodes (LAUNCH is set and RUN is not; with RUN, LAUNCH is that of a `ratioscope run` around this one).
-    """
-    from ratioscope.collectors.environment import launch_name
-    from ratioscope.collectors.watching.ray_workers import BOOTSTRAP
-
-    inherited = {key: value for key, value in environment.items() if key not in VARIABLES}
-    folders = [folder for folder in inherited.get("PYTHONPATH", "").split(os.pathsep) if folder != str(BOOTSTRAP)]
-    path = os.pathsep.join([str(BOOTSTRAP), *(folders if inherited.get("PYTHONPATH") else [])])
-    named = "" if environment.get(RUN) else environment.get(LAUNCH, "")
-    ours = {RUN: os.path.abspath(out), LAUNCH: named or launch_name(environment), TEXT: text, "PYTHONPATH": path}
-    return inherited | ours | ({NAME: name} if name else {}) | ({SCALARS: "1"} if scalars else {})
-
-
-def replace_process(command: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Replaces this process by the command, so that signals, terminal and exit code are the command's own. Does not return."""
-    sys.stdout.flush()
-    ignored = [getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name)]
-    before = {
-        number: signal.signal(number, signal.SIG_DFL) for number in ignored
-    }  # signals that Python ignores and commands do not
-    try:
-        os.execvpe(command[0], list(command), dict(environment))
-    except OSError as error:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        raise _not_run(command[0], error) from error
-
-
-def _not_run(command: str, error: OSError) -> RatioscopeError:
-    if isinstance(error, FileNotFoundError):
-        return ConfigError(f"{command}: no such command; the words after -- are run without a shell")
-    return SourceError(f"{command} cannot be run: {error.strerror}")

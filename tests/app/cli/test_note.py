@@ -9,7 +9,8 @@ from support.recorded import recorded
 
 from ratioscope import layout, open_run
 from ratioscope.app import cli
-from ratioscope.app.cli import main, notes
+from ratioscope.app.cli import main
+from ratioscope.app.upkeep import notes
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
 from ratioscope.ingest.maintenance.verify import verify

@@ -15,8 +15,8 @@ from support.waiting import PATIENCE
 
 import ratioscope
 from ratioscope.app.cli import main
-from ratioscope.app.cli.commands.run import recording_environment
 from ratioscope.collectors.bootstrap.sitecustomize import AWAITED
+from ratioscope.collectors.launching import recording_environment
 from ratioscope.collectors.process.variables import LAUNCH, RUN
 from ratioscope.collectors.trainers import ADAPTERS
 from ratioscope.collectors.watching.ray_workers import BOOTSTRAP

@@ -28,7 +28,7 @@ from support.hostile_columns import (
 from support.imported import DUMPS, imported, rejected
 from support.no_wall import no_wall  # noqa: F401
 
-from ratioscope.app.cli.rejected_rows import RejectedRows, Written, unique
+from ratioscope.app.upkeep.rejected_rows import RejectedRows, Written, unique
 from ratioscope.ingest.importers.reading import read
 from ratioscope.ingest.importers.restricted.budget import FileLimits
 from ratioscope.ingest.importers.samples import RecordedRow, Rejected

@@ -12,7 +12,7 @@ from support.hostile_dumps import SHAPES, Shape, altered
 from support.imported import DUMPS
 from support.no_wall import no_wall  # noqa: F401
 
-from ratioscope.app.cli.importing import write
+from ratioscope.app.upkeep.importing import write
 from ratioscope.errors import SourceError
 from ratioscope.ingest.importers.formats import FORMATS
 from ratioscope.ingest.importers.reading import read

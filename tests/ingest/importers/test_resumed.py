@@ -14,7 +14,7 @@ from polars.testing import assert_frame_equal
 from support.imported import imported, rejected, rows_of
 
 from ratioscope import open_run
-from ratioscope.app.cli import import_units
+from ratioscope.app.upkeep import import_units
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.maintenance.verify import verify
 

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from ratioscope import __version__, layout
+from ratioscope import layout
 from ratioscope.errors import RatioscopeError
 from ratioscope.ingest.importers.samples import RecordedRow
+from ratioscope.version import __version__
 
 TOKENS = 1 << 24
 """Tokens after which a unit ends at the next step: half a minute's work."""

@@ -23,12 +23,13 @@ from pathlib import Path
 from socket import socket
 from typing import Any
 
-from ratioscope.collectors.process.heard import heard, listening
-from ratioscope.collectors.process.ranks import rank_told
-from ratioscope.collectors.process.variables import LAUNCH, RUN, VARIABLES
-from ratioscope.collectors.writing.last_line import Logged, last_line
 from ratioscope.layout import CLOSE, COMMIT, COMMITS, decode_line
 from ratioscope.process import process_start
+
+from .process.heard import heard, listening
+from .process.ranks import rank_told
+from .process.variables import LAUNCH, RUN, VARIABLES
+from .writing.last_line import Logged, last_line
 
 _CLOSING_SECONDS = 5.0
 """Writers that have not closed their logs so long after the command's end are not waited for."""
@@ -97,7 +98,7 @@ def _watch(
     for first, last in ((3, own), (max(3, own + 1), 256)):
         os.closerange(first, last)  # what the command has inherited is not kept open
     end = _end_of(watched)
-    from ratioscope.collectors.writing.starts import (
+    from .writing.starts import (
         folder_of_launch,  # numpy and pyarrow, which no help should wait for
     )
 
