@@ -5,12 +5,12 @@ import math
 import os
 import re
 from pathlib import Path
-from tempfile import mkstemp
 from typing import Any
 
 from ratioscope.errors import ConfigError
 from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.version import __version__
+from ratioscope.whole_file import whole_file
 
 from ..presentation.metric_places import OF_FLOOR
 from ..presentation.noise_floor import FloorValue, NoiseFloor
@@ -69,14 +69,8 @@ def write_baseline(floor: NoiseFloor) -> Path:
     path = _path(floor.name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, part = mkstemp(dir=path.parent, prefix=".", suffix=".part")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(plain_baseline(floor), file, indent=1, allow_nan=False)
-            os.replace(part, path)
-        except BaseException:
-            os.unlink(part)
-            raise
+        with whole_file(path) as file:
+            file.write(json.dumps(plain_baseline(floor), indent=1, allow_nan=False).encode())
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}; wanted a folder that you may write") from error
     return path

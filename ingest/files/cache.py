@@ -6,7 +6,6 @@ damaged, or too large by its own size or when decoded, is removed and computed a
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from io import BufferedReader
@@ -21,6 +20,7 @@ from ratioscope.inside import open_regular
 from ratioscope.metrics.engines.statistics_table import schema
 from ratioscope.record import SCHEMA_VERSION
 from ratioscope.version import __version__
+from ratioscope.whole_file import whole_file
 
 from .footers import demand_reasonable
 from .leaves import text_leaves
@@ -109,22 +109,12 @@ def _bounded(key: str, file: BufferedReader) -> pa.Table:
 def _stored(folder: Path, key: str, table: pa.Table) -> bool:
     try:
         folder.mkdir(0o700, parents=True, exist_ok=True)
-        _write_whole(folder / f"{key}.parquet", table)
+        with whole_file(folder / f"{key}.parquet", ".tmp") as file:
+            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
         _trim(folder)
     except (OSError, pa.ArrowException):
         return False
     return True
-
-
-def _write_whole(path: Path, table: pa.Table) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
 
 
 def _trim(folder: Path) -> None:

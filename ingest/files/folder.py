@@ -64,7 +64,7 @@ def run_file_fault(folder: Path, *, is_needed: bool = False) -> str:
     from .run_file import run_file  # loads numpy, which `ratioscope --help` has no use for
 
     found = run_file(folder)
-    if not (is_needed or is_file(folder, RUN_FILE)):
+    if not is_needed and (found.is_unread or not is_file(folder, RUN_FILE)):
         return ""
     if found.note is None and RUN_MEMBERS.isdisjoint(found.info):
         named = ", ".join(sorted(map(printable, found.info))[:_MOST_SHOWN]) or "no member"

@@ -1,15 +1,13 @@
 """The reference of a project: a run, or a saved baseline, that a folder of runs names as known good."""
 
 import json
-import os
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import mkstemp
 from typing import Literal
 
 from ratioscope.errors import ConfigError
 from ratioscope.inside import content
+from ratioscope.whole_file import whole_file
 
 REFERENCE_FILE = "ratioscope-reference.json"
 SCHEMA = "ratioscope-reference/1"
@@ -52,15 +50,8 @@ def pin(folder: Path, reference: Pinned) -> Path:
     try:
         if reference.kind == "run":
             _demand_below(reference.name)
-        descriptor, part = mkstemp(dir=folder, prefix=".", suffix=".part")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump({"schema": SCHEMA, reference.kind: reference.name}, file)
-            os.replace(part, path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(part)
-            raise
+        with whole_file(path) as file:
+            file.write(json.dumps({"schema": SCHEMA, reference.kind: reference.name}).encode())
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(f"{path} cannot be written: {reason}; wanted a folder of runs that you may write") from error

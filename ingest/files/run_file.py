@@ -26,6 +26,8 @@ class RunFile:
     """Its content; empty where it cannot be read."""
     note: str | None = None
     """Why it cannot be read, or that it was changed after it was written."""
+    is_unread: bool = False
+    """True if the disk or store did not give it: that tells nothing of what it holds, and may pass."""
 
     @property
     def has_attempts(self) -> bool:
@@ -74,7 +76,8 @@ def run_file(root: Path) -> RunFile:
             note=f"{RUN_FILE} is missing: the run is named after its folder, its trainer and settings are unknown"
         )
     except (OSError, ValueError) as error:
-        return RunFile(note=f"{RUN_FILE} cannot be read: {printable(str(error))[:200]}")
+        note = f"{RUN_FILE} cannot be read: {printable(str(error))[:200]}"
+        return RunFile(note=note, is_unread=isinstance(error, OSError))
     if not isinstance(info, dict):
         return RunFile(note=f"{RUN_FILE} holds no object but {printable(str(info))[:60]!r}")
     stated = info.pop("crc32", None)  # absent in runs that an older ratioscope wrote

@@ -12,12 +12,12 @@ from pathlib import Path
 from ratioscope.errors import SourceError
 from ratioscope.flat_json import loaded
 from ratioscope.layout import COMMITS, MIRROR_MARK, OVERALL, READINGS, RUN_FILE, SCALARS, STATISTICS, TOKENS
+from ratioscope.whole_file import whole_file
 
 from .log_copy import MOST_LOG, LogCopy
 from .mirror_state import MirrorState
 from .side_by_side import side_by_side
 from .store import Store, Stored
-from .whole_file import whole_file
 
 SMALL_FILES = (RUN_FILE, "ratioscope.toml")
 MOST_SMALL = 1 << 22
@@ -60,6 +60,7 @@ class LogReading:
         elif stored.size > MOST_SMALL:
             self.state.refused[name] = f"it has {stored.size} bytes; at most {MOST_SMALL} are read"
         elif self.state.marks.get(name) != [stored.size, stored.mark] or not local.exists():
+            local.parent.mkdir(0o700, parents=True, exist_ok=True)
             with suppress(FileNotFoundError), whole_file(local) as file:
                 file.write(self.store.read(name, 0, stored.size))
             self.state.marks[name] = [stored.size, stored.mark]

@@ -19,13 +19,13 @@ from typing import IO
 from ratioscope.errors import SourceError
 from ratioscope.inside import parts
 from ratioscope.layout import OVERALL, READINGS, SCALARS, STATISTICS, TOKENS
+from ratioscope.whole_file import whole_file
 
 from .log_reading import NAME, LogReading
 from .mirror_state import load, save
 from .room import Room, note_use
 from .side_by_side import side_by_side
 from .store import Store, Unreachable
-from .whole_file import whole_file
 
 MOST_FILE = 1 << 32
 """Bytes of one Parquet file at most."""
@@ -116,6 +116,7 @@ class Mirror:
             if size is not None and size > MOST_FILE:
                 raise SourceError(f"its commit states {size} bytes; at most {MOST_FILE} are fetched of one file")
             self._room.demand(size or _GUESS)
+            local.parent.mkdir(0o700, parents=True, exist_ok=True)
             with whole_file(local) as file:
                 self.store.fetch(path, file, MOST_FILE if size is None else size + _MORE)
 

@@ -11,8 +11,7 @@ from types import NoneType
 from typing import Any
 
 from ratioscope.flat_json import loaded
-
-from .whole_file import whole_file
+from ratioscope.whole_file import whole_file
 
 STATE_FILE = "state.json"
 _MOST_BYTES = 1 << 24

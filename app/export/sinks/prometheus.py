@@ -3,11 +3,11 @@
 import math
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from ratioscope.metrics.definitions.registry import BY_NAME
+from ratioscope.whole_file import whole_file
 
 from ...presentation.run_state import LIVES
 from ..wandb.rows import PREFIX, SEVERITY, STATE
@@ -49,15 +49,9 @@ class TextFile:
         return f"{gauge}{{{named}}} {_shown(value)}\n"
 
     def _replace(self, text: str) -> None:
-        descriptor, part = tempfile.mkstemp(dir=self._path.parent, prefix=".", suffix=".part")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.chmod(part, 0o644)  # another user's node exporter reads it
-            os.replace(part, self._path)
-        except BaseException:
-            os.unlink(part)
-            raise
+        with whole_file(self._path) as file:
+            file.write(text.encode())
+            os.fchmod(file.fileno(), 0o644)  # another user's node exporter reads it
 
 
 def prometheus_logger(place: str, run_id: str, name: str) -> TextFile:

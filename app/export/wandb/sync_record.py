@@ -5,8 +5,6 @@ It lies outside the run folder, because a reader does not write into a run. A lo
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.files.cache_folder import cache_folder
+from ratioscope.whole_file import whole_file
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
@@ -78,14 +77,8 @@ def sync_record(target: Destination, run_id: str) -> Iterator[tuple[SyncRecord, 
 
 def keep(record: SyncRecord, path: Path) -> None:
     """Writes the file; it appears whole or not at all."""
-    descriptor, part = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(asdict(record), file)
-        os.replace(part, path)
-    except BaseException:
-        os.unlink(part)
-        raise
+    with whole_file(path) as file:
+        file.write(json.dumps(asdict(record)).encode())
 
 
 def _read(path: Path) -> SyncRecord:
