@@ -76,8 +76,8 @@ def run_file(root: Path) -> RunFile:
             note=f"{RUN_FILE} is missing: the run is named after its folder, its trainer and settings are unknown"
         )
     except (OSError, ValueError) as error:
-        note = f"{RUN_FILE} cannot be read: {printable(str(error))[:200]}"
-        return RunFile(note=note, is_unread=isinstance(error, OSError))
+        words = f"{RUN_FILE} cannot be read: {printable(str(error))[:200]}"
+        return RunFile(note=words, is_unread=isinstance(error, OSError))
     if not isinstance(info, dict):
         return RunFile(note=f"{RUN_FILE} holds no object but {printable(str(info))[:60]!r}")
     stated = info.pop("crc32", None)  # absent in runs that an older ratioscope wrote
