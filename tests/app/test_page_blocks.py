@@ -1,0 +1,122 @@
+"""The blocks of a page: each face draws every one of them, and no text of a run becomes markup."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import get_args
+
+import polars as pl
+import pytest
+from streamlit.testing.v1 import AppTest
+from support.edge_runs import made
+from support.hostile import HOSTILE
+
+from ratioscope.app import blocks
+from ratioscope.app.blocks import Block, Paragraph, text_table
+from ratioscope.app.dashboard import blocks_drawn
+from ratioscope.app.pages.face import PAPER, Choice, Number, Several, Switch
+from ratioscope.app.pages.read_run import read_view
+from ratioscope.app.pages.scope import Scope
+from ratioscope.app.static_site import markup
+from ratioscope.app.static_site.markup import Inside, charts_of, whole
+from ratioscope.ingest.rows.part import part_of
+from ratioscope.ingest.run import open_run
+
+TEXT = HOSTILE[0]
+SAFE: dict[type, Callable[[], Block]] = {
+    blocks.Heading: lambda: blocks.Heading(TEXT),
+    blocks.Paragraph: lambda: Paragraph(f"{TEXT} `{TEXT}`", "absent", TEXT),
+    blocks.Facts: lambda: blocks.Facts([(TEXT, TEXT)]),
+    blocks.Cards: lambda: blocks.Cards([(TEXT, TEXT, TEXT)]),
+    blocks.Table: lambda: text_table(TEXT, ("a", TEXT), [(TEXT, TEXT)]),
+    blocks.Beside: lambda: blocks.Beside("b", ((Paragraph(TEXT),), (Paragraph(TEXT),))),
+    blocks.At: lambda: blocks.At("place", (Paragraph(TEXT),)),
+    blocks.Box: lambda: blocks.Box("box", (Paragraph(TEXT),)),
+    blocks.Action: lambda: blocks.Action("a", TEXT, blocks.Link("overview")),
+    blocks.Actions: lambda: blocks.Actions("as", (blocks.Action("a2", TEXT, blocks.Link("overview"), TEXT),)),
+    blocks.TintedSequence: lambda: blocks.TintedSequence(TEXT, TEXT, TEXT, "", TEXT),
+    blocks.Code: lambda: blocks.Code([TEXT]),
+    blocks.Json: lambda: blocks.Json(TEXT, {TEXT: TEXT}),
+    blocks.Links: lambda: blocks.Links([(TEXT, TEXT, "overview", TEXT)]),
+    blocks.Verdict: lambda: blocks.Verdict("act", TEXT, [(TEXT, TEXT)], 0.5, None),
+    blocks.Drawer: lambda: blocks.Drawer(TEXT, lambda: (Paragraph(TEXT),)),
+}
+INSIDE = Inside({}, lambda path: f"#{path}", frozenset({"overview"}))
+
+
+def test_every_face_draws_every_block() -> None:
+    every = set(get_args(Block))
+    assert set(blocks_drawn._DRAWN) == every and set(markup._MARKUP) == every
+
+
+@pytest.mark.parametrize("kind", SAFE, ids=lambda kind: kind.__name__)
+def test_text_of_a_run_is_text_in_a_file(kind: type) -> None:
+    html = markup.markup(whole([SAFE[kind]()]), INSIDE)
+    assert TEXT not in html and "<script" not in html and "<img" not in html
+
+
+def test_paper_takes_the_usual_answer_and_picks_nothing() -> None:
+    asked = (Choice("a", "a", ("x", "y"), "y"), Several("b", "b", ("x",), str), Number("c", "c", 2.5), Switch("d", "d"))
+    assert [PAPER.ask(question) for question in asked] == ["y", [], 2.5, False]
+    assert PAPER.picked("rows", 3) is None and PAPER.remembered("key", 4) == 4
+    with PAPER.row("row"), PAPER.working("reading") as tell:
+        tell(1, 2)
+
+
+def test_the_blocks_of_a_drawer_are_made_once_for_a_file() -> None:
+    opened: list[int] = []
+
+    def inside() -> Iterator[Block]:
+        opened.append(1)
+        yield Paragraph("inside")
+
+    made_blocks = whole([blocks.Drawer("more", inside)])
+    assert not [*charts_of(made_blocks)]
+    assert markup.markup(made_blocks, INSIDE).count("inside") == 1 and opened == [1]
+
+
+def test_a_long_table_says_how_many_rows_it_leaves_out() -> None:
+    table = blocks.Table("rows", pl.DataFrame({"n": range(markup.ROWS + 5)}))
+    html = markup.markup([table], INSIDE)
+    assert html.count("<tr>") == markup.ROWS + 1 and f"the first {markup.ROWS} of {markup.ROWS + 5} rows" in html
+
+
+def test_a_part_of_a_run_is_the_same_on_paper(runs: Path) -> None:
+    run = open_run(made(runs, "stale"))
+    key, wanted = run.metrics("token_class").select("token_class", "mismatch/tokens").row(0)
+    part = Scope(read_view(run), "mismatch", only=part_of(f"token_class={key}"), from_rows=True)
+    assert part.course()["mismatch/tokens"].sum() == wanted
+
+
+def test_a_page_that_a_test_writes_is_drawn_with_its_choices_and_picks() -> None:
+    app = AppTest.from_function(_script, default_timeout=60).run()
+    assert not app.exception, [box.value for box in app.exception]
+    assert app.selectbox(key="which").value == "one" and "one" in app.markdown[0].value
+    assert app.expander[0].label == "more" and app.button(key="press").label == "press"
+    app.button(key="press").click().run()
+    assert app.session_state["pressed"] == 1
+    app.selectbox(key="which").set_value("two").run()
+    assert "two" in app.markdown[0].value
+
+
+def _script() -> None:
+    from collections.abc import Iterator
+
+    import streamlit as st
+
+    from ratioscope.app.blocks import Action, Block, Drawer, Paragraph
+    from ratioscope.app.dashboard.blocks_drawn import drawn
+    from ratioscope.app.dashboard.model.view import SERVED
+    from ratioscope.app.pages.face import Choice
+    from ratioscope.app.pages.scope import Scope
+    from ratioscope.app.pages.view import View
+
+    def press() -> None:
+        st.session_state["pressed"] = st.session_state.get("pressed", 0) + 1
+
+    def page(scope: Scope) -> Iterator[Block]:
+        chosen = scope.face.ask(Choice("which", "which", ("one", "two"), "one"))
+        yield Paragraph(f"chosen: {chosen}")
+        yield Drawer("more", lambda: (Paragraph("inside"),))
+        yield Action("press", "press", press)
+
+    drawn(page, Scope(View("", 0, SERVED)))
