@@ -382,7 +382,7 @@ class Collector:
         told = (
             "no step yet"
             if self._logged.first is None
-            else recorded(self._logged, self.counts.tokens.written, is_whole=False)
+            else recorded(self._logged, self.counts.tokens.written, part=self._part, is_whole=False)
         )
         return f"<Collector of {self.run_dir}: {told}>"
 
@@ -390,7 +390,14 @@ class Collector:
         sequences, tokens = self.counts.sequences, self.counts.tokens.written
         why = f"none of {sequences.offered} sequences reached the disk" if sequences.offered else "log was not called"
         kept = self._logged if sequences.written + sequences.left_out else Logged()
-        return last_line(self.run_dir, kept, tokens, by=self._by, because=why, is_whole=False)
+        return last_line(self.run_dir, kept, tokens, by=self._by, because=why, part=self._part, is_whole=False)
+
+    @property
+    def _part(self) -> str:
+        """The sequences that were recorded, if some were dropped: their steps may have none on disk."""
+        counts = self.counts.sequences
+        kept = counts.written + counts.left_out
+        return f"{kept:,} of {counts.offered:,} sequences" if counts.dropped else ""
 
     def __enter__(self) -> Self:
         return self

@@ -34,8 +34,11 @@ def policies_in(names: Collection[str]) -> list[str]:
     return [policy for policy in POLICIES if f"{policy}_logprobs" in names]
 
 
-def recorded(logged: Logged, tokens: int, *, is_whole: bool = True) -> str:
-    """Steps, tokens and gaps that were recorded, in words. is_whole: False if other processes may have recorded more of them."""
+def recorded(logged: Logged, tokens: int, *, part: str = "", is_whole: bool = True) -> str:
+    """Steps, tokens and gaps that were recorded, in words. is_whole: False if other processes may have recorded more of them.
+
+    part: which sequences of these steps were recorded, if not all of them.
+    """
     from ratioscope.record import GAPS, sides  # which imports pyarrow
 
     gaps = [gap for gap in GAPS if set(sides(gap)) <= logged.policies]
@@ -49,14 +52,14 @@ def recorded(logged: Logged, tokens: int, *, is_whole: bool = True) -> str:
         of += "" if is_whole else ", and another process may record the other"
     else:
         of = "statistics alone"
-    return f"{logged}, {tokens:,} tokens on disk, {of}"
+    return f"{part and f'{part} of '}{logged}, {tokens:,} tokens on disk, {of}"
 
 
 def last_line(
-    run_dir: object, logged: Logged, tokens: int, *, by: str = "", because: str = "", is_whole: bool = True
+    run_dir: object, logged: Logged, tokens: int, *, by: str = "", because: str = "", part: str = "", is_whole: bool = True
 ) -> str:
     """The whole line. by: of whom it tells, if not of the whole job. because: why nothing was recorded, where no step was."""
     if logged.first is None:
         return f"nothing was recorded{by and f' by {by}'} into {run_dir}: {because}"
-    told = recorded(logged, tokens, is_whole=is_whole)
+    told = recorded(logged, tokens, part=part, is_whole=is_whole)
     return f"{by and f'{by} '}recorded {told}; next: ratioscope dashboard {shlex.quote(str(run_dir))}"

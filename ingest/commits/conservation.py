@@ -14,7 +14,7 @@ from ratioscope.process import Here, here
 from .open_writers import PRESUMED_ENDED_SECONDS
 from .writer_history import WriterHistory
 
-UNSEEN = "not available, because the batch was never looked at"
+UNSEEN = "not available, because nobody counted them"
 UNTOLD = "its log does not say why"
 
 

@@ -528,6 +528,17 @@ def test_the_last_line_and_the_repr_say_what_was_recorded(
     assert not words or repr(collector) == f"<Collector of {run}: {told}>"
 
 
+def test_the_last_line_counts_the_sequences_of_steps_that_were_dropped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    collector = Collector(tmp_path / "run")
+    for step, rollout in enumerate(([[-1.0, -2.0]], [[-1.0]])):
+        collector.log(step=step, rollout_logprobs=np.array(rollout), old_logprobs=np.array([[-1.0, -2.0]]))
+    collector.close()
+    assert "ratioscope: recorded 1 of 2 sequences of steps 0 to 1, 2 tokens on disk" in caplog.records[-1].getMessage()
+    assert "1 of 2 sequences of steps 0 to 1" in repr(collector)
+
+
 def test_only_the_first_rank_of_a_job_speaks_and_no_program_that_converts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
