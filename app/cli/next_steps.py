@@ -22,6 +22,8 @@ SEND: Next = ("report RUN", "one file to send to others")
 BY_LAG: Next = ("metrics RUN --by step,lag", "the same by lag; also by replica, position, turn")
 BY_POSITION: Next = ("metrics RUN --by step,position", "the same by position; also by probability")
 
+LOGGED: Next = ("metrics RUN --logged", "every number under the trainer's own name")
+
 
 def after_info(run: "Run", *, is_healthy: bool) -> tuple[Next, ...]:
     """A healthy run leads to its numbers, any other one to its diagnosis, if it has a gap that can be diagnosed."""
@@ -31,6 +33,8 @@ def after_info(run: "Run", *, is_healthy: bool) -> tuple[Next, ...]:
 def after_metrics(run: "Run", shown: Sequence[str], keys: Sequence[str]) -> tuple[Next, ...]:
     """shown: the metrics of the table. keys: the columns that name its rows; a table by step alone leads to a slice of it."""
     card = tuple((f"explain {name}", "how to read it") for name in shown[:1])
+    if run.no_tokens or not run.gaps:
+        return (*card, LOGGED if run.no_tokens else PAGES)
     if tuple(keys) != ("step",):
         return (*card, *_why(run))
     return (*card, BY_LAG if "trainer_version" in run.columns else BY_POSITION)
@@ -44,12 +48,15 @@ def _why(run: "Run") -> tuple[Next, ...]:
 
 def after_corrections(run: "Run", dialect: str | None, *, is_chosen: bool) -> tuple[Next, ...]:
     """dialect: the trainer whose presets were shown; None for the usual corrections. is_chosen: only chosen presets were."""
+    why = _why(run)
+    if not why:
+        return (LOGGED,) if run.no_tokens else (PAGES,)
     if dialect is not None and is_chosen:
-        return ((f"corrections RUN --dialect {dialect}", "every preset beside it"), WHY)
+        return ((f"corrections RUN --dialect {dialect}", "every preset beside it"), *why)
     if dialect is not None:
-        return ((f"corrections RUN --dialect {dialect} --preset NAME", "one preset, with its settings"), WHY)
+        return ((f"corrections RUN --dialect {dialect} --preset NAME", "one preset, with its settings"), *why)
     named = trainer_with_presets(run)
-    return ((f"corrections RUN --dialect {named or 'TRAINER'}", f"the presets of {named or 'your trainer'}"), WHY)
+    return ((f"corrections RUN --dialect {named or 'TRAINER'}", f"the presets of {named or 'your trainer'}"), *why)
 
 
 def after_diagnose(run: "Run", *, is_bridged: bool) -> tuple[Next, ...]:

@@ -193,12 +193,17 @@ def quality_facts(counts: Quality) -> LabelledTexts:
     span = f" ({counts.first_step} to {counts.last_step})" if counts.steps else ""
     missing = f", {count(counts.missing_steps)} missing in between" if counts.missing_steps else ""
     exact = "every logged token" if counts.exact else "a sample of the tokens: values are estimates"
+    whole = (
+        f"; {count(counts.sequences, 'whole sequence')}"
+        if counts.sequences_set_aside
+        else f" of {count(counts.sequences, 'sequence')}"
+    )
     return [
         ("state", counts.state),
         ("steps", f"{count(counts.steps)}{span}{missing}"),
         ("policies on record", ", ".join(counts.policies) or "none"),
-        ("metrics cover", exact),
-        ("tokens", f"{count(counts.tokens)} of {count(counts.sequences, 'sequence')}"),
+        ("metrics cover", exact if counts.tokens else "nothing: no token has two log-probs"),
+        ("tokens", f"{count(counts.tokens)}{whole}"),
         ("set aside", _listed(_set_aside(counts)) or "nothing"),
         (
             "sequences logged",
@@ -222,7 +227,7 @@ def quality_facts(counts: Quality) -> LabelledTexts:
 
 def _set_aside(counts: Quality) -> dict[str, int]:
     return {
-        "tokens with a log-prob that is not a number": counts.non_finite,
+        "tokens with a log-prob that is NaN or infinite": counts.non_finite,
         "positive log-probs (counted, not left out)": counts.positive_logprobs,
         "tokens of weight 0": counts.zero_weight_tokens,
         "sequences with a token set aside": counts.sequences_set_aside,

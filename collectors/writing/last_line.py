@@ -56,7 +56,14 @@ def recorded(logged: Logged, tokens: int, *, part: str = "", is_whole: bool = Tr
 
 
 def last_line(
-    run_dir: object, logged: Logged, tokens: int, *, by: str = "", because: str = "", part: str = "", is_whole: bool = True
+    run_dir: object,
+    logged: Logged,
+    tokens: int,
+    *,
+    by: str = "",
+    because: str = "",
+    part: str = "",
+    is_whole: bool = True,
 ) -> str:
     """The whole line. by: of whom it tells, if not of the whole job. because: why nothing was recorded, where no step was."""
     if logged.first is None:

@@ -46,10 +46,10 @@ def verdict(
     if steps.is_empty() and coverage.word == PARTLY:
         steps = decided(graded.with_columns(known=pl.lit(True)))  # all of them are healthy, as far as they are known
     fine = steps.is_empty() or steps["severity"].to_physical().max() == Severity.HEALTHY
+    if steps.is_empty() and coverage.is_measured:
+        coverage, missing = UNGRADED, dict.fromkeys(SAMPLED, _UNGRADED) | dict(missing or {})
     if steps.is_empty() or (fine and coverage.word == NOT_MEASURED):
-        return _unmeasured(
-            coverage if not coverage.is_measured else NOTHING, checks(graded, missing, in_force), in_force
-        )
+        return _unmeasured(coverage, checks(graded, missing, in_force), in_force)
     worst = worst_episode(graded, steps, in_force.rules)
     if worst is None:
         return _healthy(steps, checks(graded, missing, in_force), in_force, coverage)
@@ -76,6 +76,13 @@ NOTHING = Coverage(
     Known.NOT_MEASURED, None, "No step has both sides of a gap between sampler and trainer.",
     "Pass rollout_logprobs and old_logprobs to Collector.log.",
 )  # fmt: skip
+
+UNGRADED = Coverage(
+    Known.NOT_MEASURED, None, "A gap between sampler and trainer is on record, and no signal grades its numbers.",
+    "Record the log-probs of sampler and trainer, which every signal reads.",
+)  # fmt: skip
+"""Of a scalar log whose numbers have no bounds, and of a run whose signals are all muted."""
+_UNGRADED = "because no signal grades its numbers"
 
 
 def _unmeasured(coverage: Coverage, all_checks: tuple[Check, ...], in_force: RunRules) -> Finding:

@@ -192,7 +192,7 @@ _CATALOGUE = "root-cause catalogue: measured on injected faults"
 
 SIGNALS: tuple[Signal, ...] = (
     Signal("non_finite", "non_finite", "log-probs are NaN or infinite", ALL_GAPS, _share_of_tokens("non_finite"), 0.001, 0.01,
-           "{value:.2%} of the tokens have a log-prob that is no number",
+           "{value:.2%} of the tokens have a log-prob that is NaN or infinite",
            "Tokens without a usable log-prob are left out of every metric, and their sequences out of sequence metrics.",
            "Look for missing log-probs in the engine's response, float16 overflow, or a mask that covers unscored tokens.",
            f"0.1% warn, 1% fail; {_CATALOGUE}"),

@@ -174,7 +174,13 @@ def of_trainer(name: str, presets: Sequence[str], config: Path | None) -> "Seque
 
 def _print(frame: "pl.DataFrame", run: "Run", by: str) -> None:
     if frame.is_empty():
-        why = run.no_tokens or "no step has token rows with finite log-probs of the policies these corrections read"
+        from ratioscope.ingest.analysis.no_gap import why_no_gap
+
+        why = (
+            run.no_tokens
+            or why_no_gap(run)
+            or "no step has token rows with finite log-probs of the policies these corrections read"
+        )
         say(f"{run.name}: not available, because {why}", "dim")
         return
     gaps = frame["gap"].unique()

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
 
 WHOLE_RUN = "run"
+NO_GAP = "no gap between two policies is on record"
 
 
 def metrics(
@@ -242,35 +243,39 @@ def _print_tables(
 ) -> None:
     """Prints one table per gap of --gap; without --gap the first gap on record, and a line that names the others."""
     from ratioscope.ingest.analysis.copy_facts import judged_first
-
-    from ...presentation.metric_places import names_at
+    from ratioscope.ingest.analysis.no_gap import why_no_gap
 
     shown = gaps or judged_first(run)[:1]
+    first: list[str] = []
+    if not shown:
+        say(f"{run.name}: not available, because {run.no_tokens or why_no_gap(run) or NO_GAP}")
     for gap in shown:
         say_gap(gap, run.name)
         if frame.is_empty() and (by := sliced_by(keys)):
             say(f"by {by}: not available, because {absent_rows(run, by)}")
             continue
-        absent = _print_table(run, frame, keys, gap=gap, metrics=metrics)
+        present, absent = _print_table(run, frame, keys, gap=gap, metrics=metrics)
+        first += present[:1]
         for names, reason in absent_metrics(run, gap, absent, keys, coarse):
             say(f"{', '.join(names)}: not available, {reason}", "dim")
     others = [gap for gap in (*run.gaps, *run.reading_gaps) if gap not in shown]
     if others and not gaps:
         say(f"also on record: {', '.join(others)} (--gap {others[0]}); every metric: --json or --csv", "dim")
-    print_next(run, after_metrics(run, metrics or names_at("core", shown[0])[:1] if shown else (), keys))
+    print_next(run, after_metrics(run, metrics or first, keys))
 
 
 def _print_table(
     run: "Run", frame: "pl.DataFrame", keys: Sequence[str], *, gap: str, metrics: Sequence[str]
-) -> list[str]:
-    """Prints the table of a gap; returns the metrics that have no value in it."""
+) -> tuple[list[str], list[str]]:
+    """Prints the table of a gap; returns the metrics with a value in it, and those without. A scalar log shows all it has."""
     from ratioscope.metrics.definitions.registry import METRICS
 
     from ...presentation.metric_places import names_at
     from ...presentation.value_text import value_with_error
 
     cards = {metric.name: metric for metric in METRICS if metric.is_of(gap)}
-    names = metrics or names_at("core", gap)
+    core = names_at("core", gap)
+    names = metrics or (tuple(dict.fromkeys((*core, *cards))) if run.no_tokens else core)
     present = [
         m
         for m in names
@@ -289,4 +294,4 @@ def _print_table(
         return [*facts, *(row[label] or "" for label in labels), *numbers]
 
     print_table(header, [cells(row) for row in frame.iter_rows(named=True)])
-    return [m for m in names if m not in present and m in cards]
+    return present, [m for m in metrics or core if m not in present and m in cards]

@@ -485,7 +485,7 @@ def above(seen: str, number: int) -> str:
 
 def test_what_decides_on_a_correction_fits_into_eighty_columns(stale: Path) -> None:
     seen = ESCAPES.sub("", in_terminal(80, "corrections", stale))
-    assert re.search(r"ess +mean +clipped +removed *\s+correction +after +weight +bias +share +share", seen)
+    assert re.search(r"ess +mean +clipped +removed( +ess)? *\s+correction +after +weight +bias +share +share", seen)
     assert "mismatch: old - rollout" in seen
     steps = ESCAPES.sub("", in_terminal(80, "metrics", stale))
     assert re.search(r"kl_k3 +abs_log_ratio *\s+step +severity +\[nats/token\] +ess_token +\[nats\]", steps)
@@ -575,3 +575,40 @@ def test_a_mean_weight_of_one_sequence_is_told_without_an_error(tmp_path: Path, 
         collector.log(step=1, old_logprobs=old, rollout_logprobs=old + 0.01)
     out = run(capsys, "diagnose", tmp_path / "run")[1]
     assert "the mean weight 0.990, 100% of the log-ratios" in out and "fewer than 4 sequences are too few" in out
+
+
+def test_a_scalar_log_shows_the_numbers_it_has_and_no_sentence_on_tokens(capsys: Captured, tmp_path: Path) -> None:
+    """One number of the gap without bounds, beside one that is no metric."""
+    rows = [{"step": step, "training/rollout_probs_diff_mean": 0.002, "loss": 1.0} for step in range(3)]
+    log = tmp_path / "log.jsonl"
+    log.write_text("\n".join(json.dumps({"step": row.pop("step"), "data": row}) for row in rows))
+    place = tmp_path / "run"
+    run(capsys, "import", log, "-o", place, "--dialect", "verl")
+    code, out, _ = run(capsys, "check", place)
+    assert code == 4 and "no signal grades its numbers" in out and "both of its sides" not in out
+    out = run(capsys, "metrics", place)[1]
+    assert "prob_diff" in out.splitlines()[1] and "0.002" in out and "--logged" in out and "--by" not in out
+    out = run(capsys, "corrections", place)[1]
+    assert "diagnose" not in out and "--dialect" not in out
+
+
+def test_a_run_without_a_gap_says_why_in_every_verb_and_leads_to_no_verb_that_fails(
+    capsys: Captured, tmp_path: Path
+) -> None:
+    Collector(tmp_path / "empty").close()
+    with Collector(tmp_path / "one_sided") as collector:
+        collector.log(step=0, old_logprobs=[[-1.0, -2.0]])
+    for name, why in (("empty", "no step is on record"), ("one_sided", "only the log-probs of old are on record")):
+        for verb in ("metrics", "corrections"):
+            out = run(capsys, verb, tmp_path / name)[1]
+            assert f"not available, because {why}" in out and "diagnose" not in out and "--by" not in out
+        assert "every logged token" not in run(capsys, "info", tmp_path / name)[1]
+
+
+def test_tokens_are_counted_beside_whole_sequences_where_a_token_is_set_aside(capsys: Captured, tmp_path: Path) -> None:
+    with Collector(tmp_path / "run") as collector:
+        collector.log(step=0, rollout_logprobs=[[-1.0, -np.inf], [-1.0]], old_logprobs=[[-1.0, -2.0], [-1.1]])
+    out = run(capsys, "info", tmp_path / "run")[1]
+    assert "2; 1 whole sequence\n" in out and "1 token with a log-prob that is NaN or infinite" in out.replace(
+        "tokens", "token"
+    )
