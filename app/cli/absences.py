@@ -4,10 +4,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from ratioscope.ingest.analysis.resolution import TooCoarse
     from ratioscope.ingest.run import Run
 
 STEP_KEYS = ("step", "attempt")
+MOST_NAMED = 5
 
 
 def sliced_by(keys: Sequence[str]) -> str:
@@ -42,3 +45,16 @@ def absent_metrics(
         other = coarse[gap].because if gap in coarse and metric in AFFECTED else rest
         reasons.setdefault(unavailable.get(f"{gap}/{metric}", other), []).append(f"{gap}/{metric}")
     yield from ((own, reason) for reason, own in reasons.items())
+
+
+def unscored_rows(frame: "pl.DataFrame", gap: str, keys: Sequence[str]) -> str:
+    """The keys of the rows whose tokens all lack a log-prob, in words; empty if there are none."""
+    import polars as pl
+
+    if not keys or f"{gap}/non_finite" not in frame.columns:
+        return ""
+    rows = frame.filter((pl.col(f"{gap}/tokens") == 0) & (pl.col(f"{gap}/non_finite") > 0))
+    named = [
+        " ".join(f"{key} {value}" for key, value in zip(keys, row, strict=True)) for row in rows.select(keys).rows()
+    ]
+    return ", ".join(named[:MOST_NAMED]) + (f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else "")

@@ -70,6 +70,28 @@ def places(found: Marked) -> tuple[str, ...]:
     return (*_in_sequence(found), *_in_sequences(found)) if found.hit.any() else ()
 
 
+def same_span(found: Marked) -> str:
+    """The place of the marked tokens in words, if it is one span that every sequence has, of several; else nothing."""
+    rows, size = len(found.count), found.last - found.first + 1
+    if not rows or not found.hit.all() or (found.count != size).any() or (found.count == found.tokens).any():
+        return ""
+    if not _is_no_chance(found, float(size.sum() / max(found.lengths.sum(), 1))):
+        return ""
+    own, before, after = (set(values.tolist()) for values in (size, found.first, found.lengths - found.last - 1))
+    if len(own) > 1 or (len(before) > 1 and len(after) > 1):
+        return ""
+    (number,) = own
+    if before == {0} or after == {0}:
+        tokens = counted(number, "token") if number > 1 else "token"
+        return f"the {'first' if before == {0} else 'last'} {tokens} of every sequence"
+    if len(before) > 1:
+        return ""
+    (start,) = before
+    return (
+        f"{f'positions {start:,} to {start + number - 1:,}' if number > 1 else f'position {start:,}'} of every sequence"
+    )
+
+
 def _in_sequence(found: Marked) -> Iterator[str]:
     hit, lengths = found.hit, np.maximum(found.lengths, 1)
     first, last, all_tokens = int(found.first[hit].min()), int(found.last[hit].max()), float(lengths.sum())

@@ -11,7 +11,7 @@ from ratioscope.errors import ConfigError
 from ratioscope.metrics.grading.finding import Finding
 
 from ...presentation.escape import csv as cell
-from ..absences import STEP_KEYS, absent_metrics, absent_rows, sliced_by
+from ..absences import STEP_KEYS, absent_metrics, absent_rows, sliced_by, unscored_rows
 from ..next_steps import after_metrics, print_next
 from ..terminal import counting, print_json, print_table, say, say_gap, stages
 from .arguments import (
@@ -256,6 +256,8 @@ def _print_tables(
             continue
         present, absent = _print_table(run, frame, keys, gap=gap, metrics=metrics)
         first += present[:1]
+        if unscored := unscored_rows(frame, gap, keys):
+            say(f"{unscored}: not available, because no token there has two finite log-probs", "dim")
         for names, reason in absent_metrics(run, gap, absent, keys, coarse):
             say(f"{', '.join(names)}: not available, {reason}", "dim")
     others = [gap for gap in (*run.gaps, *run.reading_gaps) if gap not in shown]

@@ -7,7 +7,7 @@ from ratioscope.arrays import Booleans
 from ...grading.signals import SIGNALS
 from ..cause import Cause, Result, absent
 from ..evidence import Evidence
-from ..marked import counted, marked_of, places, share_words, since, since_read
+from ..marked import counted, marked_of, places, same_span, share_words, since, since_read
 from ..non_finite import NonFinite
 from ..subset_faults import CLEAR, FEW_TOKENS
 
@@ -15,6 +15,11 @@ LEAST = next(signal.watch for signal in SIGNALS if signal.name == "non_finite") 
 """Share of such tokens at one step from which on the cause is named: that from which on the verdict is watch."""
 SUSPECT = 2.0
 """The other tokens of these sequences are suspect if their gap is so many times that of the other sequences. A convention."""
+
+UNSCORED = (
+    "; NaN at the same places of every sequence is of tokens that were not scored: pass a mask= that is false there, "
+    "if the policy did not sample them"
+)
 
 
 def non_finite(evidence: Evidence) -> Result:
@@ -30,12 +35,15 @@ def non_finite(evidence: Evidence) -> Result:
     words = share_words(int(count.sum()), int(steps.tokens[hit].sum()))
     if own.share < LEAST and not steps.impossible.any():
         return Result(False, f"{words} of the steps that have any lack a finite log-prob", shown)
+    span = same_span(own.found) if own.kinds and all(kind.startswith("NaN") for kind in own.kinds) else ""
     kinds = _kinds(own)
-    where = ", ".join((words, *places(own.found), *filter(None, [since(steps.steps, count)])))
+    where = ", ".join(
+        (words, *((f"not scored: {span}",) if span else places(own.found)), *filter(None, [since(steps.steps, count)]))
+    )
     infinite = "; the KL is infinite" if steps.impossible.any() else ""
     return Result(
         True,
-        f"{_counts(own)}{_rest(own)}",
+        f"{_counts(own)}{_rest(own)}{UNSCORED if span else ''}",
         shown,
         undone=evidence,
         parameters={"kinds": kinds, "where": where, "infinite": infinite},

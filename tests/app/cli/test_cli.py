@@ -612,3 +612,11 @@ def test_tokens_are_counted_beside_whole_sequences_where_a_token_is_set_aside(ca
     assert "2; 1 whole sequence\n" in out and "1 token with a log-prob that is NaN or infinite" in out.replace(
         "tokens", "token"
     )
+
+
+def test_rows_of_metrics_without_a_token_that_was_scored_are_named(capsys: Captured, tmp_path: Path) -> None:
+    with Collector(tmp_path / "run") as collector:
+        collector.log(step=1, rollout_logprobs=[[np.nan, -1.0, -1.1]], old_logprobs=[[-1.0, -1.2, -1.0]])
+    why = "not available, because no token there has two finite log-probs"
+    assert f"step 1 position 0: {why}" in run(capsys, "metrics", tmp_path / "run", "--by", "step,position")[1]
+    assert why not in run(capsys, "metrics", tmp_path / "run")[1]

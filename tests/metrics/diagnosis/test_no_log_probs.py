@@ -74,7 +74,10 @@ def test_whatever_stands_in_place_of_log_probs_is_never_rounding_noise(
     ("mark", "said"),
     [
         ((POSITION >= 25) & (ROW % 3 == 0), "at positions from 25 on, within the last 5 tokens and up to the end"),
-        (POSITION == 0, "at position 0 alone"),
+        ((POSITION == 0) & (ROW % 3 == 0), "at position 0 alone"),
+        (POSITION == 0, "not scored: the first token of every sequence, at every step"),
+        (POSITION >= 25, "not scored: the last 5 tokens of every sequence, at every step"),
+        ((POSITION == 7) | (POSITION == 8), "not scored: positions 7 to 8 of every sequence, at every step"),
         ((ROW % 2 == 1) & (POSITION % 7 == 0), "only at replica b"),
         (ROW % 4 == 0, "at every token of their sequences"),
         ((STEP >= 2) & (POSITION % 9 == 3), "since step 2"),
