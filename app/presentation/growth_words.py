@@ -99,7 +99,7 @@ def _is_opposed(share: float) -> bool:
 
 def _percent(own: "SliceSplit") -> str:
     error = own.split.share_error
-    return _minus(f"{own.split.share:.0%}{f' ± {error:.0%}' if math.isfinite(error) else ''}")
+    return _minus(f"{round(own.split.share, 2) + 0.0:.0%}{f' ± {error:.0%}' if math.isfinite(error) else ''}")
 
 
 def _minus(shown: str) -> str:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 COMPUTED_APART = "computed_apart"
 """Member of run.json: true if the writer knows that engine and trainer each computed the log-probs on record by themselves."""
 EQUAL = "its two sides are equal to the last bit: a copy, or an aligned stack?"
+ZEROS = "every log-prob of both of its sides is 0: a placeholder"
 _NAMES = ("tokens", "zero_weight_tokens", "abs_log_ratio")
 
 
@@ -51,3 +52,10 @@ def _zero_steps(run: "Run", gap: str, steps: frozenset[int]) -> frozenset[int]:
     name = f"{gap}/log_ppl_rollout"
     frame = run.metrics(by=("step",), names=("log_ppl_rollout",))
     return steps & frozenset(frame.filter(pl.col(name) == 0)["step"]) if name in frame.columns else frozenset()
+
+
+def is_placeholder(run: "Run", gap: str) -> bool:
+    """True if every log-prob of a copied gap between a sampler and a trainer is 0, as what nobody computed."""
+    name = f"{gap}/log_ppl_rollout"
+    whole = run.metrics(by=(), names=("log_ppl_rollout", "tokens"))
+    return name in whole.columns and whole[name][0] == 0

@@ -14,7 +14,7 @@ from ratioscope.metrics.grading.coverage import Absence, Coverage, Known, Offere
 from ratioscope.metrics.metric import SAMPLED
 from ratioscope.metrics.step_holes import holes, usual_distance
 
-from .copies import COMPUTED_APART, EQUAL, copied_steps
+from .copies import COMPUTED_APART, EQUAL, copied_steps, is_placeholder
 from .feature_requirements import FEATURES, missing_of
 from .no_gap import why_no_gap
 from .row_lengths import mean_length
@@ -159,8 +159,7 @@ def _record(feature: str) -> str:
 def _copy(run: "Run", copied: Mapping[str, frozenset[int]]) -> Coverage:
     gap = next(gap for gap in SAMPLED if gap in copied)
     steps = steps_in_words(sorted(copied[gap]))
-    whole = run.metrics(by=(), names=("log_ppl_rollout", "tokens"))
-    if f"{gap}/log_ppl_rollout" in whole.columns and whole[f"{gap}/log_ppl_rollout"][0] == 0:
+    if is_placeholder(run, gap):
         why = f"Every log-prob of both sides of the {gap} is 0 at {steps}: a placeholder, not a measurement."
         return Coverage(Known.NOT_MEASURED, 0.0, why, "Record the log-probs that engine and trainer computed.")
     return Coverage(Known.COPY, 0.0, f"The {gap} of {steps} is 0: {EQUAL}", _WHICH)

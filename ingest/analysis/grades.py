@@ -13,7 +13,7 @@ from ratioscope.metrics.grading.run_verdict import verdict
 from ratioscope.metrics.grading.severity import decided, grade_signals, with_readings
 from ratioscope.metrics.grading.signals import SIGNALS
 
-from .copies import EQUAL, copied_steps
+from .copies import EQUAL, ZEROS, copied_steps, is_placeholder
 from .copy_facts import judged_first
 from .coverage import coverage_of, covered
 from .feature_requirements import missing_of
@@ -70,7 +70,11 @@ def missing_checks(run: "Run") -> dict[str, str]:
     """Gap, feature or signal -> why nothing of it can be graded. A scalar log lacks all signals whose metrics it has not."""
     missing = dict(missing_of(run))
     steps = len(run.steps)
-    missing |= {gap: f"because {EQUAL}" for gap, equal in copied_steps(run).items() if len(equal) == steps}
+    missing |= {
+        gap: f"because {ZEROS if is_placeholder(run, gap) else EQUAL}"
+        for gap, equal in copied_steps(run).items()
+        if len(equal) == steps
+    }
     missing |= {name: f"because {why}" for name, why in run.once(_not_graded).items() if name not in missing}
     if run.no_tokens:
         logged = {name.partition("/")[2] for name in run.logged["metric"].drop_nulls().unique()}

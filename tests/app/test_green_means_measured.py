@@ -56,6 +56,7 @@ def test_the_terminal_says_what_is_known(folder: Callable[[str], Path], kind: st
     code = main(["diagnose", run])
     shown = capsys.readouterr().out
     assert code or f"severity: {recorded.word}" in shown
+    assert "severity: not measured;" not in shown, "a size of what was not measured"
     assert (recorded.word == "healthy") == ("severity: healthy" in shown) or code
 
 

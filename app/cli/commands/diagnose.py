@@ -30,6 +30,7 @@ def diagnose(
     from ratioscope.ingest.analysis.grades import verdict_of
     from ratioscope.ingest.analysis.known_context import known_context, plain_known
     from ratioscope.metrics.diagnosis.judged import judged
+    from ratioscope.metrics.grading.coverage import NOT_MEASURED
     from ratioscope.metrics.grading.finding import Severity
 
     from ...referee.floor_of_run import against_floor
@@ -51,10 +52,9 @@ def diagnose(
         print_json(head | {"proofs": proofs} | plain_diagnosis(result) | plain_known(known))
         return
     say(f"{opened_run.name}: {result.diagnosis.answer}", verdict.word)
-    own = f"; {known.correction.short}" if known.correction.short else ""
     when = f", {verdict.when}: {verdict.title}" if verdict.when else ""
-    read = f"the {len(result.steps)} steps that were read" if len(result.steps) > 1 else "the step that was read"
-    say(f"severity: {verdict.word}{when}; K3 {result.diagnosis.gap:.3g} nats/token at {read}{own}")
+    is_known = verdict.coverage.word != NOT_MEASURED
+    say(f"severity: {verdict.word}{when}{_size(result, known) if is_known else ''}")
     if verdict.severity > Severity.HEALTHY and not result.diagnosis.likely:
         print_pairs([("measured", verdict.measured), ("do", verdict.remedy)])
     elif not verdict.coverage.is_measured:
@@ -67,6 +67,15 @@ def diagnose(
         say(verdict.rules, "watch")
     _print(result, known)
     print_next(opened_run, after_diagnose(opened_run, is_bridged=known.bridge is not None and known.bridge.helps))
+
+
+def _size(result: "RunDiagnosis", known: "KnownContext") -> str:
+    """The size of the gap, of which tokens, and what the run's own correction does with it, in words."""
+    gap = f"{result.diagnosis.gap:.3g}".replace("inf", "∞")
+    of = " of the other tokens" if any(item.cause.code == "non_finite" for item in result.diagnosis.found) else ""
+    read = f"the {len(result.steps)} steps that were read" if len(result.steps) > 1 else "the step that was read"
+    own = f"; {known.correction.short}" if known.correction.short else ""
+    return f"; K3 {gap} nats/token{of} at {read}{own}"
 
 
 def _say_drift(run: "Run", steps: Sequence[int] | None, *, as_json: bool) -> None:

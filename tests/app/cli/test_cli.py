@@ -620,3 +620,15 @@ def test_rows_of_metrics_without_a_token_that_was_scored_are_named(capsys: Captu
     why = "not available, because no token there has two finite log-probs"
     assert f"step 1 position 0: {why}" in run(capsys, "metrics", tmp_path / "run", "--by", "step,position")[1]
     assert why not in run(capsys, "metrics", tmp_path / "run")[1]
+
+
+def test_diagnose_says_of_which_tokens_a_size_is_and_why_zeros_have_none(capsys: Captured, tmp_path: Path) -> None:
+    with Collector(tmp_path / "infinite") as infinite, Collector(tmp_path / "zeros") as zeros:
+        for step in range(2):
+            infinite.log(step=step, rollout_logprobs=[[-1.0, -1.2]] * 20, old_logprobs=[[-1.01, -np.inf]] * 20)
+            zeros.log(step=step, rollout_logprobs=[[0.0, 0.0]] * 20, old_logprobs=[[0.0, 0.0]] * 20)
+    assert " nats/token of the other tokens at the 2 steps" in run(capsys, "diagnose", tmp_path / "infinite")[1]
+    code, out, _ = run(capsys, "check", tmp_path / "zeros")
+    assert (
+        code == 4 and "mismatch, because every log-prob of both of its sides is 0" in out and "aligned stack" not in out
+    )
