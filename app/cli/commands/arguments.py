@@ -83,7 +83,11 @@ WritersEnded = Annotated[
     bool, typer.Option("--writers-ended", help="Treat every writer as ended, also one that did not close its log.")
 ]
 FailOn = Annotated[
-    str | None, typer.Option(metavar="watch|act", help="Exit with code 1 if the verdict is this severe or worse.")
+    str | None,
+    typer.Option(
+        metavar="watch|act",
+        help="Exit 1 if the verdict is this severe or worse, 4 if it was not measured, or only in part.",
+    ),
 ]
 
 
