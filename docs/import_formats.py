@@ -39,7 +39,8 @@ that they state, whatever their names. A log of numbers beside dumps is named; i
 
 Nothing of a file is run. `.pt` files and pickles are read without torch by a machine that knows a short list of names;
 [SECURITY.md](../SECURITY.md) says more. A child process decodes all files. `--most-memory GIB` bounds its memory: Linux refuses
-it more, and elsewhere the import ends it. The import itself holds some rows at a time beside that. A file whose decoder is
+it more, and elsewhere the import ends it. The import itself holds some rows at a time beside that. A line
+of JSON lines that is longer than a sixteenth of it is listed as a rejected row. A file whose decoder is
 ended, because it takes too much memory or 60 seconds without a row, or crashes, is listed by its name like a rejected row, and
 the others are imported.
 

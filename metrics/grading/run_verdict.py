@@ -81,7 +81,7 @@ UNGRADED = Coverage(
     Known.NOT_MEASURED, None, "A gap between sampler and trainer is on record, and no signal grades its numbers.",
     "Record the log-probs of sampler and trainer, which every signal reads.",
 )  # fmt: skip
-"""Of a scalar log whose numbers have no bounds, and of a run whose signals are all muted."""
+"""The coverage of a scalar log whose numbers have no bounds, and of a run whose signals are all muted."""
 _UNGRADED = "because no signal grades its numbers"
 
 
