@@ -66,6 +66,8 @@ class Column:
     """The words behind its heading."""
     width: int | None = None
     """In pixels."""
+    reach: float | None = None
+    """The end of the axis of both signs, if its cells are lines: lists of numbers. Paper leaves lines out."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,10 @@ class Table:
     """True if every column but the first holds numbers, though they may be words."""
     picks: str = ""
     """Its name on the page if a reader can pick a row, see `pages.face.Face.picked`; empty if none can be picked."""
+    leads: "Callable[[int], Link] | None" = None
+    """A picked row -> where it leads; None if it stays picked."""
+    cut: Sequence[str] = ()
+    """The columns of names that are shown as short as they can be told apart. Downloads have them whole."""
     rows: Sequence[Hashable] = ()
     """The names of its rows, by which they differ from those of another table: a pick is of these."""
 
@@ -172,6 +178,10 @@ class Action:
     """The words behind it."""
     is_plain: bool = False
     """True if it looks like a word of the text."""
+    shortcut: str = ""
+    """The key that clicks it."""
+    is_off: bool = False
+    """True if it cannot be clicked now."""
 
 
 @dataclass(frozen=True)
@@ -181,6 +191,8 @@ class Actions:
     name: str
     """Its name on the page."""
     actions: tuple[Action, ...]
+    words: str = ""
+    """Plain text behind them."""
 
 
 @dataclass(frozen=True)

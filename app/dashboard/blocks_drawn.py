@@ -43,7 +43,7 @@ from ..presentation.escape import visible
 from ..presentation.theme import MARKS
 from .model.live import selectable
 from .panels.charts import appearance, draw, number_column, page_contents, table
-from .panels.clicked_rows import CELLS
+from .panels.clicked_rows import CELLS, clicked_row
 from .panels.layout import cells, columns
 from .panels.links import IN_HEADER, go_to
 from .panels.widgets import WIDGETS, picks_at, place_of
@@ -110,15 +110,27 @@ def _table(block: Table, scope: Scope, key: str) -> None:
         first = [name for name in (order[0], *block.first) if name in order] if block.first else []
         order = [name for name in dict.fromkeys((*first, *order)) if name not in block.wide_only]
     options: dict[str, Any] = {"column_config": times | named, "column_order": order}
-    if block.picks:
+    if block.leads is not None:
+        options |= {"key": block.picks, "on_select": partial(_follow_row, block), "selection_mode": CELLS}
+    elif block.picks:
         options |= {"key": selectable(block.picks, block.rows), "on_select": "rerun", "selection_mode": CELLS}
-    drawn = table(frame, block.title, height=block.tallest or "content", **options)
+    drawn = table(frame, block.title, cut=block.cut, height=block.tallest or "content", **options)
     if block.picks:
         st.session_state[picks_at(block.picks)] = drawn
 
 
+def _follow_row(block: Table) -> None:
+    row = clicked_row(st.session_state[block.picks], len(block.frame))
+    if row is not None and block.leads is not None:
+        _go(block.leads(row))
+
+
 def _column(name: str, column: Column) -> Any:
     """Any: the settings of a column of st.dataframe."""
+    if column.reach is not None:
+        return st.column_config.LineChartColumn(
+            column.title, y_min=-column.reach, y_max=column.reach, width=column.width, help=column.help
+        )
     if column.format == "localized":
         return st.column_config.NumberColumn(column.title or None, format="localized", help=column.help or None)
     if column.format:
@@ -169,13 +181,18 @@ def _at(block: At, scope: Scope, key: str) -> None:
 def _action(block: Action, scope: Scope, key: str) -> None:
     do = partial(_go, block.do) if isinstance(block.do, Link) else block.do
     look: Literal["tertiary", "secondary"] = "tertiary" if block.is_plain else "secondary"
-    st.button(label(block.words, 300), key=block.name, type=look, help=label(block.help, LONGEST) or None, on_click=do)
+    st.button(
+        label(block.words, 300), key=block.name, type=look, help=label(block.help, LONGEST) or None, on_click=do,
+        shortcut=block.shortcut or None, disabled=block.is_off,
+    )  # fmt: skip
 
 
 def _actions(block: Actions, scope: Scope, key: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key=block.name):
         for action in block.actions:
             _action(action, scope, key)
+        if block.words:
+            st.caption(label(block.words, LONGEST), width="content")
 
 
 def _box(block: Box, scope: Scope, key: str) -> None:

@@ -5,6 +5,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Generic, Literal, Protocol, TypeVar
 
+from .view import View
+
 Option = TypeVar("Option")
 Value = TypeVar("Value")
 Told = TypeVar("Told", covariant=True)
@@ -32,6 +34,26 @@ class Choice(Generic[Option]):
     """The words behind its title."""
     width: int = 240
     """In pixels."""
+
+
+@dataclass(frozen=True)
+class AtMostOne:
+    """One of several options, or none."""
+
+    key: str
+    """Its name in the URL."""
+    title: str
+    options: Sequence[str]
+    placeholder: str
+    """The words in place of none."""
+    shown: Callable[[str], str] | None = None
+    """The words of an option; None if it is its own."""
+    width: int = 240
+    """In pixels."""
+    absent: str = ""
+    """The words where the address asks for something that is no option, with {} in place of it; not of options with words."""
+    usual: str | None = None
+    """None, unless the reader has chosen."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +87,8 @@ class Number:
     title: str
     usual: float | None
     """The number unless the reader has chosen; None for none."""
-    least: float = 0.0
-    """The smallest number that can be chosen."""
+    least: float | None = 0.0
+    """The smallest number that can be chosen; None without one."""
     most: float | None = None
     """The largest; None without one."""
     step: float | None = None
@@ -94,6 +116,31 @@ class Switch:
     """The words behind its title."""
 
 
+@dataclass(frozen=True)
+class Text:
+    """Words that the reader types."""
+
+    key: str
+    """Its name in the URL."""
+    title: str
+    usual: str = ""
+    """The words unless the reader has typed others."""
+    placeholder: str = ""
+    """The words in place of none."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One of the steps on record. A face with widgets begins at the worst one whose sequences can be listed."""
+
+    view: View
+    """The run."""
+    gap: str
+    """The gap that the sequences are listed for."""
+    usual: int | None = None
+    """No step: a face that asks nobody shows the run as a whole."""
+
+
 class Question(Protocol[Told]):
     """One of the classes above."""
 
@@ -110,8 +157,8 @@ class Face(Protocol):
     def row(self, name: str) -> AbstractContextManager[object]:
         """Widgets that are asked for inside stand in one row."""
 
-    def menu(self, name: str, words: str) -> AbstractContextManager[object]:
-        """Widgets that are asked for inside stand in a menu, which the reader opens."""
+    def menu(self, name: str, words: str, *, is_wide: bool = False) -> AbstractContextManager[object]:
+        """Widgets that are asked for inside stand in a menu, which the reader opens. is_wide: as wide as the page."""
 
     def place(self, name: str) -> None:
         """Keeps a place that an `At` fills later."""
@@ -144,7 +191,7 @@ class Paper:
     def row(self, name: str) -> AbstractContextManager[object]:
         return nullcontext()
 
-    def menu(self, name: str, words: str) -> AbstractContextManager[object]:
+    def menu(self, name: str, words: str, *, is_wide: bool = False) -> AbstractContextManager[object]:
         return nullcontext()
 
     def place(self, name: str) -> None:

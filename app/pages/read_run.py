@@ -1,6 +1,6 @@
 """A run that is read once, for pages that are written to files. No server is needed, and nothing is shared."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -56,6 +56,6 @@ class ReadRun:
         return state_of(Path(view.path))
 
 
-def read_view(run: Run) -> View:
-    """The view of a run that is read once."""
-    return View(str(run.path), run.revision, ReadRun(run))
+def read_view(run: Run, made: Mapping[tuple[object, ...], object] | None = None) -> View:
+    """The view of a run that is read once. made: function and arguments -> what it has made elsewhere."""
+    return View(str(run.path), run.revision, ReadRun(run, dict(made or {})))

@@ -222,3 +222,8 @@ class _WithoutTexts(_Changed):
         """The id that a sequence has here -> its own, for sequences that have another here."""
         every = set(self._raw.rows(step, ())["sequence_id"].to_pylist())
         return {named: own for own in every if own is not None and (named := name_or_digest(own)) != own}
+
+
+def has_texts(run: Run) -> bool:
+    """False if the texts of the run were left out."""
+    return not isinstance(run, _WithoutTexts)

@@ -135,7 +135,7 @@ def _table(block: Table, inside: Inside) -> str:
         return _words(Paragraph(block.none, "absent"), inside)
     if block.only:
         frame = frame.select(block.only)
-    columns = [*frame.head(ROWS).iter_columns()]
+    columns = [own for own in frame.head(ROWS).iter_columns() if own.dtype != pl.List]
     cut = f'<p class="muted small">the first {ROWS} of {count(len(frame), "row")}</p>' if len(frame) > ROWS else ""
     kinds = [
         ' class="number"' if _is_number(own) or (block.is_numbers and at) else "" for at, own in enumerate(columns)

@@ -14,6 +14,7 @@ from ratioscope.metrics.metric import Metric
 from ..blocks import Chart, in_theme
 from ..pages.read_run import read_view
 from ..pages.scope import Scope
+from ..pages.worst_of_run import worst_of
 from ..presentation.noise_floor import with_floor
 from ..report.data import STAGES, ReportData, report_data
 from ..report.drawings import Drawing, drawing, figures_of
@@ -52,7 +53,8 @@ class Material:
     @cached_property
     def scope(self) -> Scope:
         """The scope of the pages: all of the run."""
-        return Scope(read_view(self.run), self.gap, floor=self.data.floor)
+        made = {(worst_of, self.gap): self.data.worst}
+        return Scope(read_view(self.run, made), self.gap, floor=self.data.floor)
 
     @cached_property
     def _drawn(self) -> dict[str, Drawing]:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from ..blocks import Block
 from ..pages.alerts import alerts
 from ..pages.health import health
+from ..pages.sequences import sequences
 from ..pages.staleness import staleness
 from ..pages.where import where
 from .answer_pages import diagnosis, overview
 from .course_pages import distributions, metrics
 from .markup import whole
 from .material import Material
-from .record_pages import sequences
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ PAGES = (
     StaticPage("distributions", "Distributions", distributions),
     StaticPage("where", "Where", lambda run: whole(where(run.scope))),
     StaticPage("staleness", "Staleness", lambda run: whole(staleness(run.scope))),
-    StaticPage("sequences", "Sequences", sequences),
+    StaticPage("sequences", "Sequences", lambda run: whole(sequences(run.scope))),
     StaticPage("alerts", "Alerts", lambda run: whole(alerts(run.scope))),
     StaticPage("health", "Health", lambda run: whole(health(run.scope))),
 )

@@ -8,6 +8,7 @@ from typing import Literal
 from ...pages.alerts import alerts
 from ...pages.health import health
 from ...pages.scope import Scope
+from ...pages.sequences import sequences
 from ...pages.staleness import staleness
 from ...pages.view import CacheRequest, View
 from ...pages.where import where
@@ -19,7 +20,6 @@ from .diagnosis import page as diagnosis
 from .distributions import page as distributions
 from .metrics import page as metrics
 from .runs import page as runs
-from .sequences import page as sequences
 from .tokens import page as tokens
 
 ScopeChoice = Literal["gap", "readings", "steps", "only", "floor", "others", "histograms"]
@@ -102,7 +102,7 @@ PAGES = (
         "sequences",
         "Sequences",
         "The sequences of one step, the worst first.",
-        sequences.render,
+        partial(drawn, sequences),
         frozenset({"gap", "readings", "only"}),
         reads_tokens=True,
     ),

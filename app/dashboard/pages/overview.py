@@ -20,6 +20,7 @@ from ...figures.over_steps import metric_over_steps
 from ...figures.ribbon import severity_ribbon
 from ...pages.collector_line import collector_line, doubt
 from ...pages.scope import Scope
+from ...pages.step_choice import nearest
 from ...presentation.alert_words import foremost, none_words
 from ...presentation.digits import count
 from ...presentation.escape import streamlit_label as label
@@ -28,7 +29,6 @@ from ...presentation.slice_names import part_words
 from ...presentation.theme import MARKS, THEMES, ThemeName
 from ..model.looks import state_seen
 from ..panels.charts import appearance, clicked, draw, numbers_behind
-from ..panels.controls import nearest
 from ..panels.layout import cells
 from ..panels.links import go_to
 from ..panels.logged_numbers import logged_among, say_not_logged

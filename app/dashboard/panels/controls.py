@@ -2,18 +2,16 @@
 
 from collections.abc import Sequence
 
-import polars as pl
 import streamlit as st
 
 from ratioscope.errors import ConfigError
-from ratioscope.metrics.grading import episodes as course
-from ratioscope.metrics.grading.severity import with_readings
 from ratioscope.metrics.metric import SAMPLED
 from ratioscope.record import GAPS, kin, sides
 
 from ...browser.listener import in_address
 from ...pages.scope import Steps, steps_of
-from ...pages.view import View, asked_gap
+from ...pages.step_choice import nearest, steps_with_rows, worst_step
+from ...pages.view import View
 from ...presentation.escape import streamlit_label as label
 from ...presentation.escape import visible
 from ...presentation.gap_words import difference_words, direction
@@ -193,34 +191,10 @@ def say_absent(key: str, wanted: object, shown: object, words: str) -> None:
         say_wrong(said)
 
 
-def steps_with_rows(view: View, gap: str) -> list[int]:
-    """The steps whose sequences can be listed; all steps if there is none."""
-    return (view.read_steps(gap) if asked_gap(gap) else view.run.steps_with_rows) or view.steps
-
-
 def asked(key: str) -> str | int | None:
     """The reader's choice for this key, by the widget or by the URL; None without one."""
     chosen = st.session_state.get(key)
     return st.query_params.get(key) if chosen is None else chosen
-
-
-def worst_step(view: View, steps: Sequence[int]) -> int:
-    """The worst of these steps: the verdict's if it is among them, else the worst grade; the last if all are healthy."""
-    peak = view.verdict().peak_step
-    if peak is not None and peak not in steps:
-        peak = course.worst_step(view.graded().filter(pl.col("step").is_in(list(steps))), view.rules.rules)
-    return steps[-1] if peak is None else nearest(steps, peak)
-
-
-def nearest(steps: Sequence[int], step: int) -> int:
-    """The recorded step nearest to this one."""
-    return min(steps, key=lambda recorded: (abs(recorded - step), recorded))
-
-
-def severity_of(view: View, step: int) -> dict[str, object] | None:
-    """The step's row of the grades; None if it could not be graded."""
-    rows = view.grades().filter(pl.col("step") == step)
-    return with_readings(rows).row(0, named=True) if len(rows) else None
 
 
 def _apart(steps: Sequence[int]) -> int:

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import streamlit as st
 
 from ratioscope.ingest.analysis.resolution import coarse_words, too_coarse
-from ratioscope.record import sides
 
 from ...pages.scope import Scope
 from ...pages.slice_reading import read_rows
+from ...pages.unread_steps import names, not_read
 from ...pages.view import View, asked_gap
 from ...presentation.escape import streamlit_label as label
 from ...presentation.gap_words import direction
@@ -43,37 +43,16 @@ def have_read(scope: Scope) -> bool:
     read = set(scope.view.read_steps(scope.gap))
     chosen = scope.recorded
     if not read & set(chosen):
-        st.info(f"{label(scope.gap)} is {not_read(scope.view, scope.gap, chosen)}")
+        st.info(f"{label(scope.gap)} is {label(not_read(scope.view, scope.gap, chosen), 400)}")
         return False
     read_rows(scope.view, WIDGETS, ("step",), direction(scope.gap), None, scope.gap)
     if lacking := [step for step in chosen if step not in read]:
         at = f"at {steps_words(lacking, scope.view.steps)} {scope.gap} is not available"
         st.caption(
-            f":material/info: {label(at)}, because {_it(lacking)} no reading {label(_names(scope.view, scope.gap))}"
+            f":material/info: {label(at)}, because {_it(lacking)} no reading {label(names(scope.view, scope.gap))}"
         )
     return True
 
 
-def not_read(view: View, gap: str, lacking: list[int]) -> str:
-    """`not available, because ...`: the steps without a reading of the gap, and those with one."""
-    read = view.read_steps(gap)
-    here = f"{steps_words(lacking, view.steps)} {'has' if len(lacking) == 1 else 'have'} no reading {_names(view, gap)}"
-    there = f"; {steps_words(read, view.steps)} {'has' if len(read) == 1 else 'have'} one" if read else ""
-    return label(f"not available, because {here}{there}", 400)
-
-
-def read_here(view: View, gap: str, step: int) -> bool:
-    """True if the gap can be measured at the step; else the page has the reason."""
-    if not asked_gap(gap) or step in view.read_steps(gap):
-        return True
-    st.info(f"{label(gap)} is {not_read(view, gap, [step])}")
-    return False
-
-
 def _it(steps: list[int]) -> str:
     return "it has" if len(steps) == 1 else "they have"
-
-
-def _names(view: View, gap: str) -> str:
-    """The readings that are sides of the gap."""
-    return " and ".join(side for side in sides(gap) if side in view.run.readings)

@@ -16,11 +16,6 @@ def step_buttons(view: View, step: int) -> None:
     _button("›", "step_after", LATER, steps[min(len(steps) - 1, at + 1)], step)
 
 
-def show_step(words: str, key: str, step: int) -> None:
-    """A button that shows this step."""
-    st.button(words, key=key, on_click=_go, args=(step,))
-
-
 def _button(mark: str, key: str, shortcut: str, to: int, step: int) -> None:
     about = f"{key.replace('_', ' ')}: step {to}" if to != step else "there is no further step"
     st.button(mark, key=key, shortcut=shortcut, on_click=_go, args=(to,), disabled=to == step, help=about)

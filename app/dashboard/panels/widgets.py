@@ -6,12 +6,16 @@ from typing import Any, Literal, TypeVar
 
 import streamlit as st
 
-from ...pages.face import Choice, Number, Question, Several, Switch, Tell
+from ...pages.face import AtMostOne, Choice, Number, Question, Several, Step, Switch, Tell, Text
 from ...presentation.digits import count
+from ...presentation.escape import visible
 from ..model.live import deselect, show_newest
-from .choices import choice, dropdown, several, words_of_pills
+from .choices import choice, dropdown, optional, several, words_of_pills
 from .clicked_rows import clicked_row
+from .controls import asked as asked_for
+from .controls import say_absent, step_picker
 from .layout import control_row
+from .step_buttons import step_buttons
 
 Value = TypeVar("Value")
 
@@ -30,7 +34,9 @@ class Widgets:
     def place(self, name: str) -> None:
         st.session_state[_at(name)] = st.container(key=name)
 
-    def menu(self, name: str, words: str) -> AbstractContextManager[object]:
+    def menu(self, name: str, words: str, *, is_wide: bool = False) -> AbstractContextManager[object]:
+        if is_wide:
+            return st.expander(words, key=name)
         return st.popover(words, icon=":material/tune:", key=name)
 
     def picked(self, name: str, rows: int) -> int | None:
@@ -96,6 +102,22 @@ def _one_of(asked: Choice[Any]) -> Any:
     )
 
 
+def _at_most_one(asked: AtMostOne) -> str | None:
+    """A list with words is bound by `optional`; any other here, where a link may hold the raw name of an option."""
+    key, options, words = asked.key, asked.options, asked.placeholder
+    if asked.shown is not None:
+        return optional(asked.title, options, key, shown=asked.shown, width=asked.width, placeholder=words)
+    wanted = asked_for(key)
+    known = None if wanted is None or visible(str(wanted)) not in options else visible(str(wanted))
+    if wanted is not None:
+        st.session_state[key] = known
+    chosen = st.selectbox(
+        asked.title, options, None, key=key, bind="query-params", width=asked.width, placeholder=words
+    )
+    say_absent(key, wanted if known is None else None, chosen, asked.absent)
+    return chosen
+
+
 def _any_of(asked: Several) -> list[str]:
     if asked.look == "list":
         return several(
@@ -121,8 +143,23 @@ def _number(asked: Number) -> float | None:
     return number
 
 
+def _text(asked: Text) -> str:
+    typed = st.text_input(
+        asked.title, asked.usual, key=asked.key, bind="query-params", placeholder=asked.placeholder, width=200
+    )
+    return typed or ""
+
+
+def _step(asked: Step) -> int:
+    step = step_picker(asked.view, asked.gap)
+    step_buttons(asked.view, step)
+    return step
+
+
 def _switch(asked: Switch) -> bool:
     return st.toggle(asked.title, asked.usual, key=asked.key, bind="query-params", help=asked.help)
 
 
-_ASKED: dict[type[Any], Any] = {Choice: _one_of, Several: _any_of, Number: _number, Switch: _switch}
+_ASKED: dict[type[Any], Any] = {
+    Choice: _one_of, AtMostOne: _at_most_one, Several: _any_of, Number: _number, Switch: _switch, Text: _text, Step: _step,
+}  # fmt: skip

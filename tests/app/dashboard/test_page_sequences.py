@@ -11,8 +11,8 @@ from streamlit.testing.v1 import AppTest
 from support.edge_runs import made
 from support.pages_open import Open, plain, well, words
 
-from ratioscope.app.dashboard.pages.sequences.filters import Filters, range_of
-from ratioscope.app.dashboard.pages.sequences.prompt_groups import group_table
+from ratioscope.app.pages.prompt_groups import group_table
+from ratioscope.app.pages.sequence_filters import Filters, range_of
 from ratioscope.app.presentation.number_columns import number_format
 from ratioscope.collectors.budget import Budget
 from ratioscope.collectors.collector import Collector
@@ -162,7 +162,7 @@ def test_no_prompt_is_listed_where_a_filter_leaves_none(opened: Open) -> None:
 def test_keys_move_a_mark_over_the_rows(opened: Open) -> None:
     app = opened("sequences", ["stale"], step="14")
     assert app.dataframe[0].value[""].tolist()[:3] == ["▸", "", ""] and app.button(key="up").disabled
-    assert "· 32 rows on record. Click a row to read its tokens." in words(app)
+    assert "· 32 rows on record. Click a row to read its tokens." in plain(app)
     well(app.button(key="down").click().run())
     assert app.dataframe[0].value[""].tolist()[:3] == ["", "▸", ""] and "row 2 of 32" in words(app)
 
@@ -173,7 +173,7 @@ def test_a_sample_says_how_it_was_kept(tmp_path: Path, opened: Open) -> None:
         rollout = (-draws.exponential(1.0, (400, 5))).tolist()
         old = [[value - 0.01 for value in row] for row in rollout]
         collector.log(step=0, rollout_logprobs=rollout, old_logprobs=old)
-    shown = words(opened("sequences", [tmp_path / "run"]))
+    shown = plain(opened("sequences", [tmp_path / "run"]))
     assert "of 400 sequences: the worst ones always" in shown and "weigh each sequence by the inverse" in shown
 
 

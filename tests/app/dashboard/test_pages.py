@@ -22,10 +22,10 @@ from ratioscope.app.dashboard.model.jobs import jobs
 from ratioscope.app.dashboard.model.served_runs import distinct_names
 from ratioscope.app.dashboard.model.view import view
 from ratioscope.app.dashboard.pages import PAGES
-from ratioscope.app.dashboard.pages.sequences.page import worst_first
 from ratioscope.app.dashboard.pages.tokens.navigation import WINDOW
-from ratioscope.app.dashboard.panels import controls
 from ratioscope.app.dashboard.server import server
+from ratioscope.app.pages import step_choice
+from ratioscope.app.pages.step_sequences import worst_first
 from ratioscope.app.presentation.digits import digits
 from ratioscope.app.presentation.escape import html as escaped
 from ratioscope.app.presentation.metric_places import names_at
@@ -175,14 +175,14 @@ def test_runs_of_one_name_are_told_apart_by_their_folders() -> None:
 
 
 def test_the_step_is_the_worst_unless_chosen_and_always_one_on_record(opened: Open, runs: Path) -> None:
-    worst = controls.worst_step(view(str(made(runs, "stale"))), open_run(made(runs, "stale")).steps)
+    worst = step_choice.worst_step(view(str(made(runs, "stale"))), open_run(made(runs, "stale")).steps)
     assert worst == 14
     app = opened("sequences", ["stale"])
-    assert app.number_input(key="step").value == 14 and "step 14: ■ act" in words(app)
-    assert "step 6:" in words(opened("sequences", ["stale"], step="6"))
-    assert "step 6:" in words(opened("sequences", ["stale"], step="7"))
-    assert "step 14:" in words(opened("sequences", ["stale"], step="99999"))
-    assert controls.nearest([1, 5, 9], 7) == 5 and controls.nearest([1, 5, 9], -4) == 1
+    assert app.number_input(key="step").value == 14 and "step 14: ■ act" in plain(app)
+    assert "step 6:" in plain(opened("sequences", ["stale"], step="6"))
+    assert "step 6:" in plain(opened("sequences", ["stale"], step="7"))
+    assert "step 14:" in plain(opened("sequences", ["stale"], step="99999"))
+    assert step_choice.nearest([1, 5, 9], 7) == 5 and step_choice.nearest([1, 5, 9], -4) == 1
 
 
 def test_a_healthy_run_opens_at_its_last_step(opened: Open) -> None:

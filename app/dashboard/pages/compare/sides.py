@@ -9,6 +9,7 @@ from ratioscope.errors import RatioscopeError
 
 from ....pages.scope import Scope, Steps, steps_of
 from ....pages.slice_reading import read_rows
+from ....pages.unread_steps import not_read
 from ....pages.view import View, asked_gap
 from ....presentation.escape import streamlit_label as label
 from ....presentation.escape import visible
@@ -17,7 +18,6 @@ from ...model.served_runs import Served, other_than, served
 from ...panels.controls import NOT_HERE, not_served, say_absent
 from ...panels.layout import control_row
 from ...panels.other_runs import runs_beside
-from ...panels.read_steps import not_read
 from ...panels.widgets import WIDGETS
 
 MOST = 8
@@ -128,7 +128,9 @@ def with_gap(side: ComparedRun, gap: str) -> ComparedRun:
 def _say_unread(side: ComparedRun, name: str, shown: View, gap: str) -> None:
     read = set(shown.read_steps(gap))
     if unread := [step for step in side.recorded(shown) if step not in read]:
-        st.caption(f":material/info: {side.letter}: {label(name, 80)}: {gap} is {not_read(shown, gap, unread)}")
+        st.caption(
+            f":material/info: {side.letter}: {label(name, 80)}: {gap} is {label(not_read(shown, gap, unread), 400)}"
+        )
 
 
 def lacking_words(names: Sequence[str], gap: str) -> str:

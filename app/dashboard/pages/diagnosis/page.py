@@ -18,6 +18,7 @@ from ....figures.html.reasons import reasons
 from ....figures.undoing import undoing
 from ....pages.answered import Answered
 from ....pages.scope import Scope
+from ....pages.step_choice import worst_step
 from ....presentation.cause_facts import cause_facts, context_facts, over_steps, settings_of, share_words
 from ....presentation.digits import count
 from ....presentation.escape import streamlit_label as label
@@ -26,7 +27,6 @@ from ....presentation.sentence import capital
 from ....presentation.theme import THEMES, ThemeName
 from ...model.diagnoses import diagnoses
 from ...panels.charts import appearance, draw, page_contents
-from ...panels.controls import worst_step
 from ...panels.layout import columns
 from ...panels.links import go_to
 from ...panels.verdict_box import EVERY, age_note, answer_box

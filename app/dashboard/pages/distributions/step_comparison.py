@@ -12,10 +12,10 @@ from ratioscope.metrics.distribution import Level, whole_histogram
 from ....figures.quantiles import quantile_comparison
 from ....figures.ridgeline import ridgeline
 from ....pages.scope import Scope, steps_of
+from ....pages.step_choice import worst_step
 from ....presentation.escape import streamlit_label as label
 from ....presentation.theme import THEMES, ThemeName
 from ...panels.charts import appearance, draw
-from ...panels.controls import worst_step
 from ...panels.layout import columns, control_row
 
 MOST = 12

@@ -6,12 +6,12 @@ import streamlit as st
 
 from ....figures.scatter import scatter
 from ....pages.scope import Scope
+from ....pages.step_choice import worst_step
 from ....presentation.escape import streamlit_label as label
 from ....presentation.metric_places import FIRST_PAIR, in_words, title_of
 from ....presentation.theme import THEMES, ThemeName
 from ...panels.charts import appearance, clicked, draw
 from ...panels.choices import choice, dropdown
-from ...panels.controls import worst_step
 from ...panels.layout import control_row
 from ...panels.links import go_to
 

@@ -17,6 +17,7 @@ from ....browser.listener import in_address, listen_to_tokens
 from ....figures.html.tinted_text import OPEN, WeightBand, token_text, token_values
 from ....figures.strip_chart import strip_at, token_strip
 from ....pages.scope import Scope
+from ....pages.step_sequences import FACTS, no_rows, rows_of, with_part_only, worst_first
 from ....pages.view import View
 from ....presentation.digits import count, digits
 from ....presentation.escape import streamlit_label as label
@@ -24,13 +25,13 @@ from ....presentation.escape import visible
 from ....presentation.metric_places import sequence_measures_at, titled
 from ....presentation.slice_names import part_words
 from ....presentation.theme import THEMES, ThemeName
+from ...blocks_drawn import drawn
 from ...panels.charts import appearance, clicked, draw
 from ...panels.choices import choice, dropdown
 from ...panels.controls import asked, say_absent, step_picker
 from ...panels.layout import control_row
 from ...panels.links import go_to
 from ...panels.step_buttons import step_buttons
-from ..sequences.page import FACTS, rows_of, with_part_only, worst_first
 from .json_download import json_drawer
 from .navigation import forget_token, go_to_token, keep_token_of, text_window, token_picker, worst_order
 
@@ -85,6 +86,7 @@ def render(scope: Scope) -> None:
         step_buttons(view, step)
         frame = rows_of(view, step, gap)
         if frame.is_empty():
+            drawn(lambda _: no_rows(view, step, gap), scope)
             return
         frame = with_part_only(scope, frame, step)
         if scope.only is not None:

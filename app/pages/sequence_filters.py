@@ -1,25 +1,20 @@
-"""Filters of the sequences of a step; each is a widget whose value is in the URL."""
+"""Filters of the sequences of a step; each is a choice in the URL."""
 
 import math
 from dataclasses import dataclass, field
 
 import polars as pl
-import streamlit as st
 
 from ratioscope.errors import ConfigError
 
-from ....presentation.digits import digits
-from ....presentation.escape import streamlit_label as label
-from ....presentation.escape import visible
-from ....presentation.metric_places import in_words, title_of
-from ...panels.choices import optional
-from ...panels.controls import asked
-from ...panels.layout import control_row
+from ..presentation.digits import digits
+from ..presentation.escape import visible
+from ..presentation.metric_places import in_words, title_of
+from .face import AtMostOne, Face, Number, Several, Text
 
 CHOICES = {"finish": "finish_reason", "replica": "replica", "rank": "rank", "lag": "lag"}
 """Name in the URL -> the column whose values can be chosen."""
 SIGNS = ("negative", "zero", "positive")
-KEY = ["sequence_id", "minibatch"]
 
 
 @dataclass(frozen=True)
@@ -86,30 +81,24 @@ class Filters:
         return frame if self.most is None else frame.filter(column <= self.most)
 
 
-def filter_widgets(frame: pl.DataFrame, columns: list[str]) -> Filters:
-    """The filters from their widgets. Widgets for columns that the step lacks are left out."""
-    with control_row("filters"):
-        find = st.text_input("id or group contains", key="find", bind="query-params", width=200)
-        within = _range_field()
-        chosen = {column: _values(frame, key, column) for key, column in CHOICES.items() if _varies(frame, column)}
-        signs = _signs() if _known(frame, "reward") else ()
-    with control_row("bounds"):
-        column = optional("only where", columns, "column", width=340, placeholder="a column", shown=in_words)
-        least = st.number_input("is at least", value=None, key="least", bind="query-params", width=140, format="%g")
-        most = st.number_input("and at most", value=None, key="most", bind="query-params", width=140, format="%g")
-    return Filters(find or "", chosen, signs, column, least, most, within)
-
-
-def _range_field() -> tuple[float, float] | None:
-    """The range `from:to` in which a token of the sequence must have its log-ratio; None without this filter."""
-    typed = st.text_input(
-        "with tokens of log-ratio", key="within", bind="query-params", width=200, placeholder="from:to, such as :-2"
-    )
+def asked_filters(face: Face, frame: pl.DataFrame, columns: list[str]) -> tuple[Filters, str]:
+    """The reader's filters, and why one of them is not in force. A column that the step lacks is not asked for."""
+    with face.row("filters"):
+        find = face.ask(Text("find", "id or group contains"))
+        typed = face.ask(Text("within", "with tokens of log-ratio", placeholder="from:to, such as :-2"))
+        chosen = {
+            column: _values(face, frame, key, column) for key, column in CHOICES.items() if _varies(frame, column)
+        }
+        signs = face.ask(Several("sign", "reward", SIGNS, str, "pills")) if known(frame, "reward") else []
+    with face.row("bounds"):
+        column = face.ask(AtMostOne("column", "only where", columns, "a column", in_words, 340))
+        least = face.ask(Number("least", "is at least", None, None, format="%g", width=140))
+        most = face.ask(Number("most", "and at most", None, None, format="%g", width=140))
     try:
-        return range_of(typed or "")
+        within, wrong = range_of(typed), ""
     except ConfigError as error:
-        st.caption(f":material/error: {label(str(error), 160)}", width="content")
-        return None
+        within, wrong = None, str(error)
+    return Filters(find, chosen, tuple(signs), column, least, most, within), wrong
 
 
 def range_of(text: str) -> tuple[float, float] | None:
@@ -130,21 +119,15 @@ def range_of(text: str) -> tuple[float, float] | None:
     return ends
 
 
-def _values(frame: pl.DataFrame, key: str, column: str) -> tuple[str, ...]:
-    named = {visible(str(value)): str(value) for value in frame[column].drop_nulls().unique().sort().to_list()}
-    chosen = st.multiselect(column.replace("_", " "), list(named), key=key, bind="query-params", width=220)
-    return tuple(named[name] for name in chosen)
+def _values(face: Face, frame: pl.DataFrame, key: str, column: str) -> tuple[str, ...]:
+    values = [str(value) for value in frame[column].drop_nulls().unique().sort().to_list()]
+    return tuple(face.ask(Several(key, column.replace("_", " "), values, visible, help="any", width=220)))
 
 
-def _signs() -> tuple[str, ...]:
-    return tuple(st.pills("reward", SIGNS, selection_mode="multi", key="sign", bind="query-params"))
-
-
-def _known(frame: pl.DataFrame, column: str) -> bool:
+def known(frame: pl.DataFrame, column: str) -> bool:
+    """True if a row has a value in the column."""
     return column in frame.columns and frame[column].null_count() < len(frame)
 
 
 def _varies(frame: pl.DataFrame, column: str) -> bool:
-    """True if the column has several values, or one was chosen at another step."""
-    key = next(key for key, name in CHOICES.items() if name == column)
-    return _known(frame, column) and (frame[column].n_unique() > 1 or asked(key) is not None)
+    return known(frame, column) and frame[column].n_unique() > 1

@@ -1,0 +1,34 @@
+"""The step that a page on one step shows, and its grade."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from ratioscope.metrics.grading import episodes as course
+from ratioscope.metrics.grading.severity import with_readings
+
+from .view import View, asked_gap
+
+
+def steps_with_rows(view: View, gap: str) -> list[int]:
+    """The steps whose sequences can be listed; all steps if there is none."""
+    return (view.read_steps(gap) if asked_gap(gap) else view.run.steps_with_rows) or view.steps
+
+
+def worst_step(view: View, steps: Sequence[int]) -> int:
+    """The worst of these steps: the verdict's if it is among them, else the worst grade; the last if all are healthy."""
+    peak = view.verdict().peak_step
+    if peak is not None and peak not in steps:
+        peak = course.worst_step(view.graded().filter(pl.col("step").is_in(list(steps))), view.rules.rules)
+    return steps[-1] if peak is None else nearest(steps, peak)
+
+
+def nearest(steps: Sequence[int], step: int) -> int:
+    """The recorded step nearest to this one."""
+    return min(steps, key=lambda recorded: (abs(recorded - step), recorded))
+
+
+def severity_of(view: View, step: int) -> dict[str, object] | None:
+    """The step's row of the grades; None if it could not be graded."""
+    rows = view.grades().filter(pl.col("step") == step)
+    return with_readings(rows).row(0, named=True) if len(rows) else None

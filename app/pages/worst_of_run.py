@@ -1,0 +1,39 @@
+"""The worst sequences of a run with their tinted tokens, for a face on which no step is chosen."""
+
+from collections.abc import Iterator
+
+from ratioscope.ingest.analysis.resolution import too_coarse, without_coarse
+from ratioscope.ingest.run import Run
+
+from ..blocks import Block, Markup, Paragraph, TintedSequence
+from ..presentation.digits import count
+from ..report.drawings import tokens_html, tokens_legend
+from ..report.texts import sequence_facts
+from ..report.without_texts import has_texts
+from ..report.worst import WorstSequence, worst_sequences
+from .scope import Scope
+from .view import asked_gap, metrics_of
+
+
+def worst_of_run(scope: Scope) -> Iterator[Block]:
+    """The sequences with the largest |x|, the worst first."""
+    view, gap = scope.view, scope.gap
+    found = view.of(worst_of, gap)
+    if not found:
+        yield Paragraph(f"not available, because no token rows of {gap} are on record", "absent")
+        return
+    left_out = "" if view.of(has_texts) else " Texts were left out (--no-text)."
+    legend = tokens_legend(gap)
+    yield Paragraph(f"The order is that of the largest |x| of {gap} among the recorded token rows.{left_out}", "muted")
+    yield Markup(lambda theme: legend)
+    for place, item in enumerate(found, 1):
+        size = count(len(item.tokens))
+        more = f"the first {size} of {count(item.length, 'token')}" if item.length > len(item.tokens) else ""
+        tokens = tokens_html(item.tokens, gap)
+        yield TintedSequence(f"{place}. {item.sequence_id}", sequence_facts(item), item.prompt, tokens, more)
+
+
+def worst_of(run: Run, gap: str) -> tuple[WorstSequence, ...]:
+    """The worst sequences of a run on a gap."""
+    steps = without_coarse(metrics_of(run, ("step",), None, *asked_gap(gap)), too_coarse(run))
+    return worst_sequences(run, steps, gap, text=has_texts(run))
