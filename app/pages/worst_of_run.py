@@ -27,8 +27,8 @@ def worst_of_run(scope: Scope) -> Iterator[Block]:
     yield Paragraph(f"The order is that of the largest |x| of {gap} among the recorded token rows.{left_out}", "muted")
     yield Markup(lambda theme: legend)
     for place, item in enumerate(found, 1):
-        size = count(len(item.tokens))
-        more = f"the first {size} of {count(item.length, 'token')}" if item.length > len(item.tokens) else ""
+        cut = item.length > len(item.tokens)  # the part around the worst token is there, which the facts tell
+        more = f"{count(len(item.tokens))} of {count(item.length, 'token')} are shown" if cut else ""
         tokens = tokens_html(item.tokens, gap)
         yield TintedSequence(f"{place}. {item.sequence_id}", sequence_facts(item), item.prompt, tokens, more)
 

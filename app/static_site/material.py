@@ -53,7 +53,7 @@ class Material:
     @cached_property
     def scope(self) -> Scope:
         """The scope of the pages: all of the run."""
-        made = {(worst_of, self.gap): self.data.worst}
+        made: dict[tuple[object, ...], object] = {(worst_of, self.gap): self.data.worst}
         return Scope(read_view(self.run, made), self.gap, floor=self.data.floor)
 
     @cached_property

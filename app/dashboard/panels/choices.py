@@ -96,7 +96,10 @@ def _recall(key: str, options: Sequence[object], usual: object) -> None:
 def _recall_all(key: str, options: Sequence[str]) -> None:
     known = st.session_state.get(key)
     if not isinstance(known, list) or not set(known) <= set(options):
-        st.session_state[key] = [option for option in st.query_params.get_all(key) if option in options]
+        asked = st.query_params.get_all(key)
+        st.session_state[key] = [option for option in asked if option in options]
+        if st.session_state[key] != asked:  # the URL tells what is chosen here, so that it opens the same view
+            _tell(key, [])
 
 
 def _tell(key: str, usual: object) -> None:

@@ -89,6 +89,16 @@ def test_filters_of_facts_and_signs() -> None:
     assert left(column="lag", least=1, most=1) == "b"
 
 
+def test_values_of_facts_are_chosen_in_the_link(opened: Open, tmp_path: Path) -> None:
+    with Collector(tmp_path / "run") as collector:
+        sides = {"rollout_logprobs": [[-1.0, -2.0]] * 3, "old_logprobs": [[-1.1, -2.1]] * 3}
+        collector.log(step=0, sequence_ids=["a", "b", "c"], finish_reasons=["stop", "length", "abort"], **sides)  # type: ignore[arg-type]
+    app = opened("sequences", tmp_path / "run", finish=["stop", "abort"])
+    assert sorted(_ids(app)) == ["a", "c"] and "finish reason stop or abort" in plain(app)
+    app = opened("sequences", tmp_path / "run", finish="gone")
+    assert sorted(_ids(app)) == ["a", "b", "c"] and "finish" not in app.query_params
+
+
 def test_a_range_is_two_ends_of_which_one_may_be_open() -> None:
     assert range_of(" -5 : -2 ") == (-5.0, -2.0) and range_of("-inf:inf") == (-math.inf, math.inf)
     for wrong in ("3", "2:1", "nan:1", "a:b", "1:2:3", "inf:inf"):
