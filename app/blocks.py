@@ -36,6 +36,8 @@ class Paragraph:
     tone: Tone = ""
     head: str = ""
     """Bold words before the text."""
+    help: str = ""
+    """The words behind it."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +195,10 @@ class Actions:
     actions: tuple[Action, ...]
     words: str = ""
     """Plain text behind them."""
+    before: str = ""
+    """Plain text before them."""
+    is_list: bool = False
+    """True if they stand below each other. A face that cannot act shows the words of a list."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +219,9 @@ class Waiting:
     words: str
     """Plain text."""
     is_there: Callable[[], bool]
-    """True once it is made."""
+    """True once it is made; then the page is drawn again."""
+    blocks: "Callable[[], Iterable[Block]] | None" = None
+    """Makes the blocks that stand in its place before and after, if these alone are to be drawn again."""
 
 
 @dataclass(frozen=True)
@@ -265,8 +273,10 @@ class Json:
 class Links:
     """Facts, each a link to the page that shows it."""
 
-    rows: Sequence[tuple[str, str, str, str]]
-    """Name, words, path of the page, and a tooltip."""
+    name: str
+    """Its name on the page."""
+    rows: Sequence[tuple[str, str, Link, str]]
+    """Name, words, place that shows it, and a tooltip."""
 
 
 @dataclass(frozen=True)
@@ -277,10 +287,23 @@ class Verdict:
     title: str
     facts: LabelledTexts
     """Label and text of each fact."""
+    lines: Callable[..., str]
+    """The same in few lines, as HTML of `figures/html` in the theme that is given as `theme`; a face that lives shows these."""
     share: float | None
     """Share of the gap that the likeliest cause explains; None without one."""
     chart: Chart | None
     """The one picture that proves it."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The table behind a page, which a face that lives shows to those who ask. Downloads have it; paper leaves it out."""
+
+    name: str
+    """Its name on the page and in files."""
+    frame: Callable[[], pl.DataFrame]
+    """Makes the table."""
+    title: str = "numbers behind this page"
 
 
 @dataclass(frozen=True)
@@ -296,7 +319,7 @@ class Drawer:
 
 Block = (
     Heading | Paragraph | Facts | Cards | Table | Chart | Charts | Beside | At | Action | Actions | Box | Waiting
-    | Markup | TintedSequence | Code | Json | Links | Verdict | Drawer
+    | Markup | TintedSequence | Code | Json | Links | Verdict | Numbers | Drawer
 )  # fmt: skip
 
 

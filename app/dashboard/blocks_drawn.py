@@ -26,6 +26,7 @@ from ..blocks import (
     Link,
     Links,
     Markup,
+    Numbers,
     Paragraph,
     Table,
     TintedSequence,
@@ -40,9 +41,8 @@ from ..figures.html.fact_cards import fact_cards, fact_list
 from ..pages.scope import Scope
 from ..presentation.escape import streamlit_label as label
 from ..presentation.escape import visible
-from ..presentation.theme import MARKS
 from .model.live import selectable
-from .panels.charts import appearance, draw, number_column, page_contents, table
+from .panels.charts import appearance, draw, number_column, numbers_behind, page_contents, table
 from .panels.clicked_rows import CELLS, clicked_row
 from .panels.layout import cells, columns
 from .panels.links import IN_HEADER, go_to
@@ -52,6 +52,8 @@ EVERY = 1.0
 """Seconds between two looks for something that is being made."""
 LONGEST = 1200
 """Characters of a paragraph that are shown."""
+READABLE = 1100
+"""The widest line of a sentence with words behind it, in pixels: else their mark stands far from it."""
 TIME = st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm:ss", timezone="UTC", help="UTC")
 
 
@@ -74,7 +76,10 @@ def _paragraph(block: Paragraph, scope: Scope, key: str) -> None:
     words = "".join(f"`{visible(part)}`" if is_code else label(part, LONGEST) for part, is_code in parts_of(block.text))
     if block.head:
         words = f"**{label(block.head, LONGEST)}** {words}"
-    _TONES[block.tone](words)
+    if block.help:
+        st.markdown(words, help=label(block.help, LONGEST), width=READABLE)
+    else:
+        _TONES[block.tone](words)
 
 
 _TONES: dict[str, Callable[[str], object]] = {
@@ -188,7 +193,10 @@ def _action(block: Action, scope: Scope, key: str) -> None:
 
 
 def _actions(block: Actions, scope: Scope, key: str) -> None:
-    with st.container(horizontal=True, vertical_alignment="center", gap="small", key=block.name):
+    gap: Literal["small"] | None = None if block.is_list else "small"
+    with st.container(horizontal=not block.is_list, vertical_alignment="center", gap=gap, key=block.name):
+        if block.before:
+            st.caption(label(block.before, LONGEST), width="content")
         for action in block.actions:
             _action(action, scope, key)
         if block.words:
@@ -201,10 +209,13 @@ def _box(block: Box, scope: Scope, key: str) -> None:
 
 
 def _waiting(block: Waiting, scope: Scope, key: str) -> None:
-    st.fragment(_look_again, run_every=EVERY, key=block.name)(block)
+    st.fragment(_look_again, run_every=EVERY, key=block.name)(block, scope)
 
 
-def _look_again(block: Waiting) -> None:
+def _look_again(block: Waiting, scope: Scope) -> None:
+    if block.blocks is not None:
+        _draw(block.blocks(), scope, block.name)
+        return
     if block.is_there():
         st.rerun()
     st.caption(f":material/hourglass_empty: {label(block.words, LONGEST)}")
@@ -235,19 +246,18 @@ def _json(block: Json, scope: Scope, key: str) -> None:
 
 
 def _links(block: Links, scope: Scope, key: str) -> None:
-    with st.container(horizontal=True, vertical_alignment="center", gap="small", key=key):
-        for name, words, page, tip in block.rows:
-            text = f"**{label(name)}** {label(words, 300)} ›"
-            st.button(
-                text, key=f"{key}_{name}", type="tertiary", help=label(tip, LONGEST), on_click=go_to, args=(page,)
-            )
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key=block.name):
+        for name, words, link, tip in block.rows:
+            text, about = f"**{label(name)}** {label(words, 300)} ›", label(tip, LONGEST) or None
+            st.button(text, key=f"to_{name}", type="tertiary", help=about, on_click=_go, args=(link,))
 
 
 def _verdict(block: Verdict, scope: Scope, key: str) -> None:
-    st.markdown(f"#### {MARKS[block.severity]} {block.severity}: {label(block.title, LONGEST)}")
-    _facts(Facts(block.facts), scope, key)
-    if block.chart is not None:
-        _chart(block.chart, scope, key)
+    st.html(block.lines(theme=appearance()))
+
+
+def _numbers(block: Numbers, scope: Scope, key: str) -> None:
+    numbers_behind(block.frame, block.name, block.title)
 
 
 def _drawer(block: Drawer, scope: Scope, key: str) -> None:
@@ -262,6 +272,6 @@ _DRAWN: dict[type[Any], Callable[[Any, Scope, str], None]] = {
     Heading: _heading, Paragraph: _paragraph, Facts: _facts, Cards: _cards, Table: _table, Chart: _chart, Charts: _charts,
     Beside: _beside, At: _at, Action: _action, Actions: _actions, Box: _box,
     Waiting: _waiting, Markup: _markup, TintedSequence: _tokens, Code: _code, Json: _json,
-    Links: _links, Verdict: _verdict, Drawer: _drawer,
+    Links: _links, Verdict: _verdict, Numbers: _numbers, Drawer: _drawer,
 }  # fmt: skip
 """How a block is drawn. Any: each function takes the blocks of its own type."""

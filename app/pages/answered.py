@@ -9,6 +9,7 @@ from ratioscope.ingest.analysis.diagnosis import RunDiagnosis, diagnosis_of
 from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.analysis.known_context import KnownContext, known_context
 from ratioscope.ingest.run import Run
+from ratioscope.metrics.diagnosis.judged import judged
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def answered(open_run: Callable[[], Run], revision: int, gap: str = "", steps: r
         result = diagnosis_of(
             run, gap or None, None if steps is None else [step for step in run.steps if step in steps]
         )
-        context = known_context(run, result, verdict_of(run))
+        context = known_context(run, result, judged(verdict_of(run), result.diagnosis))
     except RatioscopeError as error:
         reason = str(error)
     except Exception as error:  # the page shows the reason

@@ -172,6 +172,9 @@ class Face(Protocol):
     def show_newest(self) -> None:
         """Has the page show what is newest, also while a row is picked, after a click."""
 
+    def waits(self, words: str) -> AbstractContextManager[object]:
+        """Says that a reading takes a moment, if it does."""
+
     def working(self, words: str) -> AbstractContextManager[Tell]:
         """Shows the progress of a reading that takes long."""
 
@@ -205,6 +208,9 @@ class Paper:
 
     def show_newest(self) -> None:
         pass
+
+    def waits(self, words: str) -> AbstractContextManager[object]:
+        return nullcontext()
 
     def working(self, words: str) -> AbstractContextManager[Tell]:
         return nullcontext(_tell_nobody)

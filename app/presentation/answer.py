@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ratioscope.metrics.diagnosis.cause import Cause
 from ratioscope.metrics.grading.finding import Finding, Severity
 
+from .cause_facts import share_words
 from .sentence import sentence
 
 if TYPE_CHECKING:
@@ -23,24 +23,41 @@ class Answer:
     """True if it comes before the title of the verdict: it says more than the title, and does not contradict it."""
     confidence: str = ""
     """Confidence in the likeliest cause; empty without one."""
+    share: str = ""
+    """The part of the gap that it explains, with the confidence."""
     proof: str = ""
     """The gap before and after the undoing of the likeliest cause."""
     meaning: str = ""
     """The effect of the cause on training; empty without one."""
+    do: str = ""
+    """The change that mends the cause, in the run's trainer if that is known."""
+    trainer: str = ""
+    """The trainer in whose settings `do` is told; empty without one."""
     remedy: str = ""
-    """The change that mends the cause, in the run's trainer if that is known, and the correction to use until then."""
+    """`do`, and the correction to use until then."""
 
 
 def answer_of(result: "RunDiagnosis", verdict: Finding, context: "KnownContext | None" = None) -> Answer:
     """The answer of a diagnosis, with the meaning and the remedy of the likeliest cause."""
     diagnosis = result.diagnosis
-    if diagnosis.likely:
-        first = diagnosis.likely[0]
-        proof = first.proof or sentence(first.effect)
-        return Answer(
-            diagnosis.answer, True, first.confidence, proof, first.cause.meaning, _remedy(first.cause, context)
-        )
-    return Answer(diagnosis.answer, diagnosis.is_healthy and verdict.is_healthy)
+    if not diagnosis.likely:
+        return Answer(diagnosis.answer, diagnosis.is_healthy and verdict.is_healthy)
+    first = diagnosis.likely[0]
+    known = context.remedies.get(first.cause.code) if context else None
+    bridge = context.bridge_for(first.cause.code) if context else None
+    do = known.do if known else first.cause.remedy
+    meanwhile = f" Meanwhile use {bridge.best}." if bridge and bridge.best else ""
+    return Answer(
+        diagnosis.answer,
+        leads=True,
+        confidence=first.confidence,
+        share=share_words(first),
+        proof=first.proof or sentence(first.effect),
+        meaning=first.cause.meaning,
+        do=do,
+        trainer=(context.trainer or "") if context and known else "",
+        remedy=do + meanwhile,
+    )
 
 
 def title_of(finding: Finding, answer: Answer | None) -> str:
@@ -53,10 +70,3 @@ def title_of(finding: Finding, answer: Answer | None) -> str:
     cause = answer.sentence.removesuffix(".")
     in_bounds = finding.severity == Severity.HEALTHY and answer.confidence
     return f"{finding.title}, but the diagnosis names a cause of its gap: {cause}" if in_bounds else cause
-
-
-def _remedy(cause: Cause, context: "KnownContext | None") -> str:
-    known = context.remedies.get(cause.code) if context else None
-    bridge = context.bridge_for(cause.code) if context else None
-    meanwhile = f" Meanwhile use {bridge.best}." if bridge and bridge.best else ""
-    return f"{known.do if known else cause.remedy}{meanwhile}"

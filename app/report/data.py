@@ -160,7 +160,7 @@ def report_data(
         baseline=baseline,
         floor=floor,
         side=side(run),
-        graded=_counts(grades),
+        graded=graded_counts(grades),
         steps=steps,
         grades=grades,
         signals=run.rules.rules.signals,
@@ -177,7 +177,8 @@ def report_data(
     )
 
 
-def _counts(grades: pl.DataFrame) -> dict[str, int]:
+def graded_counts(grades: pl.DataFrame) -> dict[str, int]:
+    """Severity -> number of steps."""
     words = grades["severity"].cast(pl.String).to_list() if len(grades) else []
     return {label: words.count(label) for label in LABELS}
 

@@ -1,12 +1,13 @@
 """The diagnosis in the words of the report: the answer, facts of each likely cause, what is ruled out and what stays open."""
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, TypeVar, cast
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.ingest.analysis.diagnosis import RunDiagnosis, diagnosis_of, plain_diagnosis
 from ratioscope.ingest.analysis.known_context import KnownContext, known_context, plain_known
 from ratioscope.ingest.run import Run
+from ratioscope.metrics.diagnosis.cause import Cause
 from ratioscope.metrics.diagnosis.judged import judged
 from ratioscope.metrics.grading.finding import Finding
 
@@ -16,6 +17,8 @@ from ..presentation.labelled_texts import LabelledTexts
 from ..presentation.sentence import capital
 from .head import Head, head_of
 from .privacy import scrubbed_text
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -48,36 +51,45 @@ class Diagnosed:
     """The first half page."""
     verdict: Finding
     """The verdict in the light of the diagnosis."""
+    result: RunDiagnosis | None = None
+    """The diagnosis itself; None without one."""
+    context: KnownContext | None = None
+    """None without a diagnosis."""
+    reason: str = ""
+    """Reason why there is none."""
 
 
 def diagnosed(run: Run, verdict: Finding, baseline: LabelledTexts = ()) -> Diagnosed:
     """The diagnosis of the run, without secrets and home folders. verdict: of the run. baseline: facts on a known-good run."""
     try:
-        result = diagnosis_of(run)
+        result = _scrubbed(diagnosis_of(run))
     except RatioscopeError as error:
-        why = scrubbed_text(f"not available, because {error}")
+        reason = scrubbed_text(str(error))
+        why = f"not available, because {reason}"
         head = _scrubbed_head(head_of(verdict, why, baseline))
-        return Diagnosed("", False, (), (("diagnosis", why),), (), None, head, verdict)
+        return Diagnosed("", False, (), (("diagnosis", why),), (), None, head, verdict, reason=reason)
     verdict = judged(verdict, result.diagnosis)
-    context = known_context(run, result, verdict)
-    answer = answer_of(result, verdict)
+    context = _scrubbed(known_context(run, result, verdict))
+    answer = answer_of(result, verdict, context)
     return Diagnosed(
-        scrubbed_text(answer.sentence),
+        answer.sentence,
         answer.leads,
         _causes(result, context),
-        _scrubbed_pairs(_facts(result, context)),
-        _scrubbed_pairs([(item.cause.title, item.because) for item in result.diagnosis.excluded]),
-        _scrubbed(plain_diagnosis(result) | plain_known(context)),
+        _facts(result, context),
+        [(item.cause.title, item.because) for item in result.diagnosis.excluded],
+        plain_diagnosis(result) | plain_known(context),
         _scrubbed_head(head_of(verdict, (result.diagnosis, result.gap, answer, context), baseline)),
         verdict,
+        result,
+        context,
     )
 
 
 def _causes(result: RunDiagnosis, context: KnownContext) -> tuple[LikelyCause, ...]:
     return tuple(
         LikelyCause(
-            scrubbed_text(f"{place}. {capital(item.title)}"),
-            _scrubbed_pairs([("share", share_words(item)), *cause_facts(item, context)]),
+            f"{place}. {capital(item.title)}",
+            [("share", share_words(item)), *cause_facts(item, context)],
             tuple(settings_of(item.cause.code, context).splitlines()),
         )
         for place, item in enumerate(result.diagnosis.likely, start=1)
@@ -95,17 +107,22 @@ def _facts(result: RunDiagnosis, context: KnownContext) -> list[tuple[str, str]]
 
 
 def _scrubbed_head(head: Head) -> Head:
-    return replace(head, title=scrubbed_text(head.title), facts=_scrubbed_pairs(list(head.facts)))
+    return replace(head, title=scrubbed_text(head.title), facts=_scrubbed(head.facts))
 
 
-def _scrubbed_pairs(pairs: list[tuple[str, str]]) -> LabelledTexts:
-    return tuple((name, scrubbed_text(text)) for name, text in pairs)
-
-
-def _scrubbed(value: Any) -> Any:
-    """The value with every text in it scrubbed. Any: the values of JSON."""
+def _scrubbed(value: Found) -> Found:
+    """The value with every text in it scrubbed; the same object if that changes none."""
+    new: Any = value  # each kind of value is made again as what it was
     if isinstance(value, str):
-        return scrubbed_text(value)
-    if isinstance(value, dict):
-        return {name: _scrubbed(part) for name, part in value.items()}
-    return [_scrubbed(part) for part in value] if isinstance(value, list | tuple) else value
+        new = scrubbed_text(value)
+    elif isinstance(value, dict):
+        new = {name: _scrubbed(part) for name, part in value.items()}
+    elif type(new) is tuple:
+        new = tuple([_scrubbed(part) for part in new])
+    elif isinstance(value, list):
+        new = [_scrubbed(part) for part in value]
+    elif is_dataclass(value) and not isinstance(value, type | Cause):  # a cause has texts of ours alone
+        parts = {field.name: getattr(value, field.name) for field in fields(value)}
+        changed = {name: new for name, part in parts.items() if (new := _scrubbed(part)) is not part and new != part}
+        new = replace(value, **changed) if changed else value
+    return cast(Found, new)

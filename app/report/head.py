@@ -10,7 +10,7 @@ from ratioscope.metrics.diagnosis.diagnosis import Diagnosis, Likely
 from ratioscope.metrics.grading.finding import Finding, Severity
 
 from ..presentation.answer import Answer, title_of
-from ..presentation.cause_facts import cause_facts, over_steps, share_words
+from ..presentation.cause_facts import cause_facts, over_steps
 from ..presentation.digits import count, digits
 from ..presentation.labelled_texts import LabelledTexts
 from ..presentation.sentence import capital, sentence
@@ -83,16 +83,13 @@ def _cause_facts(likely: Likely | None, answer: Answer, verdict: Finding, contex
         said = () if answer.leads else (("diagnosis", answer.sentence),)
         return (*said, *_verdict_facts(verdict))
     if verdict.severity == Severity.HEALTHY:  # a cause that does no harm asks for nothing
-        return (("likely cause", f"{answer.sentence} {share_words(likely)}"), *_verdict_facts(verdict))
-    known = context.remedies.get(likely.cause.code)  # its source is told further down
-    do = ("do", likely.cause.remedy) if known is None else (f"do in {context.trainer}", known.do)
-    facts = dict(cause_facts(likely, context))
+        return (("likely cause", f"{answer.sentence} {answer.share}"), *_verdict_facts(verdict))
     return (
         ("when", verdict.when),
-        ("likely cause", share_words(likely)),
-        ("proof", likely.proof or sentence(likely.effect)),
-        do,
-        ("meanwhile", facts.get("meanwhile", "")),
+        ("likely cause", answer.share),
+        ("proof", answer.proof),
+        (f"do in {answer.trainer}" if answer.trainer else "do", answer.do),  # its source is told further down
+        ("meanwhile", dict(cause_facts(likely, context)).get("meanwhile", "")),
     )
 
 

@@ -1,13 +1,14 @@
 """The report's numbers as words: one wording for HTML and Markdown. Nothing is escaped here; each renderer does that once."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
 from ratioscope.ingest.commits.conservation import UNSEEN
 from ratioscope.metrics.definitions.registry import BY_NAME
+from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.metric import Band, Metric
 
 from ..presentation.digits import count, digits
@@ -68,31 +69,37 @@ def worst_of(score: Score) -> str:
 def summary(data: ReportData) -> LabelledTexts:
     """The run and the data of the report, in a few facts."""
     steps = data.steps["step"].to_list() if len(data.steps) else []
+    return run_facts(steps, (*data.gaps, *data.reading_gaps), data.reproduction.trainer, data.graded)
+
+
+def run_facts(steps: Sequence[int], gaps: Sequence[str], trainer: object, graded: Mapping[str, int]) -> LabelledTexts:
+    """graded: severity -> number of steps."""
     return [
         ("steps", f"{count(len(steps))} ({steps[0]} to {steps[-1]})" if steps else "none"),
-        (
-            "gaps",
-            ", ".join(map(gap_words, (*data.gaps, *data.reading_gaps))) or "none",
-        ),
-        ("trainer", data.reproduction.trainer or "not recorded"),
-        ("graded", ", ".join(f"{count(number)} {word}" for word, number in data.graded.items())),
+        ("gaps", ", ".join(map(gap_words, gaps)) or "none"),
+        ("trainer", str(trainer or "not recorded")),
+        ("graded", ", ".join(f"{count(number)} {word}" for word, number in graded.items())),
     ]
 
 
 def verdict_facts(data: ReportData) -> LabelledTexts:
     """The rows of the verdict box, below the likely causes."""
-    verdict, diagnosis = data.verdict, data.diagnosis
-    title = [("verdict", verdict.title)] if diagnosis.leads else [("diagnosis", diagnosis.answer)]
-    return [
-        *([("when", verdict.when)] if verdict.when else []),
-        *((name, text) for name, text in title if text),
+    found = data.diagnosis
+    return [*verdict_rows(data.verdict, found.answer, leads=found.leads), *found.facts]
+
+
+def verdict_rows(verdict: Finding, answer: str, *, leads: bool) -> LabelledTexts:
+    """The verdict without the diagnosis. answer: of the diagnosis; empty without one. leads: it stands above already."""
+    rows = (
+        ("when", verdict.when),
+        ("verdict", verdict.title) if leads else ("diagnosis", answer),
         ("confidence", verdict.confidence),
         ("evidence", verdict.evidence),
         ("what it means", verdict.meaning),
         ("what to try", verdict.remedy),
-        *([("what was checked", verdict.checked)] if verdict.checked else []),
-        *diagnosis.facts,
-    ]
+        ("what was checked", verdict.checked),
+    )
+    return [(name, text) for name, text in rows if text]
 
 
 def place_table(place: SliceOfGap) -> tuple[list[str], list[list[str]]]:

@@ -43,8 +43,8 @@ def _file(path: str) -> str:
 def _document(
     run: Material, made: Sequence[tuple[StaticPage, tuple[Block, ...]]], address: Callable[[str], str], home: str = ""
 ) -> str:
-    drawn = {chart.name: run.drawn(chart) for _, blocks in made for chart in charts_of(blocks)}
-    inside = Inside(drawn, address, PATHS)
+    drawn = {figure.name: figure for _, blocks in made for figure in map(run.drawn, charts_of(blocks))}
+    inside = Inside(run.drawn, address, PATHS)
     severity = run.data.diagnosis.head.severity
     here, current = (made[0][0].title, made[0][0].path) if len(made) == 1 else ("pages", "")
     name = run.data.name

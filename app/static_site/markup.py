@@ -1,7 +1,7 @@
 """Blocks as HTML. Every text is escaped here, once; only figures and `figures/html` give markup."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -26,6 +26,7 @@ from ..blocks import (
     Link,
     Links,
     Markup,
+    Numbers,
     Paragraph,
     Table,
     TintedSequence,
@@ -51,8 +52,8 @@ SHARE = '<svg class="share" viewBox="0 0 100 1" preserveAspectRatio="none" aria-
 class Inside:
     """The file that the blocks stand in."""
 
-    drawn: Mapping[str, Drawing]
-    """The charts of the file by their names."""
+    drawn: Callable[[Chart], Drawing]
+    """A chart in both themes; no other one of the file has the name of its drawing."""
     address: Callable[[str], str]
     """Path of a page -> the address of a link to it."""
     paths: frozenset[str]
@@ -102,7 +103,8 @@ _TONES = {"small": "muted small", "answer": "lead", "info": "absent", "warning":
 
 def _words(block: Paragraph, inside: Inside) -> str:
     head = f"<b>{escaped(block.head)}</b> " if block.head else ""
-    return f'<p class="{_TONES.get(block.tone, block.tone)}">{head}{_with_code(scrubbed_text(block.text))}</p>'
+    tip = f' title="{escaped(block.help)}"' if block.help else ""
+    return f'<p class="{_TONES.get(block.tone, block.tone)}"{tip}>{head}{_with_code(scrubbed_text(block.text))}</p>'
 
 
 def _with_code(text: str) -> str:
@@ -182,10 +184,9 @@ def _chart(block: Chart, inside: Inside) -> str:
 
 
 def _figure(chart: Chart, inside: Inside) -> str:
-    kind = "figure wide" if chart.wide else "figure"
-    height = inside.drawn[chart.name].height
+    kind, drawn = "figure wide" if chart.wide else "figure", inside.drawn(chart)
     return (
-        f'<div class="{kind}" data-figure="{escaped(chart.name)}" style="min-height:{height}px" role="figure"'
+        f'<div class="{kind}" data-figure="{escaped(drawn.name)}" style="min-height:{drawn.height}px" role="figure"'
         f' aria-label="{escaped(chart.label)}"></div>'
     )
 
@@ -206,15 +207,16 @@ def _action(block: Action, inside: Inside) -> str:
 
 
 def _actions(block: Actions, inside: Inside) -> str:
-    return "".join(_action(action, inside) for action in block.actions)
+    made = [_action(action, inside) for action in block.actions]
+    head = f'<p class="muted small">{escaped(block.before)}</p>' if block.before else ""
+    if block.is_list:
+        items = (link or escaped(action.words) for link, action in zip(made, block.actions, strict=True))
+        return f'{head}<ul class="statements list">{"".join(f"<li>{item}</li>" for item in items)}</ul>'
+    return f"{head}{' '.join(made)}" if any(made) else ""
 
 
 def _box(block: Box, inside: Inside) -> str:
     return f'<div class="box">{markup(block.blocks, inside)}</div>'
-
-
-def _waiting(block: Waiting, inside: Inside) -> str:
-    return ""
 
 
 def _markup(block: Markup, inside: Inside) -> str:
@@ -247,11 +249,11 @@ def _links(block: Links, inside: Inside) -> str:
     return f'<ul class="statements">{items}</ul>'
 
 
-def _link(name: str, words: str, page: str, tip: str, inside: Inside) -> str:
+def _link(name: str, words: str, link: Link, tip: str, inside: Inside) -> str:
     text = f"<b>{escaped(name)}</b> {escaped(words)}"
-    if page not in inside.paths:
+    if link.page not in inside.paths:
         return f'<span title="{escaped(tip)}">{text}</span>'
-    return f'<a href="{escaped(inside.address(page))}" title="{escaped(tip)}">{text} ›</a>'
+    return f'<a href="{escaped(inside.address(link.page))}" title="{escaped(tip)}">{text} ›</a>'
 
 
 def _verdict(block: Verdict, inside: Inside) -> str:
@@ -265,6 +267,10 @@ def _verdict(block: Verdict, inside: Inside) -> str:
     )
 
 
+def _left_out(block: Waiting | Numbers, inside: Inside) -> str:
+    return ""
+
+
 def _drawer(block: Drawer, inside: Inside) -> str:
     return f"<details><summary>{escaped(block.title)}</summary>{markup(block.blocks(), inside)}</details>"
 
@@ -272,7 +278,7 @@ def _drawer(block: Drawer, inside: Inside) -> str:
 _MARKUP: dict[type[Any], Callable[[Any, Inside], str]] = {
     Heading: _heading, Paragraph: _words, Facts: _facts, Cards: _cards, Table: _table, Chart: _chart, Charts: _charts,
     Beside: _beside, At: _at, Action: _action, Actions: _actions, Box: _box,
-    Waiting: _waiting, Markup: _markup, TintedSequence: _tokens, Code: _code, Json: _json,
+    Waiting: _left_out, Numbers: _left_out, Markup: _markup, TintedSequence: _tokens, Code: _code, Json: _json,
     Links: _links, Verdict: _verdict, Drawer: _drawer,
 }  # fmt: skip
 """How a block looks. Any: each function takes the blocks of its own type."""

@@ -1,6 +1,6 @@
 """The material of the pages: the data of the report, and the data that only pages show. The run is read once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -12,10 +12,12 @@ from ratioscope.metrics.grading.limits import Limit, limits_of
 from ratioscope.metrics.metric import Metric
 
 from ..blocks import Chart, in_theme
+from ..pages.answered import Answered, answered
 from ..pages.read_run import read_view
 from ..pages.scope import Scope
 from ..pages.worst_of_run import worst_of
 from ..presentation.noise_floor import with_floor
+from ..referee.side_off import side_off
 from ..report.data import STAGES, ReportData, report_data
 from ..report.drawings import Drawing, drawing, figures_of
 from ..report.without_texts import on_paper
@@ -53,18 +55,27 @@ class Material:
     @cached_property
     def scope(self) -> Scope:
         """The scope of the pages: all of the run."""
-        made: dict[tuple[object, ...], object] = {(worst_of, self.gap): self.data.worst}
+        found = self.data.diagnosis
+        known = Answered(self.run.revision, found.result, found.context, found.reason)
+        made: dict[tuple[object, ...], object] = {
+            (answered, "", None): known,
+            (side_off,): self.data.side,
+            (worst_of, self.gap): self.data.worst,
+        }
         return Scope(read_view(self.run, made), self.gap, floor=self.data.floor)
 
     @cached_property
-    def _drawn(self) -> dict[str, Drawing]:
+    def _drawn(self) -> dict[tuple[Hashable, ...], Drawing]:
         return {}
 
     def drawn(self, chart: Chart) -> Drawing:
-        """The chart in both themes, drawn once however many files hold it."""
-        if chart.name not in self._drawn:
-            self._drawn[chart.name] = drawing(chart.name, "", self.gap, chart.label, partial(chart.figure))
-        return self._drawn[chart.name]
+        """The chart in both themes, drawn once however many files hold it. Another chart of its name gets a number behind it."""
+        key = (chart.name, chart.make, *(() if chart.make is in_theme else chart.of))  # `of` holds a frame there
+        if key not in self._drawn:
+            others = sum(name == chart.name for name, *_ in self._drawn)
+            name = f"{chart.name}-{others + 1}" if others else chart.name
+            self._drawn[key] = drawing(name, "", self.gap, chart.label, partial(chart.figure))
+        return self._drawn[key]
 
     def limits(self, metric: Metric) -> tuple[Limit, ...]:
         """The limits of a metric of the gap, with the noise floor."""

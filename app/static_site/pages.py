@@ -1,15 +1,16 @@
 """The pages, in the order of the navigation. Each is a function from a run's material to its blocks."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..blocks import Block
 from ..pages.alerts import alerts
+from ..pages.diagnosis import diagnosis
 from ..pages.health import health
+from ..pages.overview import overview
 from ..pages.sequences import sequences
 from ..pages.staleness import staleness
 from ..pages.where import where
-from .answer_pages import diagnosis, overview
 from .course_pages import distributions, metrics
 from .markup import whole
 from .material import Material
@@ -26,8 +27,8 @@ class StaticPage:
 
 
 PAGES = (
-    StaticPage("overview", "Overview", overview),
-    StaticPage("diagnosis", "Diagnosis", diagnosis),
+    StaticPage("overview", "Overview", lambda run: whole(overview(run.scope))),
+    StaticPage("diagnosis", "Diagnosis", lambda run: whole(diagnosis(replace(run.scope, gap="")))),
     StaticPage("metrics", "Metrics", metrics),
     StaticPage("distributions", "Distributions", distributions),
     StaticPage("where", "Where", lambda run: whole(where(run.scope))),

@@ -6,17 +6,17 @@ from functools import partial
 from typing import Literal
 
 from ...pages.alerts import alerts
+from ...pages.diagnosis import diagnosis
 from ...pages.health import health
+from ...pages.overview import overview
 from ...pages.scope import Scope
 from ...pages.sequences import sequences
 from ...pages.staleness import staleness
 from ...pages.view import CacheRequest, View
 from ...pages.where import where
 from ..blocks_drawn import drawn
-from . import overview
 from .compare import page as compare
 from .corrections import page as corrections
-from .diagnosis import page as diagnosis
 from .distributions import page as distributions
 from .metrics import page as metrics
 from .runs import page as runs
@@ -55,14 +55,14 @@ PAGES = (
         "overview",
         "Overview",
         "The verdict on the run, the severity of each step, and the headline metrics over the steps.",
-        overview.render,
+        partial(drawn, overview),
         frozenset({"gap", "readings", "steps", "only", "floor"}),
     ),
     Page(
         "diagnosis",
         "Diagnosis",
         "Why the policies are apart: likely causes with their proof and remedy, what is ruled out, and what stays open.",
-        diagnosis.render,
+        partial(drawn, diagnosis),
         frozenset({"gap", "steps"}),
     ),
     Page(

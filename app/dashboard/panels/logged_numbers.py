@@ -55,22 +55,11 @@ def logged_numbers(view: View, others: Sequence[View] = (), steps: range | None 
             )
 
 
-def logged_among(view: View, metrics: Sequence[Metric], gap: str, frames: Sequence[pl.DataFrame]) -> list[Metric]:
-    """Those metrics that have a value in one of the frames, for a scalar log; all of them for any other run."""
-    if not view.run.no_tokens:
-        return list(metrics)
-    return [metric for metric in metrics if any(_has(frame, f"{gap}/{metric.name}") for frame in frames)]
-
-
 def say_not_logged(metrics: Iterable[Metric], known: Collection[Metric]) -> None:
     """Names the metrics that the log has no number of."""
     if absent := [metric.name for metric in metrics if metric not in known]:
         names = ", ".join(dict.fromkeys(absent))
         st.caption(f":material/info: not available, because the log has no number of their definition: {names}")
-
-
-def _has(frame: pl.DataFrame, column: str) -> bool:
-    return column in frame.columns and frame[column].null_count() < len(frame)
 
 
 def _names(run: Run) -> tuple[str, ...]:

@@ -49,6 +49,9 @@ class Widgets:
     def show_newest(self) -> None:
         show_newest()
 
+    def waits(self, words: str) -> AbstractContextManager[object]:
+        return st.spinner(words)
+
     @contextmanager
     def working(self, words: str) -> Iterator[Tell]:
         place = st.empty()

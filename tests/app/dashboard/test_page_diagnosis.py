@@ -11,9 +11,9 @@ from support.frames import hostile_texts
 from support.pages_open import Open, charts, codes, html, plain, well
 
 from ratioscope.app.dashboard.model.diagnoses import diagnoses
-from ratioscope.app.dashboard.pages.diagnosis.words import record_lines
 from ratioscope.app.figures.html.cause import cause_card
 from ratioscope.app.figures.html.reasons import reasons
+from ratioscope.app.pages.diagnosis_words import record_lines
 from ratioscope.app.presentation.growth_words import change_parts, growth_facts
 from ratioscope.ingest.analysis.diagnosis import ARGUMENTS, diagnosis_of
 from ratioscope.ingest.analysis.growth import growth_of
@@ -107,7 +107,7 @@ def test_a_range_of_steps_and_a_gap_have_a_diagnosis_of_their_own(opened: Open, 
 
 def test_a_gap_without_evidence_says_what_to_record(opened: Open) -> None:
     app = answered(opened, "diagnosis", "many_steps", steps="5:6")
-    assert "No diagnosis" in app.info[0].value and "record token rows" in plain(app)
+    assert "No diagnosis" in app.info[0].value and "record them with a budget" in plain(app)
 
 
 @pytest.mark.parametrize("path", ["overview", "alerts"])

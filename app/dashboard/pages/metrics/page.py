@@ -12,6 +12,7 @@ from ratioscope.metrics.metric import Metric
 from ....figures.drawing.along import Along
 from ....figures.drawing.lines import AxisType
 from ....figures.html.key import key_of_runs
+from ....pages.logged_metrics import logged_among
 from ....pages.scope import Scope
 from ....pages.view import CacheRequest, View, figure_request
 from ....presentation.escape import streamlit_label as label
@@ -24,7 +25,7 @@ from ...model.served_runs import served
 from ...panels.charts import appearance, draw, last_appearance
 from ...panels.choices import choice, dropdown, several
 from ...panels.layout import cells, control_row
-from ...panels.logged_numbers import logged_among, logged_numbers, say_not_logged
+from ...panels.logged_numbers import logged_numbers, say_not_logged
 from .charts import (
     ChartsKey,
     LineChoices,

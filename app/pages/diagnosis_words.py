@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ratioscope.metrics.diagnosis.diagnosis import Diagnosis
 
-from ....presentation.sentence import capital, sentence
+from ..presentation.sentence import capital, sentence
 
 VALUES = {
     "token_ids": ("ids", "of the sampled tokens, one list per sequence"),

@@ -1,0 +1,126 @@
+"""The Diagnosis page: why the policies are apart, with each cause's proof and remedy, what is ruled out, and what stays open."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import polars as pl
+
+from ratioscope.ingest.analysis.diagnosis import RunDiagnosis
+from ratioscope.ingest.analysis.known_context import KnownContext
+from ratioscope.metrics.diagnosis.diagnosis import Likely
+
+from ..blocks import Action, Actions, Beside, Block, Box, Code, Facts, Heading, Link, Markup, Paragraph, Waiting
+from ..figures.html.cause import cause_card
+from ..figures.html.reasons import reasons
+from ..presentation.cause_facts import cause_facts, context_facts, settings_of, share_words
+from ..presentation.growth_words import PARTS, change_parts
+from ..presentation.sentence import capital
+from ..report.texts import verdict_rows
+from .answered import Answered
+from .cause_line import age_note
+from .diagnosis_words import excluded_rows, open_rows, record_lines
+from .scope import NO_STEPS, Scope
+from .step_choice import worst_step
+from .verdict import answer_to, referee_of, undone, verdict_lines
+
+BEING_MADE = "The diagnosis is being computed from token rows. This takes a few seconds."
+
+
+def diagnosis(scope: Scope) -> Iterator[Block]:
+    if not scope.recorded and not scope.steps.whole:
+        yield Paragraph(NO_STEPS, "info")
+        return
+    known = scope.view.diagnosis(scope.gap, scope.chosen)
+    yield Markup(verdict_lines(scope.view, known, brief=True))
+    if known is None:
+        yield Waiting("diagnosis_waits", BEING_MADE, partial(_is_there, scope))
+        return
+    if known.result is None:
+        yield Paragraph(f"No diagnosis: {known.reason}.", "info")
+    else:
+        yield from _likely(scope, known, known.result)
+    verdict = scope.view.judged_verdict()
+    answer = answer_to(verdict, known)
+    yield Heading("Verdict")
+    yield Facts(verdict_rows(verdict, answer.sentence if answer else "", leads=answer is not None and answer.leads))
+    if side := referee_of(scope):
+        yield Heading("Which side is off?")
+        yield Paragraph(side.sentence, "lead")
+        yield Facts(side.facts)
+    if known.result is not None:
+        yield from _beside(known.context)
+        yield from _open(known.result)
+        yield from _read(scope, known.result)
+
+
+def _is_there(scope: Scope) -> bool:
+    return scope.view.diagnosis(scope.gap, scope.chosen) is not None
+
+
+def _likely(scope: Scope, known: Answered, result: RunDiagnosis) -> Iterator[Block]:
+    older = age_note(scope.view, known)
+    notes = (
+        "" if scope.steps.whole else "The diagnosis is of the chosen steps, the severity is of the whole run.",
+        f"This diagnosis is {older}. A newer one follows." if older else "",
+    )
+    if any(notes):
+        yield Paragraph(" ".join(filter(None, notes)), "muted")
+    likely = result.diagnosis.likely
+    if likely:
+        yield Heading("Likely cause" if len(likely) == 1 else f"Likely causes ({len(likely)})")
+    for place, item in enumerate(likely):
+        yield Box(f"cause_{place}", tuple(_cause(item, place, result.gap, known.context)))
+    yield Paragraph(result.diagnosis.rest_in_words)
+
+
+def _cause(item: Likely, place: int, gap: str, context: KnownContext | None) -> Iterator[Block]:
+    title, share = f"{place + 1}. {capital(item.title)}", None if item.share is None else item.of_whole
+    card = Markup(partial(cause_card, title, share_words(item), share, cause_facts(item, context)))
+    picture = undone(item, gap, f"undoing_{place}")
+    yield card if picture is None else Beside(f"cause_{place}_parts", ((card,), (picture,)))
+    if settings := settings_of(item.cause.code, context):
+        yield Paragraph("Settings of the correction to use meanwhile:", "muted")
+        yield Code(settings.splitlines(), "python")
+
+
+def _beside(context: KnownContext | None) -> Iterator[Block]:
+    """Facts that bear on the gap and change no severity, and the parts of each change of the gap."""
+    if context is None:
+        return
+    yield Heading("Beside the gap")
+    yield _table("Beside the gap", ("fact", "on record"), context_facts(context))
+    for change in context.growth.changes:
+        if rows := change_parts(change):
+            name = f"Parts of the change at step {change.course.onset}, by {PARTS[0]}"
+            yield Heading(name)
+            yield _table(name, PARTS, rows)
+
+
+def _open(result: RunDiagnosis) -> Iterator[Block]:
+    """The causes that the record cannot tell, and those that are ruled out."""
+    if unknown := result.diagnosis.cannot_tell:
+        yield Heading(f"The record cannot tell ({len(unknown)})")
+        yield _table("The record cannot tell", ("because", "causes that stay open"), open_rows(result.diagnosis))
+    if arguments := result.to_record({fact for item in unknown for fact in item.missing}):
+        yield Paragraph("These arguments record the missing columns:", "muted")
+        yield Code(record_lines(arguments).split("\n"), "python")
+    if excluded := excluded_rows(result.diagnosis):
+        yield Heading(f"Ruled out ({len(excluded)})")
+        yield _table("Ruled out", ("cause", "measured", "sensitivity"), excluded)
+
+
+def _table(name: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Markup:
+    """The rows as text that can be read whole. The downloads of the page have them too."""
+    return Markup(partial(reasons, head, rows), name, pl.DataFrame(rows, schema=list(head), orient="row"))
+
+
+def _read(scope: Scope, result: RunDiagnosis) -> Iterator[Block]:
+    yield Heading("Rows read")
+    yield Paragraph(result.read, "muted")
+    worst = worst_step(scope.view, result.steps)
+    about = "The worst sequence of the worst step that was read, token by token."
+    steps = [
+        Action(f"read_{step}", str(step), Link("sequences", {"step": step}), is_plain=True) for step in result.steps
+    ]
+    tokens = Action("worst_tokens", f"tokens of step {worst}", Link("tokens", {"step": worst}), about)
+    yield Actions("steps_read", (*steps, tokens), "Sequences of step")

@@ -1,0 +1,255 @@
+"""The Overview page: the likely cause and the verdict, severity per step, the headline metrics, and the collector's state."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import plotly.graph_objects as go
+import polars as pl
+
+from ratioscope.ingest.analysis.events_and_alerts import until
+from ratioscope.ingest.analysis.growth_rate import doubling_of
+from ratioscope.metrics.analysis.slice_parts import size_metric
+from ratioscope.metrics.analysis.worst_step import worst_step
+from ratioscope.metrics.definitions.registry import BY_NAME
+from ratioscope.metrics.grading.alerts import Alert
+from ratioscope.metrics.grading.coverage import NOT_MEASURED
+from ratioscope.metrics.grading.finding import LABELS, Finding
+from ratioscope.metrics.grading.severity import with_readings
+from ratioscope.metrics.metric import Metric
+
+from ..blocks import (
+    Action,
+    Actions,
+    Beside,
+    Block,
+    Chart,
+    Charts,
+    Drawer,
+    Facts,
+    Link,
+    Links,
+    Markup,
+    Numbers,
+    Paragraph,
+    Verdict,
+    Waiting,
+)
+from ..figures.html.cards import metric_cards
+from ..figures.over_steps import metric_over_steps
+from ..figures.ribbon import severity_ribbon
+from ..presentation.alert_words import foremost, none_words
+from ..presentation.digits import count
+from ..presentation.metric_places import metrics_at
+from ..presentation.run_state import ALARMS, lasting_words
+from ..presentation.slice_names import part_words
+from ..presentation.statements import statements
+from ..presentation.theme import MARKS, THEMES, Theme, ThemeName
+from ..presentation.value_text import value_words
+from ..referee.floor_of_run import against_floor
+from ..report.data import graded_counts
+from ..report.gaps import gaps_of_readings
+from ..report.head import head_of
+from ..report.texts import run_facts
+from .collector_line import collector_line, doubt
+from .logged_metrics import has_value, logged_among, not_logged
+from .scope import Scope
+from .verdict import COMPUTED, answer_to, referee_of, sequences_at, undone, verdict_lines
+
+NEWEST = 3
+REFEREE = "The referee is a third reading of the recorded tokens, by a model in float32. `ratioscope rescore` adds one to a run."
+NO_TOKENS = "The run has no tokens that match the chosen steps and filter. Clear the steps or the filter above."
+NO_GAP = "No cards and charts, because no step has the log-probs of two policies."
+
+
+def overview(scope: Scope) -> Iterator[Block]:
+    view, run, verdict = scope.view, scope.view.run, scope.view.verdict()
+    yield from _waiting(scope)
+    if side := referee_of(scope):
+        yield Paragraph(side.sentence, head="Which side is off?", help=REFEREE)
+    if scope.floor is not None:
+        yield Paragraph(view.of(against_floor, scope.floor, scope.gap), head=f"{scope.floor.kind.capitalize()}:")
+    said = statements(view.judged_verdict(), view.of(doubling_of, scope.gap), has_tokens=not run.no_tokens)
+    yield Links("statements", [(each.name, each.words, Link(each.page, each.choices), each.help) for each in said])
+    yield from _part(scope)
+    collector, doubtful = Markup(partial(collector_line, run, view.state)), doubt(run, view.state)
+    if doubtful:
+        yield collector
+    frame = scope.course()
+    if frame.is_empty():
+        yield Paragraph(NO_GAP if scope.steps.whole and scope.only is None else NO_TOKENS, "info")
+    else:
+        yield from _measured(scope, frame, verdict)
+    gaps = (*run.gaps, *gaps_of_readings(run, scope.gap))
+    yield Facts(run_facts(run.steps, gaps, run.info.get("trainer"), graded_counts(view.grades())))
+    if not doubtful:  # the header already tells what matters of it
+        yield collector
+
+
+def _waiting(scope: Scope) -> Iterator[Block]:
+    """The first lines; while the diagnosis is being made they alone are drawn again."""
+    if scope.view.diagnosis() is None:
+        yield Waiting("verdict_waits", COMPUTED, lambda: False, partial(_verdict, scope))
+    else:
+        yield from _verdict(scope)
+
+
+def _verdict(scope: Scope) -> Iterator[Block]:
+    view, known, verdict = scope.view, scope.view.diagnosis(), scope.view.judged_verdict()
+    state = (("state", lasting_words(view.run, view.state)),) if view.state.life in ALARMS else ()
+    answer, proof = answer_to(verdict, known), None
+    if known is None or known.result is None or known.context is None or answer is None:
+        head = head_of(verdict, COMPUTED if known is None else f"not available, because {known.reason}", state)
+    else:
+        result = known.result
+        head = head_of(verdict, (result.diagnosis, result.gap, answer, known.context), state)
+        proof = undone(result.diagnosis.likely[0], result.gap, "proof") if result.diagnosis.likely else None
+    if proof is None and has_value(scope.course(), f"{scope.gap}/{size_metric(scope.gap)}"):
+        proof = replace(_chart(scope, scope.course(), BY_NAME[size_metric(scope.gap)]), name="proof")
+    yield Verdict(head.severity, head.title, head.facts, verdict_lines(view, known), head.share, proof)
+
+
+def _measured(scope: Scope, frame: pl.DataFrame, verdict: Finding) -> Iterator[Block]:
+    """The cards, then the deciding metric beside the severity of each step, so that both are on the first screen."""
+    yield Markup(partial(_themed_cards, scope))
+    leading = _first(scope.gap, verdict)
+    wanted = tuple(dict.fromkeys((*leading, *metrics_at("chart", scope.gap))))
+    known = logged_among(scope.view, wanted, scope.gap, [frame])
+    first = [metric for metric in leading if metric in known]
+    others = [metric for metric in known if metric not in first]
+    if len(first) % 2 == 0 and others:  # one stands beside the ribbon; the others are two in a row
+        first.append(others.pop(0))
+    graded = (_ribbon(scope), *_newest(scope, verdict))
+    yield Beside("answer", (*((_chart(scope, frame, metric),) for metric in first[:1]), graded))
+    yield Charts(tuple(_chart(scope, frame, metric) for metric in first[1:]))
+    yield from not_logged(wanted, known)
+    if others:
+        charts = Charts(tuple(_chart(scope, frame, metric) for metric in others))
+        yield Drawer(f"more metrics ({len(others)})", lambda: (charts,), "more")
+    yield Numbers("overview_numbers", lambda: frame)
+
+
+def _first(gap: str, verdict: Finding) -> tuple[Metric, ...]:
+    """The metrics whose charts are drawn at once: the one that the verdict is made of comes first."""
+    first = metrics_at("first", gap)
+    deciding = tuple(
+        metric
+        for metric in BY_NAME.values()
+        if metric.signal == verdict.signal and gap == verdict.gap and metric.is_of(gap)
+    )
+    return tuple(dict.fromkeys((*deciding[:1], *first))) if verdict.signal else first
+
+
+def _themed_cards(scope: Scope, theme: Theme) -> str:
+    return scope.view.figure(_cards, scope, theme.name)
+
+
+def _cards(scope: Scope, theme: ThemeName) -> str:
+    course = scope.course()
+    metrics = logged_among(scope.view, metrics_at("card", scope.gap), scope.gap, [course])
+    if scope.only is not None:  # the card shows the last step with such tokens
+        course = course.filter(pl.col("step") <= course.drop_nulls(f"{scope.gap}/tokens")["step"][-1])
+    limits = {metric.name: scope.limits(metric) for metric in metrics}
+    return metric_cards(course, metrics, scope.gap, limits, floor=scope.floor, theme=THEMES[theme])
+
+
+def _part(scope: Scope) -> Iterator[Block]:
+    """A note on which parts of the page follow the chosen steps and tokens."""
+    parts = [] if scope.steps.whole else [_steps_words(scope.range)]
+    parts += [] if scope.only is None else [f"only tokens of {part_words(scope.only)}"]
+    if parts:
+        graded = " The severity of steps is graded over all tokens." if scope.only is not None else ""
+        shown = f"Cards and charts show {', '.join(parts)}."
+        yield Paragraph(f"The verdict and the alerts cover the whole run. {shown}{graded}", "muted")
+
+
+def _steps_words(steps: range) -> str:
+    if not steps:
+        return "no steps"
+    first, last = steps[0], steps[-1]  # not len(), which fails for a range of 64 bits
+    return f"steps {first} to {last}" if first < last else f"step {first}"
+
+
+def _ribbon(scope: Scope) -> Chart:
+    of_all = Scope(scope.view, steps=scope.steps)  # covers every gap and every token
+    grades = _grades(of_all)
+    worst = LABELS[int(grades["severity"].to_physical().to_numpy().max())] if len(grades) else NOT_MEASURED
+    label = f"Severity of each of {count(len(grades), 'step')}; the worst is {worst}"
+    return Chart("ribbon", label, _bars, (of_all,), numbers=partial(with_readings, grades), leads=_of_bar)
+
+
+def _of_bar(point: Mapping[str, Any]) -> Link | None:
+    bar = point.get("customdata")
+    return None if bar is None or isinstance(bar, str) else Link("sequences", {"step": int(bar[1])})
+
+
+def _grades(scope: Scope) -> pl.DataFrame:
+    """The grades of the chosen steps."""
+    grades = scope.view.grades()
+    return grades if scope.steps.whole else grades.filter(scope.within)
+
+
+def _bars(scope: Scope, theme: ThemeName) -> go.Figure:
+    return severity_ribbon(_grades(scope), events=_within(scope), theme=THEMES[theme], in_words=with_readings)
+
+
+def _newest(scope: Scope, verdict: Finding) -> Iterator[Block]:
+    """The alerts that matter most. A click opens the peak's step."""
+    run_alerts = scope.view.events_and_alerts().alerts
+    if not run_alerts:
+        none = none_words(verdict, scope.view.rules.rules) or f"{MARKS['healthy']} no alert in this run"
+        yield Paragraph(none, "muted")
+        return
+    still = sum(alert.is_open for alert in run_alerts)
+    listed = [_alert(place, each) for place, each in enumerate(foremost(run_alerts, verdict, scope.gap)[:NEWEST])]
+    every = Action("all_alerts", "all alerts", Link("alerts"), is_plain=True)
+    yield Actions("newest", (*listed, every), f"{count(len(run_alerts), 'alert')}, {still} open:", is_list=True)
+
+
+def _alert(place: int, alert: Alert) -> Action:
+    words = f"{MARKS[alert.severity.label]} {alert.severity.label} {alert.signal.title}, {until(alert)}"
+    about = f"{alert.signal.name} of {alert.gaps}. {alert.reading} at step {alert.peak_step}."
+    link = Link("sequences", {"step": alert.peak_step})
+    return Action(f"newest_{place}", words, link, f"{about} Click to see the sequences of that step.", is_plain=True)
+
+
+def _chart(scope: Scope, frame: pl.DataFrame, metric: Metric) -> Chart:
+    gap = scope.gap
+    own = [name for name in (f"{gap}/{metric.name}", f"{gap}/{metric.name}_se") if name in frame.columns]
+    return Chart(
+        f"chart_{metric.name}",
+        f"{gap} {metric.name} over {count(len(frame), 'step')}{_worst(frame, metric, gap)}",
+        _course,
+        (scope, metric.name),
+        numbers=partial(frame.select, "step", *own),
+        leads=partial(_sequences_at, scope),
+    )
+
+
+def _worst(frame: pl.DataFrame, metric: Metric, gap: str) -> str:
+    """The worst value and its step in words, for those who do not see the chart."""
+    value, step = worst_step(metric, frame, gap)
+    if value is None:
+        return ""
+    error = frame.row(by_predicate=pl.col("step") == step, named=True).get(f"{gap}/{metric.name}_se")
+    return f"; the worst is {value_words(metric.name, value, error)} at step {step}"
+
+
+def _course(scope: Scope, name: str, theme: ThemeName) -> go.Figure:
+    """The chart of a metric."""
+    metric = BY_NAME[name]
+    limits, events = scope.limits(metric), _within(scope)
+    return metric_over_steps(
+        scope.course(), metric, scope.gap, limits=limits, events=events, beside=scope.beside, theme=THEMES[theme]
+    )
+
+
+def _within(scope: Scope) -> pl.DataFrame:
+    """The events of the chosen steps."""
+    events = scope.view.events()
+    return events if scope.steps.whole else events.filter(scope.within)
+
+
+def _sequences_at(scope: Scope, point: Mapping[str, Any]) -> Link | None:
+    return sequences_at(scope.view.run.steps, point)

@@ -1,0 +1,67 @@
+"""The verdict with the answer of the diagnosis, its proof, and the referee's answer."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import plotly.graph_objects as go
+import polars as pl
+
+from ratioscope.metrics.diagnosis.diagnosis import Likely
+from ratioscope.metrics.grading.finding import Finding
+
+from ..blocks import Chart, Link
+from ..figures.html.cards import verdict_line
+from ..figures.undoing import undoing
+from ..presentation.answer import Answer, answer_of
+from ..presentation.cause_facts import over_steps
+from ..presentation.digits import count
+from ..presentation.theme import THEMES, ThemeName
+from ..referee.side_off import SideOff, side_off
+from .answered import Answered
+from .cause_line import age_note
+from .scope import Scope
+from .step_choice import nearest
+from .view import View
+
+COMPUTED = "diagnosis is being computed"
+
+
+def answer_to(verdict: Finding, known: Answered | None) -> Answer | None:
+    """The answer of a diagnosis; None where there is none, or none yet."""
+    return None if known is None or known.result is None else answer_of(known.result, verdict, known.context)
+
+
+def verdict_lines(view: View, known: Answered | None, *, brief: bool = False) -> Callable[..., str]:
+    """The severity and the answer as HTML, without meaning and checks. brief: without the remedy too."""
+    verdict, note = view.judged_verdict(), COMPUTED if known is None else age_note(view, known)
+    return partial(verdict_line, verdict, answer_to(verdict, known), note=note, brief=brief, links=True)
+
+
+def undone(item: Likely, gap: str, name: str) -> Chart | None:
+    """The gap before and after the undoing of a cause; None if no step was undone."""
+    numbers = over_steps(item)
+    if numbers.is_empty():
+        return None
+    words, leads = item.cause.undoing, partial(sequences_at, numbers["step"].to_list())
+    label = f"{gap} before and after the gap is {words}, at {count(len(numbers), 'step')}"
+    return Chart(name, label, _undoing, (tuple(numbers.rows()), gap, words), numbers=numbers.clone, leads=leads)
+
+
+def _undoing(rows: tuple[tuple[object, ...], ...], gap: str, words: str, theme: ThemeName) -> go.Figure:
+    schema = {"step": pl.Int64, "tokens": pl.Int64, "before": pl.Float64, "after": pl.Float64}
+    return undoing(pl.DataFrame(rows, schema=schema, orient="row"), gap, words, theme=THEMES[theme])
+
+
+def sequences_at(steps: Sequence[int], point: Mapping[str, Any]) -> Link | None:
+    """The sequences of a clicked step. A point of a thinned line may stand for several steps: it leads to the nearest one."""
+    step = point["x"]
+    return Link("sequences", {"step": nearest(steps, round(step))}) if isinstance(step, int | float) else None
+
+
+def referee_of(scope: Scope) -> SideOff | None:
+    """The answer of the referee; None if none read the run."""
+    if not scope.view.run.readings:
+        return None
+    with scope.face.waits("comparing with the referee"):
+        return scope.view.of(side_off)
