@@ -36,11 +36,11 @@ SAFE: dict[type, Callable[[], Block]] = {
     blocks.TintedSequence: lambda: blocks.TintedSequence(TEXT, TEXT, TEXT, "", TEXT),
     blocks.Code: lambda: blocks.Code([TEXT]),
     blocks.Json: lambda: blocks.Json(TEXT, {TEXT: TEXT}),
-    blocks.Links: lambda: blocks.Links([(TEXT, TEXT, "overview", TEXT)]),
-    blocks.Verdict: lambda: blocks.Verdict("act", TEXT, [(TEXT, TEXT)], 0.5, None),
+    blocks.Links: lambda: blocks.Links("links", [(TEXT, TEXT, blocks.Link("overview"), TEXT)]),
+    blocks.Verdict: lambda: blocks.Verdict("act", TEXT, [(TEXT, TEXT)], lambda theme: "", 0.5, None),
     blocks.Drawer: lambda: blocks.Drawer(TEXT, lambda: (Paragraph(TEXT),)),
 }
-INSIDE = Inside({}, lambda path: f"#{path}", frozenset({"overview"}))
+INSIDE = Inside(lambda chart: pytest.fail("no chart"), lambda path: f"#{path}", frozenset({"overview"}))
 
 
 def test_every_face_draws_every_block() -> None:
