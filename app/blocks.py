@@ -129,6 +129,8 @@ class Chart:
     """Makes the table behind the figure."""
     leads: Callable[[Mapping[str, Any]], Link | None] | None = None
     """A clicked point (`x`, `customdata`) -> where it leads. Any: the values of a point."""
+    hint: str = ""
+    """What a click does, for the description on a face with clicks; empty if it goes without saying."""
 
     def figure(self, theme: Theme) -> "go.Figure":
         """The figure in this theme."""
@@ -208,6 +210,16 @@ class Box:
     name: str
     """Its name on the page."""
     blocks: "tuple[Block, ...]"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Blocks that a choice among them redraws alone. They are made each time."""
+
+    name: str
+    """Its name on the page."""
+    blocks: "Callable[[], Iterable[Block]]"
+    """Makes the blocks."""
 
 
 @dataclass(frozen=True)
@@ -318,8 +330,8 @@ class Drawer:
 
 
 Block = (
-    Heading | Paragraph | Facts | Cards | Table | Chart | Charts | Beside | At | Action | Actions | Box | Waiting
-    | Markup | TintedSequence | Code | Json | Links | Verdict | Numbers | Drawer
+    Heading | Paragraph | Facts | Cards | Table | Chart | Charts | Beside | At | Action | Actions | Box | Part
+    | Waiting | Markup | TintedSequence | Code | Json | Links | Verdict | Numbers | Drawer
 )  # fmt: skip
 
 

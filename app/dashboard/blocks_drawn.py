@@ -28,6 +28,7 @@ from ..blocks import (
     Markup,
     Numbers,
     Paragraph,
+    Part,
     Table,
     TintedSequence,
     Verdict,
@@ -146,7 +147,8 @@ def _column(name: str, column: Column) -> Any:
 def _chart(block: Chart, scope: Scope, key: str) -> None:
     figure = scope.view.figure(block.make, *block.of, appearance().name)
     clicked = None if block.leads is None else partial(_follow, block)
-    draw(figure, block.name, block.label, numbers=block.numbers, on_click=clicked)
+    alt = f"{block.label}; {block.hint}" if block.hint and block.leads else block.label
+    draw(figure, block.name, alt, numbers=block.numbers, on_click=clicked)
 
 
 def _follow(block: Chart) -> None:
@@ -159,7 +161,9 @@ def _follow(block: Chart) -> None:
 
 def _go(link: Link) -> None:
     """Opens the page, or makes these choices on this one."""
-    here = {name for name in link.choices if (name in IN_HEADER if link.page else name in st.session_state)}
+    state, url = st.session_state, st.query_params
+    bound = {name for name in link.choices if name in state and (not link.page or name in url)}
+    here = bound | (set(link.choices) & {*IN_HEADER} if link.page else set())
     st.session_state.update({name: link.choices[name] for name in here})
     if link.page:
         go_to(link.page, **{name: value for name, value in link.choices.items() if name not in here})
@@ -206,6 +210,15 @@ def _actions(block: Actions, scope: Scope, key: str) -> None:
 def _box(block: Box, scope: Scope, key: str) -> None:
     with st.container(border=True, key=block.name):
         _draw(block.blocks, scope, block.name)
+
+
+def _part(block: Part, scope: Scope, key: str) -> None:
+    with st.container(key=block.name):
+        st.fragment(_draw_part, key=block.name)(block, scope)
+
+
+def _draw_part(block: Part, scope: Scope) -> None:
+    _draw(block.blocks(), scope, block.name)
 
 
 def _waiting(block: Waiting, scope: Scope, key: str) -> None:
@@ -271,7 +284,7 @@ def _drawer(block: Drawer, scope: Scope, key: str) -> None:
 _DRAWN: dict[type[Any], Callable[[Any, Scope, str], None]] = {
     Heading: _heading, Paragraph: _paragraph, Facts: _facts, Cards: _cards, Table: _table, Chart: _chart, Charts: _charts,
     Beside: _beside, At: _at, Action: _action, Actions: _actions, Box: _box,
-    Waiting: _waiting, Markup: _markup, TintedSequence: _tokens, Code: _code, Json: _json,
+    Part: _part, Waiting: _waiting, Markup: _markup, TintedSequence: _tokens, Code: _code, Json: _json,
     Links: _links, Verdict: _verdict, Numbers: _numbers, Drawer: _drawer,
 }  # fmt: skip
 """How a block is drawn. Any: each function takes the blocks of its own type."""

@@ -26,7 +26,7 @@ class Choice(Generic[Option]):
     """The option unless the reader has chosen."""
     shown: Callable[[Option], str] | None = None
     """The words of an option; None if it is its own."""
-    look: Literal["dropdown", "segments"] = "dropdown"
+    look: Literal["dropdown", "segments", "slider"] = "dropdown"
     """The widget."""
     has_title: bool = True
     """True if its title is seen."""
@@ -127,6 +127,8 @@ class Text:
     """The words unless the reader has typed others."""
     placeholder: str = ""
     """The words in place of none."""
+    width: int = 200
+    """In pixels."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,9 @@ class Face(Protocol):
 
     def ask(self, question: Question[Value]) -> Value:
         """The reader's choice, or the usual one. A face with widgets draws one here."""
+
+    def unasked(self, options: Sequence[Option]) -> Sequence[Option]:
+        """The options that a page shows because nobody can choose them: none where a reader can, all on paper."""
 
     def row(self, name: str) -> AbstractContextManager[object]:
         """Widgets that are asked for inside stand in one row."""
@@ -190,6 +195,9 @@ class Paper:
 
     def ask(self, question: Question[Value]) -> Value:
         return question.usual
+
+    def unasked(self, options: Sequence[Option]) -> Sequence[Option]:
+        return options
 
     def row(self, name: str) -> AbstractContextManager[object]:
         return nullcontext()

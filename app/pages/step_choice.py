@@ -9,6 +9,10 @@ from ratioscope.metrics.grading.severity import with_readings
 
 from .view import View, asked_gap
 
+AT_ONCE = 32
+TOKENS_AT_ONCE = 500_000
+"""Most steps and tokens that are read without a question or a job: a second's work."""
+
 
 def steps_with_rows(view: View, gap: str) -> list[int]:
     """The steps whose sequences can be listed; all steps if there is none."""
@@ -32,3 +36,9 @@ def severity_of(view: View, step: int) -> dict[str, object] | None:
     """The step's row of the grades; None if it could not be graded."""
     rows = view.grades().filter(pl.col("step") == step)
     return with_readings(rows).row(0, named=True) if len(rows) else None
+
+
+def are_few(view: View, steps: Sequence[int]) -> bool:
+    """True if the token rows of these steps are read in about a second."""
+    run = view.run
+    return len(steps) <= AT_ONCE and len(steps) * run.size.tokens <= TOKENS_AT_ONCE * len(run.steps)

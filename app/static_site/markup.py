@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -28,6 +28,7 @@ from ..blocks import (
     Markup,
     Numbers,
     Paragraph,
+    Part,
     Table,
     TintedSequence,
     Verdict,
@@ -61,13 +62,17 @@ class Inside:
 
 
 def whole(blocks: Iterable[Block]) -> tuple[Block, ...]:
-    """The blocks, those of their drawers made."""
-    return tuple(_opened(block) if isinstance(block, Drawer) else block for block in blocks)
+    """The blocks, those of their drawers and parts made."""
+    return tuple(map(_made, blocks))
 
 
-def _opened(drawer: Drawer) -> Drawer:
-    inside = whole(drawer.blocks())
-    return Drawer(drawer.title, lambda: inside)
+def _made(block: Block) -> Block:
+    if isinstance(block, Beside):
+        return replace(block, columns=tuple(map(whole, block.columns)))
+    if not isinstance(block, Drawer | Part):
+        return block
+    inside = whole(block.blocks())
+    return replace(block, blocks=lambda: inside)
 
 
 def charts_of(blocks: Iterable[Block]) -> Iterator[Chart]:
@@ -82,7 +87,7 @@ def charts_of(blocks: Iterable[Block]) -> Iterator[Chart]:
                 yield from charts_of(column)
         elif isinstance(block, Box | At):
             yield from charts_of(block.blocks)
-        elif isinstance(block, Drawer):
+        elif isinstance(block, Drawer | Part):
             yield from charts_of(block.blocks())
         elif isinstance(block, Verdict) and block.chart is not None:
             yield block.chart
@@ -219,6 +224,10 @@ def _box(block: Box, inside: Inside) -> str:
     return f'<div class="box">{markup(block.blocks, inside)}</div>'
 
 
+def _part(block: Part, inside: Inside) -> str:
+    return markup(block.blocks(), inside)
+
+
 def _markup(block: Markup, inside: Inside) -> str:
     """Both themes, of which one is shown; tinted text has rules for both themes below one class."""
     light, dark = block.draw(theme=LIGHT), block.draw(theme=DARK)
@@ -278,7 +287,7 @@ def _drawer(block: Drawer, inside: Inside) -> str:
 _MARKUP: dict[type[Any], Callable[[Any, Inside], str]] = {
     Heading: _heading, Paragraph: _words, Facts: _facts, Cards: _cards, Table: _table, Chart: _chart, Charts: _charts,
     Beside: _beside, At: _at, Action: _action, Actions: _actions, Box: _box,
-    Waiting: _left_out, Numbers: _left_out, Markup: _markup, TintedSequence: _tokens, Code: _code, Json: _json,
+    Part: _part, Waiting: _left_out, Numbers: _left_out, Markup: _markup, TintedSequence: _tokens, Code: _code, Json: _json,
     Links: _links, Verdict: _verdict, Drawer: _drawer,
 }  # fmt: skip
 """How a block looks. Any: each function takes the blocks of its own type."""

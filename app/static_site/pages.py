@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from ..blocks import Block
 from ..pages.alerts import alerts
 from ..pages.diagnosis import diagnosis
+from ..pages.distributions import distributions
 from ..pages.health import health
 from ..pages.overview import overview
 from ..pages.sequences import sequences
 from ..pages.staleness import staleness
 from ..pages.where import where
-from .course_pages import distributions, metrics
+from .course_pages import metrics
 from .markup import whole
 from .material import Material
 
@@ -30,7 +31,7 @@ PAGES = (
     StaticPage("overview", "Overview", lambda run: whole(overview(run.scope))),
     StaticPage("diagnosis", "Diagnosis", lambda run: whole(diagnosis(replace(run.scope, gap="")))),
     StaticPage("metrics", "Metrics", metrics),
-    StaticPage("distributions", "Distributions", distributions),
+    StaticPage("distributions", "Distributions", lambda run: whole(distributions(run.scope))),
     StaticPage("where", "Where", lambda run: whole(where(run.scope))),
     StaticPage("staleness", "Staleness", lambda run: whole(staleness(run.scope))),
     StaticPage("sequences", "Sequences", lambda run: whole(sequences(run.scope))),

@@ -7,6 +7,8 @@ from typing import Literal
 
 from ...pages.alerts import alerts
 from ...pages.diagnosis import diagnosis
+from ...pages.distributions import ahead as distributions_ahead
+from ...pages.distributions import distributions
 from ...pages.health import health
 from ...pages.overview import overview
 from ...pages.scope import Scope
@@ -15,9 +17,9 @@ from ...pages.staleness import staleness
 from ...pages.view import CacheRequest, View
 from ...pages.where import where
 from ..blocks_drawn import drawn
+from ..panels.charts import last_appearance
 from .compare import page as compare
 from .corrections import page as corrections
-from .distributions import page as distributions
 from .metrics import page as metrics
 from .runs import page as runs
 from .tokens import page as tokens
@@ -77,9 +79,9 @@ PAGES = (
         "distributions",
         "Distributions",
         "The distributions of log-ratios and weights, and the effect of a cap on the weights.",
-        distributions.render,
+        partial(drawn, distributions),
         frozenset({"gap", "readings", "steps", "only", "floor", "histograms"}),
-        prefetch=distributions.prefetch,
+        prefetch=lambda view: distributions_ahead(view, last_appearance()),
         reads_tokens=True,
     ),
     Page(

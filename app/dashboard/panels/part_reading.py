@@ -9,13 +9,13 @@ from ratioscope.ingest.jobs.part_job import PartResults, PartWork, part_digests
 from ratioscope.ingest.rows.part import Part, part_text
 
 from ...pages.scope import Scope
+from ...pages.step_choice import are_few
 from ...pages.view import View
 from ...presentation.digits import count
 from ...presentation.escape import streamlit_label as label
 from ...presentation.slice_names import part_words
 from ..model.jobs import jobs
 from .job_progress import job_at_work
-from .read_steps import are_few
 
 REDRAWN = 4
 """Number of progress updates after which the page shows the steps read so far."""

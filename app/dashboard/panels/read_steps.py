@@ -1,7 +1,5 @@
 """The words on steps without a reading, and the first look at the token rows of a gap with a reading."""
 
-from collections.abc import Sequence
-
 import streamlit as st
 
 from ratioscope.ingest.analysis.resolution import coarse_words, too_coarse
@@ -9,21 +7,11 @@ from ratioscope.ingest.analysis.resolution import coarse_words, too_coarse
 from ...pages.scope import Scope
 from ...pages.slice_reading import read_rows
 from ...pages.unread_steps import names, not_read
-from ...pages.view import View, asked_gap
+from ...pages.view import asked_gap
 from ...presentation.escape import streamlit_label as label
 from ...presentation.gap_words import direction
 from ...presentation.step_words import steps_words
 from .widgets import WIDGETS
-
-AT_ONCE = 32
-TOKENS_AT_ONCE = 500_000
-"""Most steps and tokens that are read without a question or a job: a second's work."""
-
-
-def are_few(view: View, steps: Sequence[int]) -> bool:
-    """True if the token rows of these steps are read in about a second."""
-    run = view.run
-    return len(steps) <= AT_ONCE and len(steps) * run.size.tokens <= TOKENS_AT_ONCE * len(run.steps)
 
 
 def say_digits(scope: Scope) -> None:

@@ -1,12 +1,12 @@
 """The face of Streamlit, as pages ask it: choices are widgets that are bound to the URL."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal, TypeVar
 
 import streamlit as st
 
-from ...pages.face import AtMostOne, Choice, Number, Question, Several, Step, Switch, Tell, Text
+from ...pages.face import AtMostOne, Choice, Number, Option, Question, Several, Step, Switch, Tell, Text
 from ...presentation.digits import count
 from ...presentation.escape import visible
 from ..model.live import deselect, show_newest
@@ -27,6 +27,9 @@ class Widgets:
         asked: Any = question  # each function below takes the questions of its own class
         value: Value = _ASKED[type(asked)](asked)
         return value
+
+    def unasked(self, options: Sequence[Option]) -> Sequence[Option]:
+        return ()
 
     def row(self, name: str) -> AbstractContextManager[object]:
         return control_row(name)
@@ -94,6 +97,16 @@ def _one_of(asked: Choice[Any]) -> Any:
         visible: Literal["visible", "collapsed"] = "visible" if asked.has_title else "collapsed"
         title, options = asked.title, asked.options
         return choice(title, options, asked.key, default=asked.usual, help=asked.help, label_visibility=visible)
+    if asked.look == "slider":
+        return st.select_slider(
+            asked.title,
+            asked.options,
+            asked.usual,
+            key=asked.key,
+            bind="query-params",
+            help=asked.help,
+            width=asked.width,
+        )
     return dropdown(
         asked.title,
         asked.options,
@@ -148,7 +161,7 @@ def _number(asked: Number) -> float | None:
 
 def _text(asked: Text) -> str:
     typed = st.text_input(
-        asked.title, asked.usual, key=asked.key, bind="query-params", placeholder=asked.placeholder, width=200
+        asked.title, asked.usual, key=asked.key, bind="query-params", placeholder=asked.placeholder, width=asked.width
     )
     return typed or ""
 

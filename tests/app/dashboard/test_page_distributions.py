@@ -11,10 +11,10 @@ from support.frames import distribution
 from support.pages_open import Open, charts, well, words
 
 from ratioscope.app import figures
-from ratioscope.app.dashboard.pages.distributions.step_comparison import ridge_steps
 from ratioscope.app.figures.heat_map import CLICKS
 from ratioscope.app.figures.quantiles import quantile_comparison
 from ratioscope.app.figures.ridgeline import ridgeline
+from ratioscope.app.pages.step_comparison import ridge_steps
 from ratioscope.app.presentation.digits import digits
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.run import open_run

@@ -10,7 +10,7 @@ from support.edge_runs import made
 from support.pages_open import Open, charts, plain, well
 
 from ratioscope.app.dashboard.model.jobs import jobs
-from ratioscope.app.dashboard.panels import read_steps
+from ratioscope.app.pages import step_choice
 from ratioscope.ingest.rows.part import part_of
 from ratioscope.ingest.run import Run, open_run
 
@@ -98,7 +98,7 @@ def test_a_long_reading_runs_in_the_background_and_draws_what_it_has(
     opened: Open, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     st.cache_resource.clear()
-    monkeypatch.setattr(read_steps, "AT_ONCE", 0)
+    monkeypatch.setattr(step_choice, "AT_ONCE", 0)
     text = "lag=6 and position=8"
     app = opened("overview", "stale", only=text)
     job = jobs().of(f"part {made(runs, 'stale')} mismatch {text}")
