@@ -30,6 +30,11 @@ from .view import CacheRequest, View, figure_request
 CAP = "2"
 """The cap that the page shows first."""
 HOWS: dict[str, Literal["truncate", "mask"]] = {"truncated": "truncate", "masked": "mask"}
+LEVEL_WORDS = {
+    "token": "By token",
+    "sequence": "By sequence",
+    "geometric": "By sequence, the mean of its log-ratios",
+}
 EFFECTS = (
     ("clipped share", "clipped_share", "share of the weights that lie outside the bounds"),
     (
@@ -81,11 +86,11 @@ def distributions(scope: Scope) -> Iterator[Block]:
         step = face.ask(Step(scope.view, scope.gap)) if over == "step" else None
     if scope.only is not None:
         yield Paragraph(f"Only {part_words(scope.only)}, computed from token rows.", "muted")
-    yield from _level(scope, chosen, step)
-    for level in face.unasked(LEVELS):
-        if level != chosen and len(scope.distribution(level)):
-            yield Heading(f"By {level}")
-            yield from _level(scope, level, step, f"_{level}")
+    others = [level for level in face.unasked(LEVELS) if level != chosen and len(scope.distribution(level))]
+    for level in (chosen, *others):
+        if others:
+            yield Heading(LEVEL_WORDS[level])
+        yield from _level(scope, level, step, "" if level == chosen else f"_{level}")
     yield density_drawer(scope, step)
 
 
@@ -112,6 +117,8 @@ def _level(scope: Scope, level: Level, step: int | None, end: str = "") -> Itera
 def _bounded_weights(part: DisplayedWeights, end: str) -> Iterator[Block]:
     """The weights and the effect of a threshold on them. A moved threshold redraws these alone."""
     threshold = _threshold(part)
+    for words in part.scope.face.unasked([f"The cards show what a cap of {CAP} on the weights does."]):
+        yield Paragraph(words, "muted")
     effect, bounds = whole_effect(part.histogram, threshold), {"ess_before": part.bound_of_ess}
     yield Cards([(title, bounds.get(name, "") + interval_text(effect[name]), about) for title, name, about in EFFECTS])
     gap, of = part.scope.gap, (part, threshold.low, threshold.high)

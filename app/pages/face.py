@@ -64,14 +64,14 @@ class Several:
     """Its name in the URL."""
     title: str
     options: Sequence[str]
-    shown: Callable[[str], str]
-    """The words of an option."""
+    shown: Callable[[str], str] | None = None
+    """The words of an option; None if it is its own."""
     look: Literal["list", "pills"] = "list"
     """The widget."""
     help: str | None = None
     """The words behind its title."""
-    width: int = 320
-    """In pixels; of a list."""
+    width: int | Literal["stretch"] = 320
+    """In pixels, or all that there is; of a list."""
     every: str = ""
     """The words of a button that chooses all of them; empty without one."""
     usual: list[str] = field(default_factory=list)

@@ -14,6 +14,7 @@ from ratioscope.ingest.rows.part import Part
 from ratioscope.ingest.run import Run
 
 from ..presentation.run_state import RunState, state_of
+from ..report.privacy import scrubbed_text
 from .answered import Answered, answered
 from .view import View
 
@@ -29,6 +30,9 @@ class ReadRun:
 
     def run(self, view: View) -> Run:
         return self.opened
+
+    def name(self, view: View) -> str:
+        return scrubbed_text(self.opened.name)
 
     def of(self, view: View, make: Callable[..., object], arguments: tuple[Hashable, ...]) -> object:
         key = (make, *arguments)

@@ -34,6 +34,9 @@ class Source(Protocol):
 
     def run(self, view: "View") -> Run: ...
 
+    def name(self, view: "View") -> str:
+        """The name of the run, by which the reader knows it."""
+
     def of(self, view: "View", make: Callable[..., object], arguments: tuple[Hashable, ...]) -> object:
         """make(run, *arguments), made once."""
 
@@ -62,6 +65,11 @@ class View:
     @property
     def run(self) -> Run:
         return self.source.run(self)
+
+    @property
+    def name(self) -> str:
+        """Its name for readers."""
+        return self.source.name(self)
 
     @property
     def rules(self) -> RunRules:

@@ -8,11 +8,11 @@ from ..pages.alerts import alerts
 from ..pages.diagnosis import diagnosis
 from ..pages.distributions import distributions
 from ..pages.health import health
+from ..pages.metrics import metrics
 from ..pages.overview import overview
 from ..pages.sequences import sequences
 from ..pages.staleness import staleness
 from ..pages.where import where
-from .course_pages import metrics
 from .markup import whole
 from .material import Material
 
@@ -30,7 +30,7 @@ class StaticPage:
 PAGES = (
     StaticPage("overview", "Overview", lambda run: whole(overview(run.scope))),
     StaticPage("diagnosis", "Diagnosis", lambda run: whole(diagnosis(replace(run.scope, gap="")))),
-    StaticPage("metrics", "Metrics", metrics),
+    StaticPage("metrics", "Metrics", lambda run: whole(metrics(run.scope))),
     StaticPage("distributions", "Distributions", lambda run: whole(distributions(run.scope))),
     StaticPage("where", "Where", lambda run: whole(where(run.scope))),
     StaticPage("staleness", "Staleness", lambda run: whole(staleness(run.scope))),

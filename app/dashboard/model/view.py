@@ -24,6 +24,7 @@ from .jobs import jobs
 from .looks import state_seen
 from .opened_runs import opened_run
 from .revision_cache import CacheKey, HeldRevision, RevisionCache
+from .served_runs import served
 
 _OPENINGS = count()
 
@@ -41,6 +42,9 @@ class Served:
 
     def run(self, view: View) -> Run:
         return _opened(view.path)
+
+    def name(self, view: View) -> str:
+        return served().name_of(view.path)
 
     def of(self, view: View, make: Callable[..., object], arguments: tuple[Hashable, ...]) -> object:
         def made() -> object:

@@ -10,6 +10,8 @@ from ...pages.diagnosis import diagnosis
 from ...pages.distributions import ahead as distributions_ahead
 from ...pages.distributions import distributions
 from ...pages.health import health
+from ...pages.metrics import ahead as metrics_ahead
+from ...pages.metrics import metrics
 from ...pages.overview import overview
 from ...pages.scope import Scope
 from ...pages.sequences import sequences
@@ -20,7 +22,6 @@ from ..blocks_drawn import drawn
 from ..panels.charts import last_appearance
 from .compare import page as compare
 from .corrections import page as corrections
-from .metrics import page as metrics
 from .runs import page as runs
 from .tokens import page as tokens
 
@@ -71,9 +72,9 @@ PAGES = (
         "metrics",
         "Metrics",
         "Every metric over the steps, for one run or for several runs in one chart.",
-        metrics.render,
+        partial(drawn, metrics),
         frozenset({"gap", "readings", "steps", "only", "floor", "others"}),
-        prefetch=metrics.prefetch,
+        prefetch=lambda view: metrics_ahead(view, last_appearance()),
     ),
     Page(
         "distributions",

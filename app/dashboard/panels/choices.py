@@ -59,7 +59,13 @@ def dropdown(
 
 
 def several(
-    name: str, options: Sequence[str], key: str, *, shown: Callable[[str], str], width: int, placeholder: str
+    name: str,
+    options: Sequence[str],
+    key: str,
+    *,
+    shown: Callable[[str], str],
+    width: int | Literal["stretch"],
+    placeholder: str,
 ) -> list[str]:
     """The chosen ones of a list of options, none unless chosen. shown: the words of an option."""
     _recall_all(key, options)

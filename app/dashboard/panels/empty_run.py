@@ -3,14 +3,16 @@
 import streamlit as st
 
 from ...browser.code import code
+from ...pages.logged_numbers import logged_numbers
+from ...pages.scope import Scope
 from ...pages.view import View
 from ...presentation.escape import streamlit_label as label
 from ...presentation.run_names import typed_path
 from ...presentation.sentence import capital
+from ..blocks_drawn import drawn
 from ..model.looks import state_seen
 from ..model.served_runs import Served
 from .controls import NOT_SERVED
-from .logged_numbers import logged_numbers
 
 MOST_OFFERED = 20
 """Most runs that are listed in place of one that is not served."""
@@ -56,7 +58,7 @@ def say_no_metric(view: View) -> None:
         "How far the sampler is from the trainer is therefore not available. The trainer's own numbers are drawn below. "
         "If you know that one has the definition of a metric, import the log again with `--map mismatch/kl_k3=NAME`."
     )
-    logged_numbers(view)
+    drawn(logged_numbers, Scope(view))
 
 
 def say_no_tokens(view: View) -> None:

@@ -135,6 +135,8 @@ def _at_most_one(asked: AtMostOne) -> str | None:
 
 
 def _any_of(asked: Several) -> list[str]:
+    if asked.shown is None:
+        return _bound(asked)
     if asked.look == "list":
         return several(
             asked.title, asked.options, asked.key, shown=asked.shown, width=asked.width, placeholder=asked.help or ""
@@ -143,6 +145,21 @@ def _any_of(asked: Several) -> list[str]:
     chosen = st.pills(asked.title, format_func=asked.shown, **pills, wrap=True, help=asked.help)
     if asked.every and set(asked.options) - set(chosen):
         st.button(asked.every, on_click=_choose, args=(asked.key, [*asked.options]), width="content")
+    return [option for option in chosen if option in asked.options]
+
+
+def _bound(asked: Several) -> list[str]:
+    """Options without words of their own: Streamlit keeps them in the URL."""
+    if asked.look == "list":
+        chosen = st.multiselect(
+            asked.title, asked.options, asked.usual, key=asked.key, bind="query-params", placeholder=asked.help,
+            width=asked.width,
+        )  # fmt: skip
+    else:
+        chosen = st.pills(
+            asked.title, asked.options, selection_mode="multi", default=asked.usual, key=asked.key, bind="query-params",
+            help=asked.help, wrap=True,
+        )  # fmt: skip
     return [option for option in chosen if option in asked.options]
 
 

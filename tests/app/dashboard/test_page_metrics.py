@@ -12,8 +12,8 @@ from support.edge_runs import made
 from support.pages_open import Open, charts
 from support.statistics_runs import write_statistics_run
 
-from ratioscope.app.dashboard.pages.metrics.lines import PlottedRun, placed_events, time_places, token_places
 from ratioscope.app.figures.drawing.head import metric_head
+from ratioscope.app.pages.metric_lines import PlottedRun, placed_events, time_places, token_places
 from ratioscope.app.presentation.metric_places import metrics_at
 from ratioscope.app.presentation.metric_topics import GROUPS, of_gap
 from ratioscope.app.presentation.theme import LIGHT

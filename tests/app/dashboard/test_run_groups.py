@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratioscope.app.dashboard.pages.metrics import repetitions as run_groups
-from ratioscope.app.dashboard.pages.metrics.repetitions import by_key, by_seed, flat, seedless, sharing_keys
+from ratioscope.app.pages import repetitions as run_groups
+from ratioscope.app.pages.repetitions import by_key, by_seed, flat, seedless, sharing_keys
 from ratioscope.app.presentation.run_colours import MARKS, SLOTS, SYMBOLS, slots
 from ratioscope.app.presentation.theme import THEMES, Theme
 

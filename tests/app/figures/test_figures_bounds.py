@@ -13,7 +13,6 @@ from support import real_runs
 from support.frames import metric_frame, traces
 
 from ratioscope.app import figures
-from ratioscope.app.dashboard.pages.metrics.lines import PlottedRun, lines_of
 from ratioscope.app.figures.drawing.bands import interval
 from ratioscope.app.figures.drawing.marks import TALL, WIDE, add_limits
 from ratioscope.app.figures.drawing.plot import Plot
@@ -21,6 +20,7 @@ from ratioscope.app.figures.drawing.scale import PLAIN
 from ratioscope.app.figures.lags import lags_over_steps
 from ratioscope.app.figures.several_runs import metric_of_runs
 from ratioscope.app.figures.sides import SideRun, courses
+from ratioscope.app.pages.metric_lines import PlottedRun, lines_of
 from ratioscope.app.presentation.theme import LIGHT
 from ratioscope.metrics.definitions.registry import BY_NAME, METRICS
 from ratioscope.metrics.engines.numpy_engine import statistics

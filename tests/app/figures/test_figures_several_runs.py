@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from support.frames import notes, traces
 from support.hostile import HOSTILE
 
-from ratioscope.app.dashboard.pages.metrics.lines import PlottedRun, lines_of, numbers_of
 from ratioscope.app.figures.drawing.along import DURATIONS, axis_along, duration
 from ratioscope.app.figures.drawing.lines import Line
 from ratioscope.app.figures.drawing.thinning import grid, gridded
 from ratioscope.app.figures.html.key import key_of_runs
 from ratioscope.app.figures.log_ratio_quantiles import log_ratio_quantiles
 from ratioscope.app.figures.several_runs import metric_of_runs
+from ratioscope.app.pages.metric_lines import PlottedRun, lines_of, numbers_of
 from ratioscope.app.presentation.run_colours import SYMBOLS, slots
 from ratioscope.app.presentation.theme import DARK, LIGHT, THEMES, Theme
 from ratioscope.metrics.definitions.registry import BY_NAME

@@ -14,11 +14,11 @@ from ratioscope.metrics.analysis.smoothing import smoothed
 from ratioscope.metrics.analysis.unseen_share import unseen_share
 from ratioscope.metrics.metric import Metric
 
-from ....figures.drawing.along import Along
-from ....figures.drawing.floats import floats, typical
-from ....figures.drawing.lines import Line
-from ....pages.view import asked_gap, metrics_of
-from ....presentation.run_colours import slots
+from ..figures.drawing.along import Along
+from ..figures.drawing.floats import floats, typical
+from ..figures.drawing.lines import Line
+from ..presentation.run_colours import slots
+from .view import asked_gap, metrics_of
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The charts of the Metrics page: a metric, and the quantiles of log-ratios, over the steps of one run or of several."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import plotly.graph_objects as go
@@ -11,16 +12,17 @@ from ratioscope.metrics.analysis.quantiles import extremes_over_steps, quantiles
 from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.metric import Metric
 
-from ....figures.drawing.along import Along
-from ....figures.drawing.lines import AxisType, Line
-from ....figures.log_ratio_quantiles import log_ratio_quantiles
-from ....figures.several_runs import metric_of_runs
-from ....pages.scope import Scope
-from ....pages.view import asked_gap, metrics_of
-from ....presentation.run_names import shortened
-from ....presentation.slice_names import part_words
-from ....presentation.theme import THEMES, ThemeName
-from .lines import PlottedRun, lines_of, numbers_of, placed_events, time_places, token_places
+from ..figures.drawing.along import Along
+from ..figures.drawing.lines import AxisType, Line
+from ..figures.log_ratio_quantiles import log_ratio_quantiles
+from ..figures.several_runs import metric_of_runs
+from ..presentation.run_names import shortened
+from ..presentation.slice_names import part_words
+from ..presentation.theme import THEMES, ThemeName
+from .logged_metrics import has_value
+from .metric_lines import PlottedRun, lines_of, numbers_of, placed_events, time_places, token_places
+from .scope import Scope
+from .view import asked_gap, metrics_of
 
 UNREAD = "not available, because statistics on record have no distribution of one part; Distributions reads it from token rows"
 
@@ -46,13 +48,6 @@ class ChartsKey:
     choices: LineChoices
     groups: tuple[tuple[str, str], ...]
     """(run, group) of runs that are drawn together."""
-    theme: ThemeName
-    """The theme that the charts are drawn in."""
-
-    @property
-    def unthemed(self) -> "ChartsKey":
-        """The same in one fixed theme, as the key for numbers."""
-        return replace(self, theme="light")
 
 
 def runs_of(drawing: ChartsKey) -> tuple[PlottedRun, ...]:
@@ -73,28 +68,42 @@ def lacking_runs(drawing: ChartsKey) -> tuple[str, ...]:
     tokens = f"{drawing.scope.gap}/tokens"
     return tuple(
         shown.name
-        for shown in drawing.scope.view.figure(runs_of, drawing.unthemed)
+        for shown in drawing.scope.view.figure(runs_of, drawing)
         if tokens not in shown.frame.columns or shown.frame.is_empty()
     )
 
 
-def _lines(drawing: ChartsKey, metric: Metric) -> list[Line]:
-    runs = drawing.scope.view.figure(runs_of, drawing.unthemed)
-    return lines_of(runs, metric, drawing.scope.gap, groups=dict(drawing.groups), half_life=drawing.choices.half_life)
+def measured(drawing: ChartsKey, metrics: Sequence[Metric]) -> list[Metric]:
+    """Those metrics that have a value in one of the runs."""
+    frames = [run.frame for run in drawing.scope.view.figure(runs_of, drawing)]
+    return [
+        metric for metric in metrics if any(has_value(each, f"{drawing.scope.gap}/{metric.name}") for each in frames)
+    ]
 
 
-def chart_numbers(drawing: ChartsKey, metric: Metric) -> pl.DataFrame:
+def _lines(drawing: ChartsKey, name: str) -> list[Line]:
+    runs, groups = drawing.scope.view.figure(runs_of, drawing), dict(drawing.groups)
+    return lines_of(runs, BY_NAME[name], drawing.scope.gap, groups=groups, half_life=drawing.choices.half_life)
+
+
+def chart_numbers(drawing: ChartsKey, name: str) -> pl.DataFrame:
     """The numbers behind the chart of a metric."""
-    return numbers_of(_lines(drawing, metric), metric, drawing.scope.gap)
+    lines = drawing.scope.view.figure(_lines, drawing, name)
+    return numbers_of(lines, BY_NAME[name], drawing.scope.gap)
 
 
-def metric_chart(drawing: ChartsKey, name: str) -> tuple[go.Figure, str]:
-    """The chart of a metric, and its description."""
+def metric_label(drawing: ChartsKey, name: str) -> str:
+    """The description of the chart of a metric."""
+    names = ", ".join(line.name for line in drawing.scope.view.figure(_lines, drawing, name))
+    return f"{drawing.scope.gap} {name} of {shortened(names, 120) or 'no run'}"
+
+
+def metric_chart(drawing: ChartsKey, name: str, theme: ThemeName) -> go.Figure:
+    """The chart of a metric."""
     scope, choices, metric = drawing.scope, drawing.choices, BY_NAME[name]
-    lines = _lines(drawing, metric)
-    front = scope.view.figure(runs_of, drawing.unthemed)[0]
-    figure = metric_of_runs(
-        lines,
+    front = scope.view.figure(runs_of, drawing)[0]
+    return metric_of_runs(
+        scope.view.figure(_lines, drawing, name),
         metric,
         scope.gap,
         axis=choices.axis,
@@ -104,10 +113,8 @@ def metric_chart(drawing: ChartsKey, name: str) -> tuple[go.Figure, str]:
         events=placed_events(scope.view.events(), front, choices.along),
         notes=_notes(drawing),
         beside=scope.beside,
-        theme=THEMES[drawing.theme],
+        theme=THEMES[theme],
     )
-    names = ", ".join(line.name for line in lines)
-    return figure, f"{scope.gap} {metric.name} of {shortened(names, 120) or 'no run'}"
 
 
 def _notes(drawing: ChartsKey) -> list[str]:
@@ -117,12 +124,12 @@ def _notes(drawing: ChartsKey) -> list[str]:
     return [note for note in (only, of_first) if note]
 
 
-def quantile_chart(drawing: ChartsKey) -> tuple[go.Figure, str]:
+def quantile_chart(drawing: ChartsKey, theme: ThemeName) -> go.Figure:
     """The quantile bands of the page's own run: bands of several runs would hide one another."""
     scope, choices = drawing.scope, drawing.choices
-    frame, front = chart_quantiles(drawing), scope.view.figure(runs_of, drawing.unthemed)[0]
+    frame, front = chart_quantiles(drawing), scope.view.figure(runs_of, drawing)[0]
     middles = ((frame["first"] + frame["last"]) / 2).to_numpy() if len(frame) else np.zeros(0)
-    figure = log_ratio_quantiles(
+    return log_ratio_quantiles(
         frame,
         scope.gap,
         x=front.along(middles),
@@ -134,9 +141,8 @@ def quantile_chart(drawing: ChartsKey) -> tuple[go.Figure, str]:
             *([f"of {shortened(front.name)}"] if scope.others else []),
         ],
         absent=UNREAD if scope.only and not scope.read else None,
-        theme=THEMES[drawing.theme],
+        theme=THEMES[theme],
     )
-    return figure, f"Quantiles of the {scope.gap} log-ratio over the steps"
 
 
 def chart_quantiles(drawing: ChartsKey) -> pl.DataFrame:

@@ -1,65 +1,52 @@
 """The content of a scalar log: which metrics it has, and the trainer's own numbers that the reader picks, beside other runs."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
 import plotly.graph_objects as go
 import polars as pl
-import streamlit as st
 
 from ratioscope.ingest.importers.scalars.number_row import STEP_NAMES
 from ratioscope.ingest.run import Run
-from ratioscope.metrics.metric import Metric
 
-from ...figures.drawing.floats import floats
-from ...figures.drawing.lines import Line
-from ...figures.logged_number import logged_over_steps
-from ...pages.view import View
-from ...presentation.escape import streamlit_label as label
-from ...presentation.logged_names import column_of, metrics_of, own_words
-from ...presentation.run_colours import slots
-from ...presentation.theme import THEMES, ThemeName
-from ..model.served_runs import served
-from .charts import appearance, draw
-from .layout import cells
+from ..blocks import Block, Chart, Charts
+from ..figures.drawing.floats import floats
+from ..figures.drawing.lines import Line
+from ..figures.logged_number import logged_over_steps
+from ..presentation.logged_names import column_of, metrics_of, own_words
+from ..presentation.run_colours import slots
+from ..presentation.theme import THEMES, ThemeName
+from .face import Several
+from .scope import Scope
+from .view import View
 
 FIRST = 6
 """The numbers that are drawn where the reader has picked none and the log holds no metric of ours."""
 
 
-def logged_numbers(view: View, others: Sequence[View] = (), steps: range | None = None) -> None:
+def logged_numbers(scope: Scope) -> Iterator[Block]:
     """A list of the trainer's own numbers, and a chart of each that is picked. Nothing for a run that holds none."""
+    view = scope.view
     names = view.of(_names)
     if not names:
         return
-    picked = st.multiselect(
-        f"the trainer's own numbers ({len(names)} in the log)",
-        names,
-        default=[] if view.run.gaps else [name for name in names if name not in STEP_NAMES][:FIRST],
-        key="logged",
-        bind="query-params",
-        placeholder="choose any",
-    )
-    shown = [name for name in picked if name in names]
-    everyone = (view, *others)
-    runs = tuple((served().name_of(each.path), each) for each in everyone)
-    for cell, name in zip(cells(len(shown), "logged"), shown, strict=True):
-        with cell:
-            figure = view.figure(_chart, name, runs, steps, appearance().name)
-            draw(
-                figure,
+    title = f"the trainer's own numbers ({len(names)} in the log)"
+    usual = [] if view.run.gaps else [name for name in names if name not in STEP_NAMES][:FIRST]
+    shown = scope.face.ask(Several("logged", title, names, help="choose any", width="stretch", usual=usual))
+    runs, steps = tuple((each.name, each) for each in (view, *scope.others)), scope.chosen
+    yield Charts(
+        tuple(
+            Chart(
                 f"logged_{names.index(name)}",
-                label(f"{name} over the steps"),
+                f"{name} over the steps",
+                _chart,
+                (name, runs, steps),
                 numbers=partial(_rows, runs, name, steps),
             )
-
-
-def say_not_logged(metrics: Iterable[Metric], known: Collection[Metric]) -> None:
-    """Names the metrics that the log has no number of."""
-    if absent := [metric.name for metric in metrics if metric not in known]:
-        names = ", ".join(dict.fromkeys(absent))
-        st.caption(f":material/info: not available, because the log has no number of their definition: {names}")
+            for name in shown
+        )
+    )
 
 
 def _names(run: Run) -> tuple[str, ...]:
