@@ -130,7 +130,7 @@ class Chart:
     leads: Callable[[Mapping[str, Any]], Link | None] | None = None
     """A clicked point (`x`, `customdata`) -> where it leads. Any: the values of a point."""
     hint: str = ""
-    """What a click does, for the description on a face with clicks; empty if it goes without saying."""
+    """The effect of a click, which a face with clicks adds to the description; empty if it goes without saying."""
 
     def figure(self, theme: Theme) -> "go.Figure":
         """The figure in this theme."""

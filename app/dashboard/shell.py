@@ -13,18 +13,20 @@ from ratioscope.ingest.analysis.copy_facts import judged_first
 from ratioscope.ingest.analysis.no_gap import why_no_gap
 
 from ..browser.listener import body_begins, listen, made_choices, page_begins
+from ..pages.logged_numbers import no_metric
 from ..pages.running_scripts import at_work
 from ..pages.scope import Scope, Steps
 from ..pages.view import View
 from ..presentation.escape import streamlit_label as label
 from ..presentation.page_letters import LETTERS
+from .blocks_drawn import drawn
 from .model.live import follow_beside, followed, live_line, may_grow, note_drawn, pause_button
 from .model.served_runs import Served, served, watch
 from .model.view import SERVED
 from .pages import PAGES, Page, ScopeChoice
 from .panels.charts import LOG_X, begin_page, page_contents, show_numbers
 from .panels.controls import gap_picker, log_x_switch, others_picker, run_picker, steps_field
-from .panels.empty_run import WAITS, how_to_attach, say_empty, say_no_metric, say_no_tokens, say_not_served
+from .panels.empty_run import WAITS, how_to_attach, say_empty, say_no_tokens, say_not_served
 from .panels.keyboard import keys_button
 from .panels.links import IN_HEADER
 from .panels.note_button import note_button
@@ -152,7 +154,7 @@ def _on_run(card: Page, served_runs: Served, name: str, chosen: View, header: De
 def _reason_for_nothing(card: Page, chosen: View) -> Callable[[], object] | None:
     """The function that says why the page has nothing to show on this run; None if it has something."""
     if chosen.run.steps and not chosen.run.gaps and chosen.run.no_tokens:
-        return partial(say_no_metric, chosen)
+        return partial(drawn, no_metric, Scope(chosen))
     if not card.shows_empty and (why := chosen.of(why_no_gap)):
         return partial(say_empty, chosen, why)
     if card.reads_tokens and chosen.run.no_tokens:

@@ -1,7 +1,6 @@
 """The probabilities that both policies gave to each token of the chosen steps. The reader starts it; it reads token rows."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from functools import partial, reduce
 
 import plotly.graph_objects as go
@@ -15,7 +14,7 @@ from ..blocks import Action, Block, Chart, Drawer, Paragraph
 from ..figures.probability_density import density_map
 from ..presentation.digits import count
 from ..presentation.theme import THEMES, ThemeName
-from .face import Choice, Tell
+from .face import PAPER, Choice, Tell
 from .scope import Scope
 from .step_choice import AT_ONCE, are_few
 
@@ -47,8 +46,7 @@ def _blocks(scope: Scope, step: int | None) -> Iterator[Block]:
         yield Action("read_density", f"read {number}", partial(_start, scope, job))
         return
     try:
-        waits = len(steps) > AT_ONCE
-        with scope.face.working("reading token rows") if waits else nullcontext(_tell_nobody) as tell:
+        with (scope.face if len(steps) > AT_ONCE else PAPER).working("reading token rows") as tell:
             density = _density(scope, steps, tell)
     except ConfigError as error:
         yield Paragraph(str(error), "absent")
@@ -80,29 +78,23 @@ def _density(scope: Scope, steps: Sequence[int], tell: Tell) -> Density:
     return reduce(added, densities)
 
 
-def _tell_nobody(done: int, of: int) -> None:
-    """A second reading of what is kept takes no time."""
-
-
 def _over(steps: Sequence[int]) -> str:
     return f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
 
 
 def _map(scope: Scope, step: int | None, axes: str, theme: ThemeName) -> go.Figure:
     steps = _steps(scope, step)
-    density = _density(scope, steps, _tell_nobody)
+    with PAPER.working("") as tell:
+        density = _density(scope, steps, tell)
     return density_map(density, scope.gap, _over(steps), axes=axes, theme=THEMES[theme])
 
 
 def _numbers(density: Density) -> pl.DataFrame:
     """One row per occupied bin."""
     later, earlier = density.probability.nonzero()
-    return pl.DataFrame(
-        {
-            "earlier_from": PROBABILITY_EDGES[earlier],
-            "earlier_to": PROBABILITY_EDGES[earlier + 1],
-            "later_from": PROBABILITY_EDGES[later],
-            "later_to": PROBABILITY_EDGES[later + 1],
-            "tokens": density.probability[later, earlier],
-        }
-    )
+    bins = {
+        f"{side}_{end}": PROBABILITY_EDGES[at + beyond]
+        for side, at in (("earlier", earlier), ("later", later))
+        for beyond, end in enumerate(("from", "to"))
+    }
+    return pl.DataFrame(bins | {"tokens": density.probability[later, earlier]})

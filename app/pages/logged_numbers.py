@@ -10,7 +10,7 @@ import polars as pl
 from ratioscope.ingest.importers.scalars.number_row import STEP_NAMES
 from ratioscope.ingest.run import Run
 
-from ..blocks import Block, Chart, Charts
+from ..blocks import Block, Chart, Charts, Paragraph
 from ..figures.drawing.floats import floats
 from ..figures.drawing.lines import Line
 from ..figures.logged_number import logged_over_steps
@@ -21,8 +21,19 @@ from .face import Several
 from .scope import Scope
 from .view import View
 
+NO_METRIC = (
+    "This run was imported from a log of numbers, and none of them is a metric of ratioscope by definition. "
+    "How far the sampler is from the trainer is therefore not available. The trainer's own numbers are drawn below. "
+    "If you know that one has the definition of a metric, import the log again with `--map mismatch/kl_k3=NAME`."
+)
 FIRST = 6
 """The numbers that are drawn where the reader has picked none and the log holds no metric of ours."""
+
+
+def no_metric(scope: Scope) -> Iterator[Block]:
+    """A scalar log of which no number is a metric of ours: the trainer's own numbers."""
+    yield Paragraph(NO_METRIC, "info")
+    yield from logged_numbers(scope)
 
 
 def logged_numbers(scope: Scope) -> Iterator[Block]:

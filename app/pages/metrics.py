@@ -27,7 +27,7 @@ from ..report.gaps import metrics_of
 from ..report.scorecard import Score, scores
 from .face import Choice, Several
 from .logged_metrics import not_logged
-from .logged_numbers import logged_numbers
+from .logged_numbers import logged_numbers, no_metric
 from .metric_charts import (
     ChartsKey,
     LineChoices,
@@ -68,8 +68,8 @@ GROUPS = (
 def metrics(scope: Scope) -> Iterator[Block]:
     view, face, groups = scope.view, scope.face, of_gap(scope.gap)
     if scope.gap not in (*view.run.gaps, *view.run.reading_gaps):
-        yield Paragraph("not available, because no step has the log-probs of two policies.", "absent")
-        yield from logged_numbers(scope)
+        absent = Paragraph("not available, because no step has the log-probs of two policies.", "absent")
+        yield from no_metric(scope) if view.run.no_tokens else (absent,)
         return
     every = [metric for metrics in groups.values() for metric in metrics]
     with face.row("metrics"):
@@ -179,10 +179,11 @@ def _charts(
         known, with_quantiles = measured(drawing, metrics), False
         yield from not_logged(metrics, known)
         metrics = known
+    said = _said(drawing.scope)
     charts = [
         Chart(
             f"{prefix}_{metric.name}",
-            metric_label(drawing, metric.name),
+            metric_label(drawing, metric.name) + said.get(metric.name, ""),
             metric_chart,
             (drawing, metric.name),
             numbers=partial(chart_numbers, drawing, metric.name),
@@ -204,15 +205,26 @@ def _scorecard(scope: Scope) -> Iterator[Block]:
     """The headline metrics over the whole run."""
     rows = [
         (texts.title_of(score.name), texts.value_of(score), texts.worst_of(score), texts.size_of(score), score.name)
-        for score in texts.headlines([score for score in scope.view.of(_scores, scope.view, scope.gap)])
-        if score.gap == scope.gap and not score.absent
+        for score in texts.headlines(_scores_of(scope))
+        if not score.absent
     ]
     titles = ("metric", "whole run", "worst step", "N", "name")
     yield text_table(f"scorecard of {scope.gap}", titles, rows, is_numbers=True)
 
 
-def _scores(run: Run, view: View, gap: str) -> tuple[Score, ...]:
-    readings = () if gap in GAPS else (gap,)
+def _said(scope: Scope) -> dict[str, str]:
+    """Metric -> its whole run and worst step in words, on paper: nobody can ask there for the numbers behind a chart."""
+    shown = _scores_of(scope) if scope.face.unasked((scope.gap,)) else ()
+    return {score.name: texts.score_words(score) for score in shown}
+
+
+def _scores_of(scope: Scope) -> list[Score]:
+    """The scores of the gap."""
+    every = scope.view.of(_scores, scope.view, () if scope.gap in GAPS else (scope.gap,))
+    return [score for score in every if score.gap == scope.gap]
+
+
+def _scores(run: Run, view: View, readings: tuple[str, ...]) -> tuple[Score, ...]:
     steps = without_coarse(metrics_of(run, ("step",), readings), too_coarse(run))
     return scores(run, steps, floors_of(run), view.graded(), readings)
 

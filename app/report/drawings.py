@@ -26,7 +26,6 @@ from ..presentation.noise_floor import with_floor
 from ..presentation.theme import DARK, LIGHT
 from . import texts
 from .data import ReportData
-from .scorecard import Score
 
 POINTS = 240
 """Most points of a line. Charts stand in pairs, so each has half of its width in the dashboard."""
@@ -139,7 +138,7 @@ def figures_of(data: ReportData) -> Iterator[FigureSource]:
                     beside=_beside(data, metric, gap),
                     points=POINTS,
                 )
-                label = f"{gap} {metric.name} over steps{_score_words(scores.get((gap, metric.name)))}"
+                label = f"{gap} {metric.name} over steps{texts.score_words(scores.get((gap, metric.name)))}"
                 yield f"{gap}-{metric.name}", section, gap, label, draw
     yield from _distributions(data)
 
@@ -182,14 +181,6 @@ def _beside(data: ReportData, metric: Metric, gap: str) -> FaintRun | None:
     names = {f"{data.recorded}/{metric.name}{end}": f"{gap}/{metric.name}{end}" for end in ("", "_se")}
     own = {name: to for name, to in names.items() if name in data.steps.columns}
     return FaintRun(data.recorded, data.steps.select("step", *own).rename(own)) if own else None
-
-
-def _score_words(score: Score | None) -> str:
-    """The value of the whole run and the worst step in words, for those who do not see the chart."""
-    if score is None or score.absent:
-        return ""
-    worst = texts.worst_of(score)
-    return f": whole run {texts.value_of(score)}{texts.unit_of(score.name)}" + (f", worst {worst}" if worst else "")
 
 
 def _known(frame: pl.DataFrame, column: str) -> bool:

@@ -66,6 +66,14 @@ def worst_of(score: Score) -> str:
     return f"{worst_value(score)} at {score.worst_step}{f', {score.worst_reading}' if score.worst_reading else ''}"
 
 
+def score_words(score: Score | None) -> str:
+    """The value of the whole run and the worst step in words, for those who do not see the chart."""
+    if score is None or score.absent:
+        return ""
+    worst = worst_of(score)
+    return f": whole run {value_of(score)}{unit_of(score.name)}" + (f", worst {worst}" if worst else "")
+
+
 def summary(data: ReportData) -> LabelledTexts:
     """The run and the data of the report, in a few facts."""
     steps = data.steps["step"].to_list() if len(data.steps) else []

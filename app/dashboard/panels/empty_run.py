@@ -3,13 +3,10 @@
 import streamlit as st
 
 from ...browser.code import code
-from ...pages.logged_numbers import logged_numbers
-from ...pages.scope import Scope
 from ...pages.view import View
 from ...presentation.escape import streamlit_label as label
 from ...presentation.run_names import typed_path
 from ...presentation.sentence import capital
-from ..blocks_drawn import drawn
 from ..model.looks import state_seen
 from ..model.served_runs import Served
 from .controls import NOT_SERVED
@@ -49,16 +46,6 @@ def say_no_run() -> None:
     """Advice for a list of runs of which none has a gap."""
     st.info(f"No run here has the log-probs of two policies for the same tokens yet. {WAITS}")
     how_to_attach()
-
-
-def say_no_metric(view: View) -> None:
-    """The page of a scalar log of which no number is a metric of ours: the trainer's own numbers."""
-    st.info(
-        "This run was imported from a log of numbers, and none of them is a metric of ratioscope by definition. "
-        "How far the sampler is from the trainer is therefore not available. The trainer's own numbers are drawn below. "
-        "If you know that one has the definition of a metric, import the log again with `--map mismatch/kl_k3=NAME`."
-    )
-    drawn(logged_numbers, Scope(view))
 
 
 def say_no_tokens(view: View) -> None:
