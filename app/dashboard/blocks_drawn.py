@@ -45,7 +45,7 @@ from ..presentation.escape import visible
 from .model.live import selectable
 from .panels.charts import appearance, draw, number_column, numbers_behind, page_contents, table
 from .panels.clicked_rows import CELLS, clicked_row
-from .panels.layout import cells, columns
+from .panels.layout import cells
 from .panels.links import IN_HEADER, go_to
 from .panels.widgets import WIDGETS, picks_at, place_of
 
@@ -177,7 +177,7 @@ def _charts(block: Charts, scope: Scope, key: str) -> None:
 
 
 def _beside(block: Beside, scope: Scope, key: str) -> None:
-    for place, blocks in zip(columns(len(block.columns), block.name), block.columns, strict=True):
+    for place, blocks in zip(cells(len(block.columns), block.name), block.columns, strict=True):
         with place:
             _draw(blocks, scope, key)
 
