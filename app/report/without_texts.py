@@ -65,7 +65,16 @@ class _Changed:
 
     @property
     def info(self) -> dict[str, Any]:
-        return cast(dict[str, Any], self._settings(dict(self._raw.info)))
+        """Without what tells of machine, process and hour: they are nobody's who is sent a file."""
+        told = {name: value for name, value in self._raw.info.items() if name not in ("id", "created")}
+        if isinstance(entries := told.get("attempts"), list):
+            told["attempts"] = [
+                {name: value for name, value in entry.items() if name not in ("launch", "time")}
+                if isinstance(entry, dict)
+                else entry
+                for entry in entries
+            ]
+        return cast(dict[str, Any], self._settings(told))
 
     @property
     def rules(self) -> RunRules:
