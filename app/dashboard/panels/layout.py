@@ -25,4 +25,4 @@ def cells(number: int, key: str) -> list[DeltaGenerator]:
     All are made before any is filled: a chart that is still alone in its row would be drawn at full width, and then again.
     """
     with st.grid(2, min_column_width=420, gap="small", key=f"{key}_cells"):
-        return [st.container() for _ in range(number)]
+        return [st.container(key=f"{key}_cell_{at}") for at in range(number)]
