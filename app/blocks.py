@@ -195,10 +195,10 @@ class Actions:
     name: str
     """Its name on the page."""
     actions: tuple[Action, ...]
-    words: str = ""
-    """Plain text behind them."""
     before: str = ""
     """Plain text before them."""
+    after: str = ""
+    """Plain text after them."""
     is_list: bool = False
     """True if they stand below each other. A face that cannot act shows the words of a list."""
 

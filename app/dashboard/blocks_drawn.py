@@ -203,8 +203,8 @@ def _actions(block: Actions, scope: Scope, key: str) -> None:
             st.caption(label(block.before, LONGEST), width="content")
         for action in block.actions:
             _action(action, scope, key)
-        if block.words:
-            st.caption(label(block.words, LONGEST), width="content")
+        if block.after:
+            st.caption(label(block.after, LONGEST), width="content")
 
 
 def _box(block: Box, scope: Scope, key: str) -> None:

@@ -123,4 +123,4 @@ def _read(scope: Scope, result: RunDiagnosis) -> Iterator[Block]:
         Action(f"read_{step}", str(step), Link("sequences", {"step": step}), is_plain=True) for step in result.steps
     ]
     tokens = Action("worst_tokens", f"tokens of step {worst}", Link("tokens", {"step": worst}), about)
-    yield Actions("steps_read", (*steps, tokens), "Sequences of step")
+    yield Actions("steps_read", (*steps, tokens), before="Sequences of step")

@@ -204,7 +204,7 @@ def _newest(scope: Scope, verdict: Finding) -> Iterator[Block]:
     still = sum(alert.is_open for alert in run_alerts)
     listed = [_alert(place, each) for place, each in enumerate(foremost(run_alerts, verdict, scope.gap)[:NEWEST])]
     every = Action("all_alerts", "all alerts", Link("alerts"), is_plain=True)
-    yield Actions("newest", (*listed, every), f"{count(len(run_alerts), 'alert')}, {still} open:", is_list=True)
+    yield Actions("newest", (*listed, every), before=f"{count(len(run_alerts), 'alert')}, {still} open:", is_list=True)
 
 
 def _alert(place: int, alert: Alert) -> Action:

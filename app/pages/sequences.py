@@ -134,7 +134,7 @@ def _list(scope: Scope, ranked: pl.DataFrame, step: int, order: str) -> Iterator
             Action("up", "up", partial(_move, face, here - 1), shortcut="k", is_off=here == 0),
             Action("down", "down", partial(_move, face, here + 1), shortcut="j", is_off=here == last),
         ),
-        f"row {here + 1:,} of {last + 1:,} {HERE} · keys: j / k move, Enter opens, [ ] other steps",
+        after=f"row {here + 1:,} of {last + 1:,} {HERE} · keys: j / k move, Enter opens, [ ] other steps",
     )
     drawable, reach = _drawable(with_lines)
     shown = _columns(drawable, gap)
