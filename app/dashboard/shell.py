@@ -14,6 +14,7 @@ from ratioscope.ingest.analysis.no_gap import why_no_gap
 
 from ..browser.listener import body_begins, listen, made_choices, page_begins
 from ..pages.logged_numbers import no_metric
+from ..pages.pages import ScopeChoice
 from ..pages.running_scripts import at_work
 from ..pages.scope import Scope, Steps
 from ..pages.view import View
@@ -23,7 +24,7 @@ from .blocks_drawn import drawn
 from .model.live import follow_beside, followed, live_line, may_grow, note_drawn, pause_button
 from .model.served_runs import Served, served, watch
 from .model.view import SERVED
-from .pages import PAGES, Page, ScopeChoice
+from .pages import PAGES, Page
 from .panels.charts import LOG_X, begin_page, page_contents, show_numbers
 from .panels.controls import gap_picker, log_x_switch, others_picker, run_picker, steps_field
 from .panels.empty_run import WAITS, how_to_attach, say_empty, say_no_tokens, say_not_served

@@ -1,12 +1,15 @@
 """A run that is read once, for pages that are written to files. No server is needed, and nothing is shared."""
 
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
 import polars as pl
 
+from ratioscope.errors import RatioscopeError
+from ratioscope.ingest.analysis.diagnosis import diagnosed_gap
 from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.files.cache_folder import cache_folder
 from ratioscope.ingest.jobs.part_job import PartResults, PartWork
@@ -48,6 +51,8 @@ class ReadRun:
         return results.statistics(work.digests)
 
     def diagnosis(self, view: View, gap: str, steps: range | None) -> Answered | None:
+        with suppress(RatioscopeError):
+            gap = "" if gap == diagnosed_gap(self.opened) else gap
         key = (answered, gap, steps)
         if key not in self._made:
             self._made[key] = answered(lambda: self.opened, view.revision, gap, steps)

@@ -123,7 +123,7 @@ class _Changed:
 
     @property
     def writers(self) -> pl.DataFrame:
-        return self._frame(self._raw.writers, writer=self._name, host=self._name)
+        return self._frame(self._raw.writers, writer=self._name).drop("host", strict=False)
 
     @property
     def logged(self) -> pl.DataFrame:

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 
 from ..blocks import Block
+from ..pages.pages import PAGES, Page
 from ..presentation.escape import html as escaped
 from ..presentation.page_letters import LETTERS
 from ..presentation.theme import MARKS
-from .markup import Inside, charts_of, markup
+from .markup import Inside, charts_of, markup, whole
 from .material import Material
-from .pages import PAGES, StaticPage
 from .shell import Shell, shell
 
 FIRST = "index.html"
@@ -23,13 +23,13 @@ def one_file(run: Material, home: str = "") -> str:
 
     home: the address of the list of runs that this one is in; "" if there is none.
     """
-    made = [(page, page.blocks(run)) for page in PAGES]
+    made = [(page, whole(page.blocks(run.scope))) for page in PAGES]
     return _document(run, made, _anchor, home)
 
 
 def files(run: Material) -> dict[str, str]:
     """Name and content of a file for each page; the first page is FIRST. Equal data gives equal bytes."""
-    return {_file(page.path): _document(run, [(page, page.blocks(run))], _file) for page in PAGES}
+    return {_file(page.path): _document(run, [(page, whole(page.blocks(run.scope)))], _file) for page in PAGES}
 
 
 def _anchor(path: str) -> str:
@@ -41,7 +41,7 @@ def _file(path: str) -> str:
 
 
 def _document(
-    run: Material, made: Sequence[tuple[StaticPage, tuple[Block, ...]]], address: Callable[[str], str], home: str = ""
+    run: Material, made: Sequence[tuple[Page, tuple[Block, ...]]], address: Callable[[str], str], home: str = ""
 ) -> str:
     drawn = {figure.name: figure for _, blocks in made for figure in map(run.drawn, charts_of(blocks))}
     inside = Inside(run.drawn, address, PATHS)
@@ -62,7 +62,7 @@ def _document(
     )
 
 
-def _section(page: StaticPage, blocks: tuple[Block, ...], inside: Inside) -> str:
+def _section(page: Page, blocks: tuple[Block, ...], inside: Inside) -> str:
     return f'<section class="page" id="{page.path}"><h2>{page.title}</h2>\n{markup(blocks, inside)}\n</section>'
 
 
@@ -70,13 +70,17 @@ def _navigation(address: Callable[[str], str], current: str, home: str) -> str:
     letters = {path: letter for letter, path in KEYS.items()}
     back = f'<a href="{escaped(home)}" title="key: g {HOME}">‹ All runs</a>' if home else ""
     links = "".join(
-        f'<a href="{address(page.path)}"{_here(page, current)} title="key: g {letters[page.path]}">{page.title}</a>'
+        f'<a href="{address(page.path)}"{_here(page, current)}{_key(letters.get(page.path, ""))}>{page.title}</a>'
         for page in PAGES
     )
     return f'<nav aria-label="pages">{back}{links}</nav>'
 
 
-def _here(page: StaticPage, current: str) -> str:
+def _key(letter: str) -> str:
+    return f' title="key: g {letter}"' if letter else ""
+
+
+def _here(page: Page, current: str) -> str:
     return ' aria-current="page"' if page.path == current else ""
 
 

@@ -1,5 +1,6 @@
 """The blocks of a page: each face draws every one of them, and no text of a run becomes markup."""
 
+import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import get_args
@@ -9,14 +10,18 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from support.edge_runs import made
 from support.hostile import HOSTILE
+from support.pages_open import Open, plain
+from support.site import material_of
 
 from ratioscope.app import blocks
 from ratioscope.app.blocks import Block, Paragraph, text_table
-from ratioscope.app.dashboard import blocks_drawn
+from ratioscope.app.dashboard import blocks_drawn, pages
+from ratioscope.app.dashboard.panels import widgets
 from ratioscope.app.pages.face import PAPER, Choice, Number, Several, Switch
+from ratioscope.app.pages.pages import PAGES, Page
 from ratioscope.app.pages.read_run import read_view
 from ratioscope.app.pages.scope import Scope
-from ratioscope.app.static_site import markup
+from ratioscope.app.static_site import document, markup
 from ratioscope.app.static_site.markup import Inside, charts_of, whole
 from ratioscope.ingest.rows.part import part_of
 from ratioscope.ingest.run import open_run
@@ -46,6 +51,29 @@ INSIDE = Inside(lambda chart: pytest.fail("no chart"), lambda path: f"#{path}", 
 def test_every_face_draws_every_block() -> None:
     every = set(get_args(Block))
     assert set(blocks_drawn._DRAWN) == every and set(markup._MARKUP) == every
+
+
+def test_few_blocks_are_drawn_by_one_face_alone_and_no_face_names_a_page() -> None:
+    left_out = {kind.__name__ for kind, draw in markup._MARKUP.items() if draw is markup._left_out}
+    assert left_out == {"Waiting", "Numbers"}, "paper waits for nothing, and has its numbers in tables"
+    for module, lines in ((blocks_drawn, 320), (widgets, 220), (markup, 320)):
+        source = inspect.getsource(module)
+        assert len(source.splitlines()) < lines, f"{module.__name__} is growing: is a block missing?"
+        assert not [page.path for page in PAGES if f'"{page.path}"' in source]
+
+
+def test_a_page_that_is_added_to_the_list_is_on_each_face(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, opened: Open
+) -> None:
+    def added(scope: Scope) -> Iterator[Block]:
+        yield Paragraph(f"added over {len(scope.recorded)} steps of {scope.gap}")
+
+    every = (*PAGES, Page("added", "Added", "A page of a test.", added))
+    monkeypatch.setattr(document, "PAGES", every)
+    text = document.one_file(material_of(runs, "one_step"))
+    assert 'id="added"' in text and "added over 1 steps of mismatch" in text
+    monkeypatch.setattr(pages, "PAGES", (*map(pages._of, every),))
+    assert "added over 1 steps of mismatch" in plain(opened("added", "one_step"))
 
 
 @pytest.mark.parametrize("kind", SAFE, ids=lambda kind: kind.__name__)

@@ -1,33 +1,21 @@
-"""The pages of the dashboard: a file or a folder each, whose `render` draws what a Scope chooses. PAGES lists them."""
+"""The pages of the dashboard: those of every face, and those that only Streamlit draws. PAGES lists them."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from ...pages.alerts import alerts
-from ...pages.diagnosis import diagnosis
-from ...pages.distributions import ahead as distributions_ahead
-from ...pages.distributions import distributions
-from ...pages.health import health
-from ...pages.metrics import ahead as metrics_ahead
-from ...pages.metrics import metrics
-from ...pages.overview import overview
+from ...pages.pages import PAGES as SHARED
+from ...pages.pages import Page as SharedPage
+from ...pages.pages import ScopeChoice
 from ...pages.scope import Scope
-from ...pages.sequences import sequences
-from ...pages.staleness import staleness
 from ...pages.view import CacheRequest, View
-from ...pages.where import where
 from ..blocks_drawn import drawn
 from ..panels.charts import last_appearance
 from .compare import page as compare
 from .corrections import page as corrections
 from .runs import page as runs
 from .tokens import page as tokens
-
-ScopeChoice = Literal["gap", "readings", "steps", "only", "floor", "others", "histograms"]
-"""readings: the page takes gaps with a reading for a side. floor: its charts show a saved noise floor.
-histograms: it shows histograms, which a filter takes from token rows."""
 
 
 @dataclass(frozen=True)
@@ -53,62 +41,23 @@ class Page:
     """Frames and figures that the first visit needs; the server makes them while another page of the run is open."""
 
 
+def _of(page: SharedPage) -> Page:
+    return Page(
+        page.path,
+        page.title,
+        page.help,
+        partial(drawn, page.blocks),
+        page.choices,
+        reads_tokens=page.reads_tokens,
+        shows_empty=page.shows_empty,
+        prefetch=lambda view: page.ahead(view, last_appearance()),
+    )
+
+
+_BEFORE = 1 + next(place for place, page in enumerate(SHARED) if page.path == "sequences")
+"""The shared pages before those that only Streamlit draws."""
 PAGES = (
-    Page(
-        "overview",
-        "Overview",
-        "The verdict on the run, the severity of each step, and the headline metrics over the steps.",
-        partial(drawn, overview),
-        frozenset({"gap", "readings", "steps", "only", "floor"}),
-    ),
-    Page(
-        "diagnosis",
-        "Diagnosis",
-        "Why the policies are apart: likely causes with their proof and remedy, what is ruled out, and what stays open.",
-        partial(drawn, diagnosis),
-        frozenset({"gap", "steps"}),
-    ),
-    Page(
-        "metrics",
-        "Metrics",
-        "Every metric over the steps, for one run or for several runs in one chart.",
-        partial(drawn, metrics),
-        frozenset({"gap", "readings", "steps", "only", "floor", "others"}),
-        prefetch=lambda view: metrics_ahead(view, last_appearance()),
-    ),
-    Page(
-        "distributions",
-        "Distributions",
-        "The distributions of log-ratios and weights, and the effect of a cap on the weights.",
-        partial(drawn, distributions),
-        frozenset({"gap", "readings", "steps", "only", "floor", "histograms"}),
-        prefetch=lambda view: distributions_ahead(view, last_appearance()),
-        reads_tokens=True,
-    ),
-    Page(
-        "where",
-        "Where",
-        "The parts of the data with the largest gap: positions, probabilities, replicas, tokens and more.",
-        partial(drawn, where),
-        frozenset({"gap", "readings", "steps", "only", "floor"}),
-        reads_tokens=True,
-    ),
-    Page(
-        "staleness",
-        "Staleness",
-        "The part of the gap that comes from old weights, the update's part, and the settings of engine and trainer.",
-        partial(drawn, staleness),
-        frozenset({"gap", "readings", "steps", "floor"}),
-        reads_tokens=True,
-    ),
-    Page(
-        "sequences",
-        "Sequences",
-        "The sequences of one step, the worst first.",
-        partial(drawn, sequences),
-        frozenset({"gap", "readings", "only"}),
-        reads_tokens=True,
-    ),
+    *map(_of, SHARED[:_BEFORE]),
     Page(
         "tokens",
         "Tokens",
@@ -133,21 +82,7 @@ PAGES = (
         compare.render,
         frozenset({"gap", "readings"}),
     ),
-    Page(
-        "alerts",
-        "Alerts",
-        "When each signal was out of bounds, and the rules that open an alert.",
-        partial(drawn, alerts),
-        frozenset({"gap", "steps"}),
-    ),
-    Page(
-        "health",
-        "Health",
-        "Dropped, lost, damaged and missing data, and the state of each writer.",
-        partial(drawn, health),
-        frozenset(),
-        shows_empty=True,
-    ),
+    *map(_of, SHARED[_BEFORE:]),
     Page(
         "runs", "Runs", "Every run in the folders that this dashboard serves.", runs.render, frozenset(), about="runs"
     ),

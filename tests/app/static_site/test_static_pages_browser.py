@@ -8,9 +8,9 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from support.browser import ARGUMENTS, chromium
 from support.site import material_of
 
+from ratioscope.app.pages.pages import PAGES
 from ratioscope.app.static_site.document import FIRST, files, one_file
 from ratioscope.app.static_site.material import material
-from ratioscope.app.static_site.pages import PAGES
 from ratioscope.app.static_site.several import folder_of
 from ratioscope.app.static_site.site_folder import write_folder
 from ratioscope.collectors.collector import Collector
