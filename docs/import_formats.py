@@ -37,7 +37,7 @@ bit. If the source or an option has changed, it says so and begins anew; it also
 compressed (`.gz`, `.zst`) and may lie in folders of folders. Files of slime and miles are joined by the number of the rollout
 that they state, whatever their names. A log of numbers beside dumps is named; import it by itself.
 
-Nothing of a file is run. `.pt` files and pickles are read without torch by a machine that knows a short list of names;
+Nothing of a file is run. `.pt` files and pickles are read without torch, and a short list of names becomes inert stand-ins;
 [SECURITY.md](../SECURITY.md) says more. A child process decodes all files. `--most-memory GIB` bounds its memory: Linux refuses
 it more, and elsewhere the import ends it. The import itself holds some rows at a time beside that. A line
 of JSON lines that is longer than a sixteenth of it is listed as a rejected row. A file whose decoder is

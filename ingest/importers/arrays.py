@@ -16,7 +16,7 @@ from ratioscope.arrays import Array
 from ratioscope.errors import UnsafeFile
 from ratioscope.flat_json import loaded
 
-from .restricted.budget import Allowance, FileLimits
+from .restricted.budget import FileLimits, too_large
 from .restricted.tensors import widened
 
 _HEADERS: dict[tuple[int, int], Callable[..., Any]] = {
@@ -32,9 +32,8 @@ def npz(file: io.BufferedReader, limits: FileLimits) -> dict[str, Array]:
         with zipfile.ZipFile(file) as archive:
             members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
             _demand_once(member.filename for member in members)
-            budget = Allowance(limits)
-            for member in members:
-                budget.spend(member.file_size)
+            if sum(member.file_size for member in members) > limits.nbytes:
+                raise too_large(limits)
             return {member.filename.removesuffix(".npy"): _of_member(archive, member) for member in members}
     except UnsafeFile:
         raise
@@ -62,7 +61,7 @@ _SAFETENSORS = {
 }  # fmt: skip
 
 
-def safetensors(data: memoryview, limits: FileLimits) -> dict[str, Array]:
+def safetensors(data: memoryview) -> dict[str, Array]:
     """Name -> array: header length, header in JSON, bytes. Format: https://github.com/huggingface/safetensors#format.
 
     The arrays are views of the file, but for bfloat16, which is widened. Tensors fill the file without hole or overlap.
@@ -75,7 +74,7 @@ def safetensors(data: memoryview, limits: FileLimits) -> dict[str, Array]:
         raise UnsafeFile(f"it is no safetensors file ({str(error)[:80]})") from error
     if not isinstance(header, dict):
         raise UnsafeFile("it is no safetensors file: its header is no object of JSON")
-    budget, end = Allowance(limits), 8 + size
+    end = 8 + size
     stated = {name: _stated(name, said) for name, said in header.items() if name != "__metadata__"}
     for name, (_, _, (start, stop)) in sorted(stated.items(), key=lambda pair: pair[1][2]):
         if 8 + size + start != end:
@@ -83,7 +82,7 @@ def safetensors(data: memoryview, limits: FileLimits) -> dict[str, Array]:
         end = 8 + size + stop
     if end != len(data):
         raise UnsafeFile(f"its tensors end at byte {end}, and the file at byte {len(data)}")
-    return {name: _of_bytes(name, data[8 + size :], each, budget) for name, each in stated.items()}
+    return {name: _of_bytes(name, data[8 + size :], each) for name, each in stated.items()}
 
 
 _Stated = tuple[str, list[int], tuple[int, int]]
@@ -104,15 +103,12 @@ def _are_sizes(value: Any) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(number) is int and 0 <= number < 1 << 62 for number in value)
 
 
-def _of_bytes(name: str, data: memoryview, stated: _Stated, budget: Allowance) -> Array:
+def _of_bytes(name: str, data: memoryview, stated: _Stated) -> Array:
     kind, shape, (start, stop) = stated
     dtype = np.dtype(_SAFETENSORS[kind])
     _demand_filled(name[:80], shape, dtype, stop - start)
     array = np.frombuffer(data[start:stop], dtype).reshape(shape)
-    if kind != "BF16":
-        return array
-    budget.spend(2 * array.nbytes)
-    return widened(array)
+    return widened(array) if kind == "BF16" else array
 
 
 def _demand_filled(name: str, shape: Iterable[int], dtype: np.dtype[Any], held: int) -> None:

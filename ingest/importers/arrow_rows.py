@@ -1,4 +1,4 @@
-"""Rows of Arrow files, streams (as Hugging Face datasets writes) and files (Feather): batch by batch, each bounded first."""
+"""Rows of Arrow files, streams (as Hugging Face datasets writes) and files (Feather): batch by batch."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from ratioscope.errors import UnsafeFile
-from ratioscope.metrics.engines.arrow_columns import pc
 
-from .arrow_messages import DICTIONARY, ROWS, is_file, listed, streamed
 from .csv_rows import demand_once
-from .restricted.budget import OBJECT_BYTES, Allowance, FileLimits
 
 BATCH = 64
 _FLAT = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_null, pa.types.is_temporal,
@@ -23,36 +20,40 @@ _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.t
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 
-def arrow_rows(data: memoryview, limits: FileLimits) -> Iterator[dict[str, Any]]:
-    """The rows of a file. UnsafeFile where it is cut off or decodes to too much; an error of pyarrow's where it is damaged."""
+def arrow_rows(data: memoryview) -> Iterator[dict[str, Any]]:
+    """The rows of a file. UnsafeFile where it is cut off or of a type that is not read; pyarrow's error where it is damaged."""
     source = pa.BufferReader(pa.py_buffer(data))
-    is_stream = not is_file(data)
-    reader: Any = (
-        pa.ipc.open_stream(source) if is_stream else pa.ipc.open_file(source)
-    )  # Any: their batches differ in name
-    demand_once(reader.schema.names, "columns")
-    for field in reader.schema:
+    # memory of the system's pool is asked for anew: of pyarrow's own a child inherits up to a gigabyte that no limit counts
+    batches = _of_file(source) if bytes(data[:6]) == b"ARROW1" else _of_stream(source)
+    for batch in batches:
+        batch.validate(full=True)
+        for start in range(0, batch.num_rows, BATCH):
+            yield from rows_of(batch.slice(start, BATCH))
+
+
+def _of_file(source: pa.BufferReader) -> Iterator[pa.RecordBatch]:
+    reader = pa.ipc.open_file(source, memory_pool=pa.system_memory_pool())
+    _demand_sound(reader.schema)
+    yield from map(reader.get_batch, range(reader.num_record_batches))
+
+
+def _of_stream(source: pa.BufferReader) -> Iterator[pa.RecordBatch]:
+    reader = pa.ipc.open_stream(source, memory_pool=pa.system_memory_pool())
+    _demand_sound(reader.schema)
+    at = source.tell()
+    for batch in reader:
+        yield batch
+        at = source.tell()
+    if source.tell() == at:  # pyarrow takes the end of the bytes for the mark of the end
+        raise UnsafeFile("it has no mark of its end: it was cut off, or its writer was ended")
+    if left := source.size() - source.tell():
+        raise UnsafeFile(f"{left} bytes follow the mark of its end: two streams in one file, or damage")
+
+
+def _demand_sound(schema: pa.Schema) -> None:
+    demand_once(schema.names, "columns")
+    for field in schema:
         _demand_known(field.name, field.type)
-    dictionaries, count = Allowance(limits), 0
-    for message in streamed(data) if is_stream else listed(data):
-        if message.rows < 0 or message.rows > message.decoded:
-            raise UnsafeFile(
-                f"it has a batch of {message.rows} rows in {message.decoded} bytes; a row takes one byte at least"
-            )
-        if message.kind == DICTIONARY:
-            dictionaries.spend(message.decoded)
-        if message.kind == ROWS:
-            Allowance(limits).spend(message.decoded)
-            yield from _batch_rows(reader.read_next_batch() if is_stream else reader.get_batch(count), limits)
-            count += 1
-
-
-def _batch_rows(batch: pa.RecordBatch, limits: FileLimits) -> Iterator[dict[str, Any]]:
-    batch.validate(full=True)
-    for start in range(0, batch.num_rows, BATCH):
-        some = batch.slice(start, BATCH)
-        Allowance(limits).spend(sum(map(_weight, some.columns)))
-        yield from rows_of(some)
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
@@ -102,29 +103,3 @@ def _demand_known(name: str, kind: Any) -> None:
             f"its column {name[:80]!r} has the Arrow type {str(kind)[:80]}, which is not read; leave it out, or write the file as"
             " Parquet"
         )
-
-
-def _weight(column: Any) -> int:
-    """Bytes that the values of a column take as objects of Python, at most."""
-    column = _plain(column)
-    own, kind = OBJECT_BYTES * len(column), column.type
-    if _is(kind, _LISTS):
-        return own + _weight(column.flatten())
-    if pa.types.is_struct(kind):
-        return own + sum(map(_weight, column.flatten()))
-    if pa.types.is_dictionary(kind):
-        lengths = _lengths(column.dictionary)
-        return own + int(lengths[column.indices.drop_null().to_numpy()].sum())
-    return own + int(_lengths(column).sum())
-
-
-def _lengths(column: Any) -> np.ndarray[Any, Any]:
-    """Bytes of the text of each entry, 0 for what is no text."""
-    if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
-        # no function of Arrow's takes views
-        views = np.frombuffer(column.buffers()[1] or b"", np.int32)[::4]
-        return views[column.offset : column.offset + len(column)].astype(np.int64)
-    if not _is(column.type, _TEXTS):
-        return np.zeros(len(column), np.int64)
-    lengths: Any = pc.fill_null(pc.binary_length(column), 0)
-    return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)

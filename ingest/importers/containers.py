@@ -28,10 +28,10 @@ from .arrow_rows import BATCH, arrow_rows, rows_of
 from .compression import laid_out, plain_name, unpacked
 from .csv_rows import csv_rows, demand_once, demand_utf8, lines_within
 from .databases import Linked, database_rows
-from .restricted.budget import Allowance, FileLimits
+from .restricted.budget import FileLimits
 from .restricted.inert import opened
 from .restricted.names import PLAIN, TENSORS
-from .restricted.plain_value import plain_value
+from .restricted.plain_value import bounded_tree, whole_value
 from .restricted.torch_files import saved
 from .row import Unreadable
 
@@ -126,7 +126,7 @@ def _parquet_rows(file: io.BufferedReader, limits: FileLimits) -> Iterator[Any]:
 
 
 def _arrow(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
-    return Content(rows=_sound_rows(arrow_rows(_mapped(file), limits), "Arrow"))
+    return Content(rows=_sound_rows(arrow_rows(_mapped(file)), "Arrow"))
 
 
 def _json_object(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
@@ -153,24 +153,29 @@ def _npz(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) 
 
 
 def _safetensors(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
-    return Content(whole=safetensors(_mapped(file), limits))
+    return Content(whole=safetensors(_mapped(file)))
 
 
 def _torch(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
-    return Content(whole=opened(saved(_mapped(file), names, Allowance(limits))))
+    return Content(whole=opened(bounded_tree(saved(_filled(file), names), limits)))
 
 
 def _plain(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
     known = {**(TENSORS if names else PLAIN), **names}
-    return Content(whole=opened(plain_value(_mapped(file), known, Allowance(limits))))
+    return Content(whole=opened(bounded_tree(whole_value(_filled(file), known), limits)))
 
 
 def _mapped(file: io.BufferedReader) -> memoryview:
     """The bytes of the file, as pages of the file and not of memory."""
-    file.seek(0, io.SEEK_END)
-    if not file.tell():
+    return memoryview(mmap.mmap(_filled(file).fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _filled(file: io.BufferedReader) -> io.BufferedReader:
+    """The file at its beginning; UnsafeFile if it is empty."""
+    if not file.seek(0, io.SEEK_END):
         raise UnsafeFile("it is empty")
-    return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    file.seek(0)
+    return file
 
 
 CONTAINERS: dict[str, Callable[[io.BufferedReader, Mapping[str, Any], FileLimits], Content]] = {

@@ -14,7 +14,8 @@ from ratioscope.errors import ConfigError, UnsafeFile
 from .compression import plain_name
 from .containers import Content, container_of
 from .formats import BY_NAME, FORMATS
-from .restricted.inert import InertName, opened
+from .restricted.inert import opened
+from .restricted.names import Named
 from .row import Row, Unreadable, inside
 from .samples import LOGPROBS, split_rows
 from .table import ONLY_IF_NAMED, ColumnMapping, FileKind, Format
@@ -100,20 +101,20 @@ def renamed(path: str) -> tuple[Candidate, ...]:
     )
 
 
-def _or_nothing(prepared: Callable[[Any, Any], Any] | None) -> Callable[[Any, Any], Any] | None:
+def _or_nothing(prepared: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
     """The same; None of a value that is of another kind."""
 
-    def tried(value: Any, budget: Any) -> Any:
+    def tried(value: Any) -> Any:
         assert prepared is not None
         try:
-            return prepared(value, budget)
+            return prepared(value)
         except UnsafeFile:
             return None
 
     return prepared and tried
 
 
-def names_of(matches: Sequence[Candidate]) -> dict[str, InertName]:
+def names_of(matches: Sequence[Candidate]) -> dict[str, Named]:
     """The names that a pickle may mention, if it is of one of these kinds."""
     return {name: known for candidate in matches for name, known in candidate.format.names.items()}
 
@@ -125,7 +126,7 @@ def by_name(name: str) -> Format:
     return BY_NAME[name]
 
 
-def fitting(content: Content, matches: Sequence[Candidate], budget: Any) -> tuple[Candidate | None, Content]:
+def fitting(content: Content, matches: Sequence[Candidate]) -> tuple[Candidate | None, Content]:
     """The first kind whose marks are all there, and the content with its rows still to be read."""
     first: list[Any] = []
     if content.rows is not None:
@@ -137,7 +138,7 @@ def fitting(content: Content, matches: Sequence[Candidate], budget: Any) -> tupl
         first = content.whole[:_LOOKED_AT]
     for candidate in matches:
         part = candidate.part
-        whole = content.whole if part.prepared is None else part.prepared(content.whole, budget)
+        whole = content.whole if part.prepared is None else part.prepared(content.whole)
         marked = all(_has(mark, part, whole, first) for mark in part.marks)
         if marked and (not part.of_tokens or _are_tokens(part, first)):
             return candidate, replace(content, whole=whole)

@@ -14,7 +14,6 @@ from ratioscope.errors import FieldError, UnsafeFile
 from .compression import plain_name
 from .containers import Content, content
 from .detection import TABLE, Candidate, fitting, framed, names_of, promised
-from .restricted.budget import Allowance
 from .row import Unreadable, flat
 from .samples import LOGPROBS, RecordedRow, Rejected, samples
 from .scalars.sources import log_kind
@@ -49,7 +48,7 @@ def file_rows(
         candidates = tuple(candidate for candidate in file.found if candidate.part.container == container)
         with content(file.path, container, names_of(candidates), options.limits) as opened:
             try:
-                file.read_as, left = fitting(opened, candidates, Allowance(options.limits))
+                file.read_as, left = fitting(opened, candidates)
             except UnsafeFile as error:  # another container may fit: a database holds many a table
                 refused[str(error)] = None
                 continue

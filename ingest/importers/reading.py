@@ -17,9 +17,10 @@ from .confinement import allow
 from .file_rows import PassedOver, file_rows
 from .join_store import decoded, encoded
 from .joining import joined_rows
+from .restricted.budget import too_large
 from .samples import RecordedRow, Rejected
 from .source_files import File, Options, SourceNumbers
-from .wall import REPEATS, Ended, apart, most_told, too_large
+from .wall import REPEATS, Ended, apart, most_told
 
 _ROW, _REJECTED, _BEGUN, _KNOWN, _AT, _ENDED = b"r", b"x", b"b", b"k", b"p", b"e"
 """Kinds of frames: a row, one that is not imported, the file that is read now, the kinds of files that the next rows are of,

@@ -18,8 +18,7 @@ from typing import Any, Literal
 
 from ratioscope.errors import ConfigError
 
-from .restricted.budget import Allowance
-from .restricted.inert import InertName
+from .restricted.names import InertNames
 
 FileSide = Literal["both", "rollout", "train"]
 ONLY_IF_NAMED = r"(?!)"
@@ -82,7 +81,7 @@ class FileKind:
     """True if a row is one token; the rows of a sequence follow one another."""
     unwrapped: bool = False
     """True if each value of a row lies in a list of one."""
-    prepared: Callable[[Any, Allowance], Any] | None = None
+    prepared: Callable[[Any], Any] | None = None
     """Makes plain columns of the value of the file, where a trainer's class holds them."""
     split: Callable[[Any], Iterator[Any]] | None = None
     """Makes several rows of one, where a line holds a conversation of several samples."""
@@ -107,7 +106,7 @@ class Format:
     """The name of a number near the beginning of a .pt file that tells which files belong together, whatever their names."""
     part_of: str = ""
     """The format that holds all of this one and more: its files are passed over beside files of that format of the same step."""
-    names: Mapping[str, InertName] = field(default_factory=dict)
+    names: InertNames = field(default_factory=dict)
     """The names that its pickles may mention beside what any may."""
     notes: str = ""
     resolution: Mapping[str, float] = field(default_factory=dict)

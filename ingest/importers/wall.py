@@ -24,7 +24,7 @@ from typing import IO, Any, TypeVar
 from ratioscope.errors import ConfigError, FieldError, RatioscopeError, SourceError, UnsafeFile
 
 from .confinement import BESIDE, IS_BOUND, SECONDS, allow, confine
-from .restricted.budget import FileLimits
+from .restricted.budget import FileLimits, too_large
 
 _Rows = TypeVar("_Rows")
 _MOST_FRAME = 1 << 31
@@ -107,14 +107,6 @@ def bounded(rows: Iterator[_Rows], size: int) -> Iterator[_Rows]:
 def most_told(size: int) -> int:
     """The bytes that the rows of a file of this size may take: a file of few bytes can repeat a row for ever."""
     return max(_SMALL, _TIMES * size)
-
-
-def too_large(limits: FileLimits) -> UnsafeFile:
-    """The refusal of a file that takes more memory than it may."""
-    return UnsafeFile(
-        f"it decodes to more than {limits.nbytes} bytes, the most that one file may take; if the file is"
-        " yours and really so large, allow more with --most-memory"
-    )
 
 
 def _answer(into: int, work: Callable[[], Iterable[bytes]], limits: FileLimits, mapped: int, parent: int) -> None:

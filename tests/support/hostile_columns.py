@@ -227,10 +227,6 @@ def _bomb(path: Path) -> None:
     members(more=_npy(np.zeros(1 << 26)))(path)
 
 
-def _long_number(path: Path) -> None:
-    pickled(path, {**sound(), "rewards": [10**400] * ROWS})
-
-
 def _self(path: Path) -> None:
     held: Columns = sound()
     held["self"] = held
@@ -276,7 +272,6 @@ FILE_FAULTS: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "parquet: a name twice": ("a.parquet", _two_columns, "two columns of the name"),
     "csv: a name twice": ("a.csv", _two_of_a_text, "two columns of the name"),
     "parquet: a deep type": ("a.parquet", _deep_parquet, "too deeply nested"),
-    "pkl: a number of 167 bytes": ("a.pkl", _long_number, "a whole number of 167 bytes"),
     "pt: a value in itself": ("a.pt", _self, "contains itself"),
     "pt: a negated view": ("a.pt", _tensor(lambda t: torch.complex(t, t).conj().imag), "a tensor with neg"),
     "pt: a stride of 0 without end": ("a.pt", _tensor(lambda t: t[0, 0].expand(10**9, 10**6)), "it decodes to more than"),

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..restricted.budget import Allowance
 from ..row import Unreadable
 from ..table import FileKind, Format, columns
 from ..turns import Turn, sequences
@@ -11,7 +10,7 @@ from ..turns import Turn, sequences
 _CALL = "model_request"
 
 
-def _rollouts(value: Any, budget: Allowance) -> Any:
+def _rollouts(value: Any) -> Any:
     """The events of each attempt at a rollout, in their order. A file that holds something else is left as it is."""
     events = value if isinstance(value, list) else []
     if not any(isinstance(event, Mapping) and event.get("event_type") == _CALL for event in events):

@@ -10,7 +10,6 @@ import numpy as np
 
 from ratioscope.errors import UnsafeFile
 
-from ..restricted.budget import Allowance
 from ..restricted.inert import Instance, opened
 from ..restricted.names import classes
 from ..row import Unreadable, flat
@@ -43,7 +42,7 @@ _OF_SAMPLES = ("total_reward", "loss_multiplier", "truncated", "idx")
 _LISTS = ("trajectories", "trajectory_versions", "target_weight_versions")
 
 
-def _buffer(value: Any, budget: Allowance) -> Any:
+def _buffer(value: Any) -> Any:
     """The groups of a buffer, each with the version that sampled it and the version that it was kept for."""
     if isinstance(value, Mapping) and "groups" in value and "partition_id" in value:
         raise UnsafeFile(

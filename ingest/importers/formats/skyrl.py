@@ -5,9 +5,9 @@ from typing import Any
 
 from ratioscope.errors import UnsafeFile
 
-from ..restricted.budget import Allowance
 from ..restricted.inert import InertName, Instance, NumpyType, opened, shaped
-from ..restricted.names import classes, enumeration
+from ..restricted.names import Named, classes, enumeration
+from ..restricted.plain_value import in_memory
 from ..restricted.torch_files import embedded, saved
 from ..table import FileKind, Format, columns
 
@@ -18,47 +18,47 @@ _KINDS = {
 }  # fmt: skip
 
 
-def _rebuilt(arguments: tuple[Any, ...], budget: Allowance) -> Any:
+def _rebuilt(arguments: tuple[Any, ...]) -> Any:
     """The state of a batch, with its fields as arrays."""
     if len(arguments) != 2 or not isinstance(arguments[1], dict):
         raise UnsafeFile("it rebuilds a batch from something that is no state of one")
-    return _decoded(arguments[1], budget)
+    return _decoded(arguments[1])
 
 
-def _decoded(state: Mapping[str, Any], budget: Allowance) -> dict[str, Any]:
+def _decoded(state: Mapping[str, Any]) -> dict[str, Any]:
     fields = state.get("batch_dict")
     if not isinstance(fields, dict):
         raise UnsafeFile("it holds a batch without fields")
-    return {**state, "batch_dict": {name: _field(value, budget) for name, value in fields.items()}}
+    return {**state, "batch_dict": {name: _field(value) for name, value in fields.items()}}
 
 
-def _field(value: Any, budget: Allowance) -> Any:
+def _field(value: Any) -> Any:
     """A field: None, an array as bytes, a file of torch.save, or the fields that only replays need, which are left unread."""
     if isinstance(value, (bytes, bytearray)):
-        return saved(memoryview(value), {}, budget)
+        return saved(in_memory(value), {})
     if not isinstance(value, dict):
         return opened(value)
     if value.get("format") == "numpy":
         kind = str(value.get("dtype"))
         if kind not in _KINDS:
             raise UnsafeFile(f"it holds a field of type {kind[:40]}, which is not read")
-        return shaped(value.get("data"), NumpyType(_KINDS[kind]), value.get("shape"), "C", budget)
+        return shaped(value.get("data"), NumpyType(_KINDS[kind]), value.get("shape"), "C")
     if value.get("format") == "torch" and isinstance(value.get("data"), (bytes, bytearray)):
-        return saved(memoryview(value["data"]), {}, budget)
+        return saved(in_memory(value["data"]), {})
     return None
 
 
-def _whole(value: Any, budget: Allowance) -> Any:
+def _whole(value: Any) -> Any:
     """The state of a batch. In the oldest form a batch is an object with items and a state: the state counts if it has fields."""
     if not isinstance(value, Instance):
         return value
     state = value.state if isinstance(value.state, dict) else {}
     if isinstance(state.get("batch_dict"), dict):
-        return _decoded(state, budget)
+        return _decoded(state)
     return {"batch_dict": value.items, "metadata": state.get("metadata") or {}}
 
 
-NAMES: dict[str, InertName] = {
+NAMES: dict[str, Named] = {
     **classes(f"{module}.TrainingInputBatch" for module in _MODULES),
     **{name: made for module in _MODULES for name, made in enumeration(f"{module}.TensorFormat").items()},
     **{

@@ -6,31 +6,30 @@ import numpy as np
 
 from ratioscope.errors import UnsafeFile
 
-from ..restricted.budget import Allowance
 from ..restricted.inert import InertName, Instance, opened
-from ..restricted.names import TENSORS, classes
+from ..restricted.names import TENSORS, Named, classes
+from ..restricted.plain_value import in_memory
 from ..restricted.tensors import DTYPES, widened
 from ..restricted.torch_files import saved
 from ..table import FileKind, Format, columns
 
 
-def _consolidated(arguments: tuple[Any, ...], budget: Allowance) -> Any:
+def _consolidated(arguments: tuple[Any, ...]) -> Any:
     """The tensors of a TensorDict that was laid into one stretch of bytes: (what lies where, the bytes)."""
     if len(arguments) != 2 or not isinstance(arguments[0], dict) or not isinstance(arguments[1], np.ndarray):
         raise UnsafeFile("it rebuilds a TensorDict from something that tensordict does not write")
     leaves, stored = arguments[0].get("leaves"), arguments[1]
     if not isinstance(leaves, dict) or stored.dtype != np.uint8 or stored.ndim != 1:
         raise UnsafeFile("it rebuilds a TensorDict without a list of its tensors")
-    return {name: _leaf(said, np.ascontiguousarray(stored), budget) for name, said in leaves.items()}
+    return {name: _leaf(said, np.ascontiguousarray(stored)) for name, said in leaves.items()}
 
 
-def _leaf(said: Any, stored: np.ndarray[Any, Any], budget: Allowance) -> Any:
+def _leaf(said: Any, stored: np.ndarray[Any, Any]) -> Any:
     if not (isinstance(said, tuple) and len(said) >= 4 and isinstance(said[1], (list, tuple))):
         raise UnsafeFile("it rebuilds a TensorDict with a tensor of a form that tensordict does not write")
     dtype, shape, start, end = str(said[0]).removeprefix("torch."), said[1], said[2], said[3]
     if dtype not in DTYPES or not all(type(n) is int and n >= 0 for n in (*shape, start, end)) or end > len(stored):
         raise UnsafeFile("it rebuilds a TensorDict with a tensor that does not fit its bytes")
-    budget.spend(end - start if end > start else 0)
     size = int(np.dtype(DTYPES[dtype]).itemsize * np.prod(shape, dtype=object))
     if size > end - start:
         raise UnsafeFile("it rebuilds a TensorDict with a tensor that does not fit its bytes")
@@ -38,16 +37,16 @@ def _leaf(said: Any, stored: np.ndarray[Any, Any], budget: Allowance) -> Any:
     return widened(array) if dtype == "bfloat16" else array
 
 
-def _from_type(arguments: tuple[Any, ...], budget: Allowance) -> Any:
+def _from_type(arguments: tuple[Any, ...]) -> Any:
     """A tensor of a class of its own: what its function makes of its arguments."""
     if len(arguments) < 3 or not isinstance(arguments[0], InertName) or not isinstance(arguments[2], tuple):
         raise UnsafeFile("it rebuilds a tensor of a form that torch does not write")
     if arguments[0].make is None:
         raise UnsafeFile(f"it rebuilds a tensor with {arguments[0].path}")
-    return arguments[0].make(arguments[2], budget)
+    return arguments[0].make(arguments[2])
 
 
-def _nested(arguments: tuple[Any, ...], budget: Allowance) -> Any:
+def _nested(arguments: tuple[Any, ...]) -> Any:
     """The rows of a jagged tensor: its values, cut at its offsets."""
     state = arguments[0] if arguments else None
     if not isinstance(state, dict):
@@ -57,11 +56,10 @@ def _nested(arguments: tuple[Any, ...], budget: Allowance) -> Any:
         raise UnsafeFile("it rebuilds a nested tensor without values or offsets")
     if len(offsets) and (np.diff(offsets) < 0).any() or len(offsets) and (offsets[0] < 0 or offsets[-1] > len(values)):
         raise UnsafeFile("it rebuilds a nested tensor whose offsets lead outside of its values")
-    budget.spend(128 * len(offsets))
     return [values[start:end] for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
 
 
-def _tensordict(arguments: tuple[Any, ...], budget: Allowance) -> Any:
+def _tensordict(arguments: tuple[Any, ...]) -> Any:
     """The columns of a TensorDict, from its state."""
     state = arguments[1] if len(arguments) == 2 else None
     held = state.get("_tensordict") if isinstance(state, dict) else None
@@ -91,12 +89,12 @@ def _non_tensor(part: Any) -> Any:
     return held.get("data") if isinstance(held, dict) else None
 
 
-def _whole_protocol(value: Any, budget: Allowance) -> Any:
+def _whole_protocol(value: Any) -> Any:
     """The columns of a DataProto: (its tensors as a file of torch.save, other columns, facts)."""
     state = value.state if isinstance(value, Instance) else None
     if not (isinstance(state, tuple) and len(state) == 3 and isinstance(state[0], bytes)):
         raise UnsafeFile("it holds no DataProto, or one of a form that verl does not write")
-    tensors = _plain_columns(saved(memoryview(state[0]), _TENSORDICT, budget))
+    tensors = _plain_columns(saved(in_memory(state[0]), _TENSORDICT))
     others = {name: opened(column) for name, column in state[1].items()} if isinstance(state[1], dict) else {}
     return {"columns": {**tensors, **others, **_attention(tensors)}}
 
@@ -112,7 +110,7 @@ def _attention(tensors: dict[str, Any]) -> dict[str, Any]:
     return {"response_attention": attention[:, cut:], "prompt_attention": attention[:, :cut]}
 
 
-def _whole_queue(value: Any, budget: Allowance) -> Any:
+def _whole_queue(value: Any) -> Any:
     """The columns of a batch of the transfer queue, with the tags and keys of its rows."""
     if not isinstance(value, dict):
         raise UnsafeFile("it holds no batch of the transfer queue")
@@ -120,7 +118,7 @@ def _whole_queue(value: Any, budget: Allowance) -> Any:
     return {"columns": {**_plain_columns(value.get("tensordict")), **more}, "global_steps": value.get("global_steps")}
 
 
-_TENSORDICT: dict[str, InertName] = {
+_TENSORDICT: dict[str, Named] = {
     **TENSORS,
     "tensordict._reductions._rebuild_tensordict_files_consolidated": InertName("consolidated", _consolidated),
     "tensordict._reductions._make_td": InertName("tensordict", _tensordict),

@@ -1,17 +1,18 @@
-"""The stand-ins of a restricted reader for another program's classes and objects. None of it has any behaviour."""
+"""The stand-ins of a restricted reader for another program's classes and objects. None of it has any behaviour.
+
+Each has a `__setstate__` of its own: without one, an unpickler fills the attributes of the object from the file.
+"""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ratioscope.arrays import Array
 from ratioscope.errors import UnsafeFile
 
-from .budget import OBJECT_BYTES, Allowance
-
-Make = Callable[[tuple[Any, ...], Allowance], Any]
+Make = Callable[[tuple[Any, ...]], Any]
 """Makes the stand-in of a call from the call's arguments."""
 
 
@@ -22,28 +23,58 @@ class InertName:
     path: str
     make: Make | None = None
     """The stand-in of a call; None: the name may be named and not called."""
-    is_class: bool = False
-    """True if the name may have instances with a state."""
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self.make is None:
+            raise UnsafeFile(f"it makes an object of {self.path}, which is not among the classes that it may")
+        return self.make(arguments)
+
+    def __setstate__(self, state: Any) -> None:
+        raise UnsafeFile(f"it sets the state of the name {self.path} (BUILD); only objects of a known class have one")
 
 
-@dataclass
+class InertDict(dict[Any, Any]):
+    """The items of an OrderedDict, which may have attributes; none is wanted."""
+
+    __slots__ = ()
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+
 class Instance:
     """An object of an allowed class: what the file gave it, unread."""
 
-    path: str
-    items: dict[Any, Any] = field(default_factory=dict)
+    __slots__ = ("arguments", "items", "state")
+    path: ClassVar[str]
+    arguments: tuple[Any, ...]
+    items: dict[Any, Any]
     """Items, if the class is a dictionary."""
-    state: Any = None
-    """The state that the file gives it; None without one."""
-    arguments: tuple[Any, ...] = ()
-    """The arguments that it is made with."""
+    state: Any
+
+    def __new__(cls, *arguments: Any) -> "Instance":
+        self = super().__new__(cls)
+        self.arguments, self.items, self.state = arguments, {}, None
+        return self
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.items[key] = value
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
 
 
-@dataclass
 class NumpyArray:
     """A numpy array that a file builds in two moves: a place first, its content afterwards."""
 
     array: Array | None = None
+
+    def __setstate__(self, state: Any) -> None:
+        """Takes (version, shape, type, is_fortran, bytes or list)."""
+        if not (isinstance(state, tuple) and len(state) == 5 and isinstance(state[2], NumpyType)):
+            raise UnsafeFile("it gives a numpy array a state of a form that numpy does not write")
+        _, shape, kind, is_fortran, data = state
+        self.array = shaped(data, kind, shape, "F" if is_fortran else "C")
 
 
 @dataclass
@@ -53,6 +84,11 @@ class NumpyType:
     kind: str
     order: str = "="
 
+    def __setstate__(self, state: Any) -> None:
+        if not (isinstance(state, tuple) and len(state) >= 2 and state[1] in ("<", ">", "|", "=")):
+            raise UnsafeFile("it gives a numpy type a state of a form that numpy does not write")
+        self.order = state[1]
+
     @property
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(self.kind).newbyteorder("=" if self.order == "|" else self.order)  # type: ignore[arg-type]
@@ -60,11 +96,6 @@ class NumpyType:
 
 SIMPLE = "?bhilqBHILQefd"
 """Characters of the numpy types that hold plain numbers."""
-
-
-def kind_of(value: Any) -> str:
-    """The kind of a value in a message: `name` for what a file names, else the name of the value's type."""
-    return "name" if isinstance(value, InertName) else type(value).__name__
 
 
 def opened(value: Any) -> Any:
@@ -76,35 +107,12 @@ def opened(value: Any) -> Any:
     return value
 
 
-def built(target: Any, state: Any, budget: Allowance) -> None:
-    """Gives an object its state, as BUILD asks. Raises UnsafeFile for an object that has none."""
-    if isinstance(target, NumpyArray):
-        target.array = _content(state, budget)
-    elif isinstance(target, NumpyType):
-        if not (isinstance(state, tuple) and len(state) >= 2 and state[1] in ("<", ">", "|", "=")):
-            raise UnsafeFile("it gives a numpy type a state of a form that numpy does not write")
-        target.order = state[1]
-    elif isinstance(target, Instance):
-        target.state = state
-    else:
-        raise UnsafeFile(f"it sets the state of a {kind_of(target)} (BUILD); only objects of a known class have one")
-
-
-def _content(state: Any, budget: Allowance) -> Array:
-    """The array that the state of a numpy array stands for: (version, shape, type, is_fortran, bytes or list)."""
-    if not (isinstance(state, tuple) and len(state) == 5 and isinstance(state[2], NumpyType)):
-        raise UnsafeFile("it gives a numpy array a state of a form that numpy does not write")
-    _, shape, kind, is_fortran, data = state
-    return shaped(data, kind, shape, "F" if is_fortran else "C", budget)
-
-
-def shaped(data: Any, kind: NumpyType, shape: Any, order: str, budget: Allowance) -> Array:
+def shaped(data: Any, kind: NumpyType, shape: Any, order: str) -> Array:
     """An array of bytes, or of a list of objects, in a shape. Raises UnsafeFile where the two disagree."""
     count = elements(shape)
     if kind.kind == "O":
         if type(data) is not list or len(data) != count:
             raise UnsafeFile("it gives a numpy array of objects more or fewer objects than its shape has")
-        budget.spend(count * OBJECT_BYTES)
         array = np.empty(count, object)
         for index, item in enumerate(data):  # np.array would look into the items
             array[index] = item

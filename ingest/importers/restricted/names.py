@@ -7,30 +7,30 @@ import numpy as np
 
 from ratioscope.errors import UnsafeFile
 
-from .budget import Allowance
-from .inert import InertName, Instance, NumpyArray, NumpyType, opened, shaped
+from .inert import InertDict, InertName, Instance, NumpyArray, NumpyType, opened, shaped
 from .tensors import DTYPES, STORAGES, tensor
 
-InertNames = Mapping[str, InertName]
+Named = InertName | type[Instance]
+InertNames = Mapping[str, Named]
 
 
-def _ordered(arguments: tuple[Any, ...], budget: Allowance) -> Any:
+def _ordered(arguments: tuple[Any, ...]) -> Any:
     if arguments:
         raise UnsafeFile("it builds an OrderedDict of something; pickle makes it empty and fills it afterwards")
-    return {}
+    return InertDict()
 
 
-def _first(arguments: tuple[Any, ...], budget: Allowance) -> Any:
+def _first(arguments: tuple[Any, ...]) -> Any:
     """The first argument: of an enumeration its value, of a size its tuple, of a parameter its tensor."""
     return arguments[0] if arguments else None
 
 
-def _joined_text(arguments: tuple[Any, ...], budget: Allowance) -> Any:
+def _joined_text(arguments: tuple[Any, ...]) -> Any:
     """The arguments as a text: a device is `cuda:0`."""
     return ":".join(str(part)[:20] for part in arguments[:2] if isinstance(part, (str, int)))
 
 
-def _numpy_type(arguments: tuple[Any, ...], budget: Allowance) -> Any:
+def _numpy_type(arguments: tuple[Any, ...]) -> Any:
     kind = arguments[0] if arguments else None
     if not isinstance(kind, str) or len(kind) > 8:
         raise UnsafeFile("it holds a numpy type that is no plain one")
@@ -43,58 +43,56 @@ def _numpy_type(arguments: tuple[Any, ...], budget: Allowance) -> Any:
     return NumpyType(known.str[1:] if known.kind in "US" else known.char)
 
 
-def _numpy_place(arguments: tuple[Any, ...], budget: Allowance) -> Any:
+def _numpy_place(arguments: tuple[Any, ...]) -> Any:
     if not (len(arguments) == 3 and isinstance(arguments[0], InertName) and arguments[0].path == "numpy.ndarray"):
         raise UnsafeFile("it rebuilds something with numpy that is no plain array")
     return NumpyArray()
 
 
-def _numpy_scalar(arguments: tuple[Any, ...], budget: Allowance) -> Any:
+def _numpy_scalar(arguments: tuple[Any, ...]) -> Any:
     if len(arguments) != 2 or not isinstance(arguments[0], NumpyType):
         raise UnsafeFile("it holds a numpy number of a form that numpy does not write")
-    return shaped(arguments[1], arguments[0], (1,), "C", budget)[0]
+    return shaped(arguments[1], arguments[0], (1,), "C")[0]
 
 
-def _numpy_buffer(arguments: tuple[Any, ...], budget: Allowance) -> Any:
+def _numpy_buffer(arguments: tuple[Any, ...]) -> Any:
     if len(arguments) != 4 or not isinstance(arguments[1], NumpyType) or arguments[3] not in ("C", "F"):
         raise UnsafeFile("it holds a numpy array of a form that numpy does not write")
-    return shaped(arguments[0], arguments[1], arguments[2], arguments[3], budget)
+    return shaped(arguments[0], arguments[1], arguments[2], arguments[3])
 
 
-def _no_bytes(arguments: tuple[Any, ...], budget: Allowance) -> Any:
+def _no_bytes(arguments: tuple[Any, ...]) -> Any:
     """Empty bytes, which an old pickle writes as a call without arguments."""
     if arguments:
         raise UnsafeFile("it makes bytes of something; pickle does so only of nothing")
     return b""
 
 
-def _encoded(arguments: tuple[Any, ...], budget: Allowance) -> Any:
+def _encoded(arguments: tuple[Any, ...]) -> Any:
     """bytes, which an old pickle can only write as a text in latin-1."""
     if len(arguments) != 2 or not isinstance(arguments[0], str) or arguments[1] not in ("latin1", "latin-1"):
         raise UnsafeFile("it encodes something that is no text of bytes")
-    budget.spend(len(arguments[0]))
     try:
         return arguments[0].encode("latin-1")
     except UnicodeEncodeError as error:
         raise UnsafeFile("it encodes a text that is none of bytes") from error
 
 
-def _parts(arguments: tuple[Any, ...], budget: Allowance) -> Any:
+def _parts(arguments: tuple[Any, ...]) -> Any:
     """A list of what a set, a tuple or a deque was made of."""
     given = opened(arguments[0]) if arguments else []
     if not isinstance(given, (list, tuple)):
         raise UnsafeFile("it builds a collection of something that is no list")
-    budget.spend(64 + 8 * len(given))
     return list(given)
 
 
-def _calls(path: str, make: Any, *more: str) -> dict[str, InertName]:
+def _calls(path: str, make: Any, *more: str) -> dict[str, Named]:
     return {each: InertName(each, make) for each in (path, *more)}
 
 
-def classes(paths: Iterable[str]) -> dict[str, InertName]:
-    """Classes whose instances are kept as Instance."""
-    return {path: InertName(path, is_class=True) for path in paths}
+def classes(paths: Iterable[str]) -> dict[str, Named]:
+    """Classes whose instances are kept as Instance. An unpickler makes objects of real classes alone."""
+    return {path: type("Instance", (Instance,), {"__slots__": (), "path": path}) for path in paths}
 
 
 PLAIN: InertNames = {
@@ -123,13 +121,6 @@ TENSORS: InertNames = {
 """Names that a file of `torch.save` may mention."""
 
 
-def instance(name: InertName, arguments: tuple[Any, ...]) -> Instance:
-    """An object of an allowed class; UnsafeFile for a name that is no class."""
-    if not name.is_class:
-        raise UnsafeFile(f"it makes an object of {name.path}, which is not among the classes that it may")
-    return Instance(name.path, arguments=arguments)
-
-
-def enumeration(path: str) -> dict[str, InertName]:
+def enumeration(path: str) -> dict[str, Named]:
     """An enumeration, whose members become their values."""
     return {path: InertName(path, _first)}

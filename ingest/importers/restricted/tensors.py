@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from ratioscope.arrays import Array, Singles
 from ratioscope.errors import UnsafeFile
 
-from .budget import Allowance
 from .inert import InertName, elements
 
 DTYPES = {
@@ -36,12 +35,12 @@ class Storage:
     dtype: str
     """The name of the type."""
 
+    def __setstate__(self, state: Any) -> None:
+        raise UnsafeFile("it sets the state of a storage (BUILD); only objects of a known class have one")
 
-def tensor(arguments: tuple[Any, ...], budget: Allowance) -> Array:
-    """The array of `_rebuild_tensor_v2(storage, offset, size, stride, ...)`; it shares the storage's memory.
 
-    The array is charged in full: a stride of 0 shows one value many times, and whoever copies the array pays for all.
-    """
+def tensor(arguments: tuple[Any, ...]) -> Array:
+    """The array of `_rebuild_tensor_v2(storage, offset, size, stride, ...)`; it shares the storage's memory."""
     if len(arguments) < 4 or not isinstance(arguments[0], Storage):
         raise UnsafeFile("it builds a tensor of something that is no storage")
     storage, offset, size, stride = arguments[:4]
@@ -54,7 +53,7 @@ def tensor(arguments: tuple[Any, ...], budget: Allowance) -> Array:
     if dtype not in DTYPES:
         raise UnsafeFile(f"it holds a tensor of type {dtype[:40]}, which is not read")
     flat = storage.data[: len(storage.data) // np.dtype(DTYPES[dtype]).itemsize * np.dtype(DTYPES[dtype]).itemsize]
-    view = _strided(flat.view(DTYPES[dtype]), offset, size, stride, budget)
+    view = _strided(flat.view(DTYPES[dtype]), offset, size, stride)
     return widened(view) if dtype == "bfloat16" else view
 
 
@@ -63,13 +62,12 @@ def widened(halves: Array) -> Singles:
     return (halves.astype(np.uint32) << 16).view(np.float32)
 
 
-def _strided(flat: Array, offset: Any, size: Any, stride: Any, budget: Allowance) -> Array:
+def _strided(flat: Array, offset: Any, size: Any, stride: Any) -> Array:
     count = elements(size)
     if not (isinstance(stride, tuple) and len(stride) == len(size) and type(offset) is int and offset >= 0):
         raise UnsafeFile("it holds a tensor whose size, stride and offset do not fit each other")
     if not all(type(step) is int and 0 <= step < 1 << 40 for step in stride):
         raise UnsafeFile("it holds a tensor with a stride that torch does not write")
-    budget.spend(2 * count * flat.itemsize)
     if count == 0:
         return np.empty(size, flat.dtype)
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))

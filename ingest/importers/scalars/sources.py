@@ -11,7 +11,7 @@ from ratioscope.errors import ConfigError, RatioscopeError, SourceError, UnsafeF
 from ..compression import plain_name
 from ..containers import Content, container_of, content
 from ..detection import candidates, fitting
-from ..restricted.budget import Allowance, FileLimits
+from ..restricted.budget import FileLimits
 from ..samples import LOGPROBS, Rejected
 from ..wall import each_apart
 from .event_files import event_rows
@@ -71,7 +71,7 @@ def is_table(path: Path) -> bool:
 
 def _has_marks(path: Path, rows: Sequence[Any]) -> bool:
     """True if the rows are those of a dump, by its name and its fields."""
-    return fitting(Content(rows=iter(rows)), candidates(path.name), Allowance())[0] is not None
+    return fitting(Content(rows=iter(rows)), candidates(path.name))[0] is not None
 
 
 def _is_fireworks(path: Path) -> bool:

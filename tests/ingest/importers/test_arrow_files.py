@@ -3,11 +3,13 @@
 import io
 import json
 import random
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,11 +18,13 @@ from support.hostile_columns import ROWS, plain, sound
 from support.imported import imported
 from support.no_wall import no_wall  # noqa: F401
 
+from ratioscope.errors import SourceError
 from ratioscope.ingest.importers.arrow_rows import arrow_rows
 from ratioscope.ingest.importers.reading import read
 from ratioscope.ingest.importers.restricted.budget import FileLimits
 from ratioscope.ingest.importers.samples import RecordedRow, Rejected
 from ratioscope.ingest.importers.source_files import Options, opened
+from ratioscope.ingest.importers.wall import apart, bounded
 
 SMALL = FileLimits(nbytes=1 << 20)
 pytestmark = pytest.mark.usefixtures("no_wall")
@@ -122,17 +126,19 @@ def test_names_and_texts_of_other_bytes_than_utf_8_are_named_and_are_no_defect(
         assert name in words and "or is damaged" in words and "defect" not in words
 
 
-def _zeros(count: int) -> pa.Table:
-    return pa.table({"rollout_logprobs": pa.array([[0.0] * count])})
+def _zeros(count: int, columns: int = 1) -> pa.Table:
+    """Narrow columns: this process keeps no memory of their size, which its child could use."""
+    zeros = pa.ListArray.from_arrays([0, count], pa.array(np.zeros(count)))
+    return pa.table({f"c{n}": zeros for n in range(columns)})
 
 
 def _one_text_often() -> pa.Table:
     index = pa.array([0] * 64, pa.int32())
-    return pa.table({"prompt_text": pa.DictionaryArray.from_arrays(index, pa.array(["x" * (1 << 15)]))})
+    return pa.table({"prompt_text": pa.DictionaryArray.from_arrays(index, pa.array(["x" * (1 << 24)]))})
 
 
 def _one_view_often() -> pa.Table:
-    _, view, text = pa.array(["y" * (1 << 15)], pa.string_view()).buffers()
+    _, view, text = pa.array(["y" * (1 << 24)], pa.string_view()).buffers()
     assert view is not None
     views = [None, pa.py_buffer(view.to_pybytes() * 64), text]
     return pa.table({"prompt_text": pa.Array.from_buffers(pa.string_view(), 64, views)})
@@ -144,27 +150,33 @@ def _overlapping() -> pa.Table:
 
 
 BOMBS: dict[str, tuple[Any, dict[str, Any], str]] = {
-    "zeros": (_zeros(1 << 18), {"compression": "zstd"}, "decodes to more than 1048576 bytes"),
+    "zeros": (_zeros(1 << 19, 128), {"compression": "zstd"}, "decodes to more than 1048576 bytes"),
     "rows without bytes": (
-        pa.record_batch([pa.Array.from_buffers(pa.null(), 1 << 30, [None])], ["rollout_logprobs"]), {},
-        "1073741824 rows in 0 bytes",
+        pa.record_batch([pa.Array.from_buffers(pa.null(), 1 << 30, [None])], ["rollout_logprobs"]), {}, "more than 262144 rows",
     ),
-    "one text, 64 times": (_one_text_often(), {}, "decodes to more than"),
-    "one view, 64 times": (_one_view_often(), {}, "decodes to more than"),
+    "one text often": (_one_text_often(), {}, "decodes to more than|rows take more than"),
+    "one view often": (_one_view_often(), {}, "decodes to more than|rows take more than"),
     "views": (_overlapping(), {}, "the Arrow type list_view<item: double>, which is not read"),
 }  # fmt: skip
 
 
+def _told_apart(data: bytes) -> str:
+    """Why a child does not read all rows of a file."""
+    rows = (repr(row).encode() for row in bounded(arrow_rows(memoryview(data)), len(data)))
+    with pytest.raises((SourceError, pa.ArrowException)) as raised:
+        for _ in apart(lambda: rows, SMALL):
+            pass
+    return str(raised.value)
+
+
 @pytest.mark.parametrize("name", BOMBS)
 @pytest.mark.parametrize("form", [pa.ipc.new_stream, pa.ipc.new_file])
-def test_a_file_that_claims_more_than_it_may_take_is_refused(name: str, form: Any, tmp_path: Path) -> None:
+def test_a_file_that_claims_more_than_it_may_take_is_refused(name: str, form: Any) -> None:
     content, options, reason = BOMBS[name]
-    with form(tmp_path / "a.arrow", content.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+    sink = io.BytesIO()
+    with form(sink, content.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
         writer.write(content)
-    before = pa.total_allocated_bytes()
-    with pytest.raises(Exception, match=reason):
-        next(arrow_rows(memoryview((tmp_path / "a.arrow").read_bytes()), SMALL))
-    assert pa.total_allocated_bytes() - before < SMALL.nbytes
+    assert re.search(reason, said := _told_apart(sink.getvalue())), said
 
 
 @pytest.mark.parametrize("states", [1 << 40, 8, -2])
@@ -175,8 +187,8 @@ def test_a_buffer_that_states_another_size_than_it_has_is_refused(states: int) -
         writer.write_table(rows)
     own, lie = struct.pack("<q", 8 << 12), struct.pack("<q", states)
     assert sink.getvalue().count(own) == 1
-    with pytest.raises(Exception, match="decodes to more than|decompression failed|damaged"):
-        next(arrow_rows(memoryview(sink.getvalue().replace(own, lie)), SMALL))
+    said = _told_apart(sink.getvalue().replace(own, lie))
+    assert re.search("decodes to more than|decompression failed|damaged|cannot be read", said), said
 
 
 def test_what_follows_the_end_of_a_stream_is_not_lost_in_silence(tmp_path: Path) -> None:
@@ -186,22 +198,6 @@ def test_what_follows_the_end_of_a_stream_is_not_lost_in_silence(tmp_path: Path)
     found = list(read(opened(tmp_path / "a.arrow", Options()), Options()))
     assert len(found) == len(rows) + 1 and isinstance(found[-1], Rejected)
     assert "bytes follow the mark of its end: two streams in one file" in found[-1].reason
-
-
-def test_messages_that_a_file_lists_twice_are_refused(tmp_path: Path) -> None:
-    file(tmp_path / "a.arrow", table())
-    data = bytearray((tmp_path / "a.arrow").read_bytes())
-    (size,) = struct.unpack("<i", data[-10:-6])
-    footer = bytes(data[-10 - size : -10])
-    places = [at for at in range(0, size - 24, 4) if _is_message(data, struct.unpack_from("<q", footer, at)[0])]
-    first, second = places[-2:]
-    data[-10 - size + second : -10 - size + second + 24] = footer[first : first + 24]
-    with pytest.raises(Exception, match="lie over each other"):
-        list(arrow_rows(memoryview(bytes(data)), SMALL))
-
-
-def _is_message(data: bytes | bytearray, at: int) -> bool:
-    return 8 <= at < len(data) and data[at : at + 4] == b"\xff\xff\xff\xff"
 
 
 @pytest.mark.parametrize("name", ["stream.arrow", "file.arrow", "packed.feather"])

@@ -17,7 +17,6 @@ from support.imported import DUMPS, imported, rejected
 
 from ratioscope.app.cli import main
 from ratioscope.ingest.importers.formats import FORMATS, skyrl
-from ratioscope.ingest.importers.restricted.budget import Allowance
 from ratioscope.ingest.importers.samples import is_target
 
 
@@ -170,7 +169,7 @@ def test_rows_that_fill_up_a_batch_of_skyrl_are_no_samples(tmp_path: Path) -> No
 def test_a_field_of_skyrl_may_be_of_any_type_of_whole_numbers(kind: str) -> None:
     routes = np.array([[1, 0], [0, 1], [1, 1]], kind)  # routes of experts, which a batch holds beside its log-probs
     field = {"format": "numpy", "data": routes.tobytes(), "shape": routes.shape, "dtype": str(routes.dtype)}
-    read = skyrl._field(field, Allowance())
+    read = skyrl._field(field)
     assert read.dtype == routes.dtype and np.array_equal(read, routes)
 
 

@@ -22,6 +22,7 @@ from support.hostile_columns import (
     Columns,
     Fault,
     parquet,
+    pickled,
     plain,
     sound,
 )
@@ -108,6 +109,12 @@ def test_a_file_whose_frame_lies_is_refused_by_name_and_the_others_are_kept(name
     found, (one,) = outcomes(tmp_path / "dump")
     assert one.file == file and one.row is None and reason in one.reason, one.reason
     demand_exact(found, sound(), [*range(ROWS)])
+
+
+def test_a_number_of_167_bytes_spoils_its_row_alone(tmp_path: Path) -> None:
+    pickled(tmp_path / "a.pkl", {**sound(), "rewards": [10**400, *[0.5] * (ROWS - 1)]})
+    found, (one,) = outcomes(tmp_path / "a.pkl")
+    assert len(found) == ROWS - 1 and one.row == 0 and one.field == "rewards" and "int" in one.reason
 
 
 @pytest.mark.parametrize("file", RECTANGULAR)
