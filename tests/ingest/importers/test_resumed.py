@@ -24,7 +24,8 @@ UNIT = 2 * ROWS
 KILLED = """
 import os, signal, sys
 import pandas  # pyarrow loads it on first use
-from ratioscope.app.cli import import_report, import_units, importing, main, terminal
+from ratioscope.app.cli import import_report, main, terminal
+from ratioscope.app.upkeep import import_units, importing
 from ratioscope.collectors.writing import parquet_sink
 from ratioscope.collectors.writing.log_appender import LogAppender
 from ratioscope.ingest.importers import joining, reading
