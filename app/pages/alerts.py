@@ -240,7 +240,7 @@ def _in_force(rules: Rules, title: str) -> Iterator[Block]:
         " Two standard errors are subtracted before a value is graded, so that a small sample alone opens no alert.",
         "muted",
     )
-    limits = dict.fromkeys(("watch from", "act from"), Column(format="%.3g"))
+    limits = {name: Column(format="%.3g") for name in ("watch from", "act from")}
     yield Table(title, rules_table(rules), columns=limits)
     yield Code(rules_toml(rules).split("\n"), "toml")
     yield Paragraph(

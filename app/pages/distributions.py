@@ -86,8 +86,11 @@ def distributions(scope: Scope) -> Iterator[Block]:
         step = face.ask(Step(scope.view, scope.gap)) if over == "step" else None
     if scope.only is not None:
         yield Paragraph(f"Only {part_words(scope.only)}, computed from token rows.", "muted")
-    others = [level for level in face.unasked(LEVELS) if level != chosen and len(scope.distribution(level))]
-    for level in (chosen, *others):
+    others: list[Level] = [
+        level for level in face.unasked(LEVELS) if level != chosen and len(scope.distribution(level))
+    ]
+    every: tuple[Level, ...] = (chosen, *others)
+    for level in every:
         if others:
             yield Heading(LEVEL_WORDS[level])
         yield from _level(scope, level, step, "" if level == chosen else f"_{level}")

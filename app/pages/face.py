@@ -155,39 +155,53 @@ class Face(Protocol):
 
     def ask(self, question: Question[Value]) -> Value:
         """The reader's choice, or the usual one. A face with widgets draws one here."""
+        ...
 
     def unasked(self, options: Sequence[Option]) -> Sequence[Option]:
         """The options that a page shows because nobody can choose them: none where a reader can, all on paper."""
+        ...
 
-    def row(self, name: str) -> AbstractContextManager[object]:
+    def row(self, name: str) -> AbstractContextManager[object, Literal[False] | None]:
         """Widgets that are asked for inside stand in one row."""
+        ...
 
-    def menu(self, name: str, words: str, *, is_wide: bool = False) -> AbstractContextManager[object]:
+    def menu(
+        self, name: str, words: str, *, is_wide: bool = False
+    ) -> AbstractContextManager[object, Literal[False] | None]:
         """Widgets that are asked for inside stand in a menu, which the reader opens. is_wide: as wide as the page."""
+        ...
 
     def place(self, name: str) -> None:
         """Keeps a place that an `At` fills later."""
+        ...
 
     def picked(self, name: str, rows: int) -> int | None:
         """The row that the reader picked in the table of this name, which was drawn before; None without one."""
+        ...
 
     def unpick(self) -> None:
         """Lets no row be picked, after a click."""
+        ...
 
     def show_newest(self) -> None:
         """Has the page show what is newest, also while a row is picked, after a click."""
+        ...
 
     def waits(self, words: str) -> AbstractContextManager[object]:
         """Says that a reading takes a moment, if it does."""
+        ...
 
     def working(self, words: str) -> AbstractContextManager[Tell]:
         """Shows the progress of a reading that takes long."""
+        ...
 
     def remembered(self, key: str, first: Value) -> Value:
         """The value that the reader's session keeps under this key; `first` where there is none yet."""
+        ...
 
     def forget(self, key: str) -> None:
         """Lets the session forget the value."""
+        ...
 
 
 class Paper:
@@ -199,10 +213,12 @@ class Paper:
     def unasked(self, options: Sequence[Option]) -> Sequence[Option]:
         return options
 
-    def row(self, name: str) -> AbstractContextManager[object]:
+    def row(self, name: str) -> AbstractContextManager[object, Literal[False] | None]:
         return nullcontext()
 
-    def menu(self, name: str, words: str, *, is_wide: bool = False) -> AbstractContextManager[object]:
+    def menu(
+        self, name: str, words: str, *, is_wide: bool = False
+    ) -> AbstractContextManager[object, Literal[False] | None]:
         return nullcontext()
 
     def place(self, name: str) -> None:

@@ -114,7 +114,8 @@ def _choices(scope: Scope) -> LineChoices:
         Choice("smooth", "smoothing (half-life in steps)", HALF_LIVES, RAW, look="slider", help=SMOOTHS, width=240)
     )
     auto = "auto: linear, unless a linear axis would hide the small values"
-    axis = ask(Choice("axis", "y axis", AXES, AXES[0], look="segments", help=auto))
+    axes: Choice[AxisType] = Choice("axis", "y axis", AXES, AXES[0], look="segments", help=auto)
+    axis = ask(axes)
     along = [word for word in ALONG if word != "wall time" or scope.view.of(time_places) is not None]
     place = ask(Choice("along", "x axis", along, along[0], look="segments"))
     return LineChoices(None if smooth == RAW else float(smooth), axis, ALONG[place])

@@ -27,12 +27,12 @@ def scatter_blocks(scope: Scope) -> Iterator[Block]:
         step = worst_step(scope.view, scope.recorded or scope.view.steps)
         frame = _frame(scope, of, step)
         names = _names(frame, scope.gap)
-        if len(names) >= 2:
-            x, y = (ask(_axis(at, names, of)) for at in (0, 1))
-            log = ask(Choice("alog", "log axis", tuple(LOG), "none", look="segments"))
-    if len(names) < 2:
+        axes = [ask(_axis(at, names, of)) for at in (0, 1)] if len(names) >= 2 else []
+        log = ask(Choice("alog", "log axis", tuple(LOG), "none", look="segments")) if axes else ""
+    if not axes:
         yield Paragraph(f"Not available, because there are fewer than two metrics over the {of}.", "muted")
         return
+    x, y = axes
     if of == "sequences":
         yield Paragraph(f"the sequences of step {step}, the worst of the chosen ones", "muted")
     yield Chart(

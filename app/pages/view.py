@@ -36,21 +36,27 @@ class Source(Protocol):
 
     def name(self, view: "View") -> str:
         """The name of the run, by which the reader knows it."""
+        ...
 
     def of(self, view: "View", make: Callable[..., object], arguments: tuple[Hashable, ...]) -> object:
         """make(run, *arguments), made once."""
+        ...
 
     def part_statistics(self, run: Run, path: str, part: Part, gap: str) -> pl.DataFrame:
         """Statistics of a part of the tokens, as far as they were read."""
+        ...
 
     def diagnosis(self, view: "View", gap: str, steps: range | None) -> Answered | None:
         """The diagnosis of these steps, None if it is being made. gap: empty for the best one on record."""
+        ...
 
     def known_diagnosis(self, view: "View") -> Answered | None:
         """The diagnosis of the whole run; None if there is none yet. It asks for none to be made."""
+        ...
 
     def state(self, view: "View") -> RunState:
         """The state of the run's writers at the last look."""
+        ...
 
 
 @dataclass(frozen=True)

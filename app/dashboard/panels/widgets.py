@@ -31,13 +31,15 @@ class Widgets:
     def unasked(self, options: Sequence[Option]) -> Sequence[Option]:
         return ()
 
-    def row(self, name: str) -> AbstractContextManager[object]:
+    def row(self, name: str) -> AbstractContextManager[object, Literal[False] | None]:
         return control_row(name)
 
     def place(self, name: str) -> None:
         st.session_state[_at(name)] = st.container(key=name)
 
-    def menu(self, name: str, words: str, *, is_wide: bool = False) -> AbstractContextManager[object]:
+    def menu(
+        self, name: str, words: str, *, is_wide: bool = False
+    ) -> AbstractContextManager[object, Literal[False] | None]:
         if is_wide:
             return st.expander(words, key=name)
         return st.popover(words, icon=":material/tune:", key=name)
