@@ -49,7 +49,14 @@ class _Changed:
     """A frame and the changes of its text columns -> the changed frame."""
 
     def __init__(self, run: Run) -> None:
-        self._raw = run
+        self._raw, self._once = run, dict[tuple[object, ...], object]()
+
+    def once(self, make: Callable[..., Any], *arguments: object) -> Any:  # Any: what the function makes
+        """As Run.once, of this run: the raw one keeps what was made of its own words."""
+        key = (self._raw.revision, make, *arguments)
+        if key not in self._once:
+            self._once[key] = make(self, *arguments)
+        return self._once[key]
 
     def __getattr__(self, name: str) -> Any:  # Any: whatever the run has
         return getattr(self._raw, name)

@@ -110,10 +110,10 @@ def test_words_of_lanes_lose_names_that_do_not_fit_and_not_letters(tab: Page, pa
 
 def test_a_chart_can_be_zoomed(tab: Page, pages: Path) -> None:
     tab.goto((pages / "pages" / "metrics.html").as_uri())
-    chart = tab.locator("[data-figure=mismatch-kl_k3]")
+    chart = tab.locator("[data-figure=main_kl_k3]")
     chart.scroll_into_view_if_needed()
     chart.locator(".main-svg").first.wait_for()
-    before = tab.evaluate("document.querySelector('[data-figure=mismatch-kl_k3]')._fullLayout.xaxis.range")
+    before = tab.evaluate("document.querySelector('[data-figure=main_kl_k3]')._fullLayout.xaxis.range")
     box = chart.locator(".nsewdrag").first.bounding_box()
     assert box is not None
     middle = box["y"] + box["height"] / 2
@@ -122,14 +122,14 @@ def test_a_chart_can_be_zoomed(tab: Page, pages: Path) -> None:
     tab.mouse.move(box["x"] + 0.7 * box["width"], middle, steps=5)
     tab.mouse.up()
     tab.wait_for_function(
-        "before => document.querySelector('[data-figure=mismatch-kl_k3]')._fullLayout.xaxis.range[0] > before[0]",
+        "before => document.querySelector('[data-figure=main_kl_k3]')._fullLayout.xaxis.range[0] > before[0]",
         arg=before,
     )
 
 
 def test_the_question_mark_of_a_chart_is_reached_by_keyboard(tab: Page, pages: Path) -> None:
     tab.goto((pages / "pages" / "metrics.html").as_uri())
-    chart = tab.locator("[data-figure=mismatch-kl_k3]")
+    chart = tab.locator("[data-figure=main_kl_k3]")
     chart.scroll_into_view_if_needed()
     mark = chart.locator(".annotation [role=note]")
     mark.focus()
