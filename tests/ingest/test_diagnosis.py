@@ -28,7 +28,7 @@ def test_only_steps_with_token_rows_are_chosen(tmp_path: Path) -> None:
 
 def test_steps_of_statistics_alone_say_what_to_record(tmp_path: Path) -> None:
     many_steps(tmp_path / "run", steps=400, chunk=100)
-    with pytest.raises(SourceError, match="no token rows .* record token rows with a budget above 0"):
+    with pytest.raises(SourceError, match="no token rows .* record them with a budget above 0"):
         diagnosis_of(open_run(tmp_path / "run"), steps=[5, 6])
 
 
