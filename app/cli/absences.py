@@ -51,9 +51,11 @@ def unscored_rows(frame: "pl.DataFrame", gap: str, keys: Sequence[str]) -> str:
     """The keys of the rows whose tokens all lack a log-prob, in words; empty if there are none."""
     import polars as pl
 
-    if not keys or f"{gap}/non_finite" not in frame.columns:
+    from ratioscope.metrics.definitions.validity import NON_FINITE
+
+    if not keys or (column := f"{gap}/{NON_FINITE.name}") not in frame.columns:
         return ""
-    rows = frame.filter((pl.col(f"{gap}/tokens") == 0) & (pl.col(f"{gap}/non_finite") > 0))
+    rows = frame.filter((pl.col(f"{gap}/tokens") == 0) & (pl.col(column) > 0))
     named = [
         " ".join(f"{key} {value}" for key, value in zip(keys, row, strict=True)) for row in rows.select(keys).rows()
     ]

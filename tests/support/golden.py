@@ -45,11 +45,13 @@ PLACEHOLDERS = (
     (re.compile(r"\b[0-9a-f]{64}\b|(?<=input )[0-9a-f]{12}\b"), "<digest>"),
     (re.compile(r"\b\d+\.\d+\.\d+\w*\b"), "<version>"),
     (re.compile(r"\b[\d,.]+ ([kKMGT]?B|bytes)\b"), "<size>"),
-    (re.compile(r"\b\d+ (seconds?|minutes?|hours?|s|min|h) ago\b"), "<age>"),
+    (re.compile(r"\b\d+ (seconds?|minutes?|hours?|days?|s|min|h|d) ago\b"), "<age>"),
 )
 """Pattern -> what stands for it: these differ from one making of a run to the next, or with what is installed."""
 VOLATILE = ("bytes", "host", "pid")
 """Members of JSON objects whose values differ so."""
+PRESENT = ("versions", "machine")
+"""Members that differ with what the process has loaded, in their members too."""
 VOLATILE_COLUMNS = ("host", "size")
 """Columns of a page's tables whose values differ so."""
 
@@ -76,6 +78,8 @@ def golden(run: str) -> dict[str, Any]:
 
 def without_volatile(value: Any, runs: str, name: str = "") -> Any:
     """The value with placeholders, with numbers of 12 digits, and with a digest in place of each long list. Any: JSON."""
+    if name in PRESENT:
+        return f"<{name}>"
     if isinstance(value, dict):
         return {key: without_volatile(item, runs, key) for key, item in value.items()}
     if isinstance(value, list):

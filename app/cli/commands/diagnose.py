@@ -71,8 +71,10 @@ def diagnose(
 
 def _size(result: "RunDiagnosis", known: "KnownContext") -> str:
     """The size of the gap, of which tokens, and what the run's own correction does with it, in words."""
+    from ratioscope.metrics.definitions.validity import NON_FINITE
+
     gap = f"{result.diagnosis.gap:.3g}".replace("inf", "∞")
-    of = " of the other tokens" if any(item.cause.code == "non_finite" for item in result.diagnosis.found) else ""
+    of = " of the other tokens" if any(item.cause.code == NON_FINITE.name for item in result.diagnosis.found) else ""
     read = f"the {len(result.steps)} steps that were read" if len(result.steps) > 1 else "the step that was read"
     own = f"; {known.correction.short}" if known.correction.short else ""
     return f"; K3 {gap} nats/token{of} at {read}{own}"
