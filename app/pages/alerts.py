@@ -76,7 +76,7 @@ def alerts(scope: Scope) -> Iterator[Block]:
     if changed := scope.view.rules.sentence:
         yield Paragraph(changed, "warning")
     yield from _number(run_alerts, rules, in_force, shown, verdict)
-    yield from cause_line(scope.view)
+    yield from cause_line(scope)
     if run_alerts:
         known = acknowledged(scope.view)
         ordered = in_order(run_alerts, known)

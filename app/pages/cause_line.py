@@ -4,14 +4,15 @@ from collections.abc import Iterator
 
 from ..blocks import Paragraph
 from .answered import Answered
+from .scope import Scope
 from .view import View
 
 
-def cause_line(view: View) -> Iterator[Paragraph]:
+def cause_line(scope: Scope) -> Iterator[Paragraph]:
     """One line with the answer, for pages on symptoms; nothing while there is none."""
-    known = view.diagnosis()
+    known = scope.view.diagnosis()
     if known is not None and known.result is not None:
-        diagnosis, older = known.result.diagnosis, age_note(view, known)
+        diagnosis, older = known.result.diagnosis, age_note(scope.view, known)
         head = "Likely cause:" if diagnosis.likely else "Diagnosis:"
         yield Paragraph(f"{diagnosis.answer}{f' ({older})' if older else ''}", head=head)
 

@@ -19,16 +19,17 @@ from ratioscope.record import GAPS, sides
 
 from ....figures.html.comparison import COLUMNS, TableRow, comparison_table
 from ....figures.weights_before_after import weights_before_after
+from ....pages.cause_line import cause_line
 from ....pages.scope import Scope, Steps
 from ....pages.view import CacheRequest, View
 from ....presentation.digits import count
 from ....presentation.escape import streamlit_label as label
 from ....presentation.sentence import capital
+from ...blocks_drawn import READABLE, drawn
 from ...model.jobs import jobs
 from ...panels.charts import appearance, draw, last_appearance, numbers_behind
 from ...panels.choices import dropdown
 from ...panels.layout import columns
-from ...panels.verdict_box import READABLE, cause_line
 from .charts import charts_to_prefetch, comparison_charts
 from .config import trainer_config
 from .controls import DEFAULT, comparison_controls
@@ -144,7 +145,7 @@ def _advise(scope: Scope, source: OutcomeSource, outcomes: Sequence[CorrectionOu
     st.markdown(f"#### {label(capital(recommendation.title), 200)} :small[· {recommendation.confidence} confidence]")
     unranked = _unranked(len(outcomes) - len(fair))
     st.caption(f"{label(recommendation.why, 900)}{unranked}", help=_risk(len(common)), width=READABLE)
-    cause_line(scope.view)
+    drawn(cause_line, scope)
 
 
 def _unranked(left_out: int) -> str:
