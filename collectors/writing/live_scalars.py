@@ -70,7 +70,7 @@ class LiveScalars:
             return {}
         from ratioscope.errors import RatioscopeError
         from ratioscope.metrics.dialects import dialect
-        from ratioscope.metrics.dialects.evaluation import batch_arrays
+        from ratioscope.metrics.dialects.batch import batch_arrays
         from ratioscope.metrics.engines.join import joined
 
         try:

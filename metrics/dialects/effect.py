@@ -15,7 +15,8 @@ from ..corrections.correction import Correction, WeightedGap
 from ..corrections.effect import CarriedOut, schema
 from ..engines.arrow_columns import pc, row_keys, stands_for, step_groups
 from . import dialect
-from .evaluation import DialectBatch, Evaluation, batch_arrays
+from .batch import DialectBatch, batch_arrays
+from .evaluation import Evaluation
 
 
 def dialect_sums(

@@ -5,14 +5,42 @@ allowed words. Combinations of values are checked in each dialect.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from types import UnionType
 from typing import Any, ClassVar, Protocol, TypeVar, get_args, get_type_hints
 
 from ratioscope.errors import ConfigError
 
-from .evaluation import not_allowed
+
+def not_allowed(field_name: str, value: object, allowed: Iterable[object] | str) -> ConfigError:
+    """The error for a setting that its trainer rejects. It names the field, its value and the allowed values."""
+    choices = allowed if isinstance(allowed, str) else "one of " + ", ".join(repr(each) for each in allowed)
+    return ConfigError(f"{field_name} is {value!r}; allowed: {choices}")
+
+
+def no_setting(trainer: str, feature: str, choice: str = "another correction") -> ConfigError:
+    """The error for a correction that the trainer's settings cannot express."""
+    return ConfigError(f"{trainer} has no setting for {feature}; choose {choice}")
+
+
+def checked_version(version: str | None, versions: Sequence[str], older: Sequence[str] = ()) -> str:
+    """The version to reproduce: the first if none is given. ConfigError for an unknown one, or for one of `older` releases."""
+    if version is not None and version in older:
+        raise ConfigError(
+            f"version is {version!r}, older than the releases that are reproduced; wanted one of "
+            f"{', '.join(map(repr, versions))}: choose the nearest of these and its names of settings"
+        )
+    if version is not None and version not in versions:
+        raise not_allowed("version", version, versions)
+    return versions[0] if version is None else version
+
+
+def not_compared(version: str | None, versions: Sequence[str]) -> tuple[str, ...]:
+    """A warning about a version that a dialect reads like its first one."""
+    if not version or version in versions:
+        return ()
+    return (f"version {version!r} was not compared; read as {versions[0]}",)
 
 
 class SettingsClass(Protocol):

@@ -40,3 +40,13 @@ def row_totals(values: Array) -> Singles:
 def mean(values: Array) -> float:
     """The mean over all values, rounded to float32; NaN for none."""
     return float(single(values.mean(dtype=np.float64))) if values.size else float("nan")
+
+
+def row_means(values: Array, mask: Array) -> Singles:
+    """Means over each row's tokens of mask 1, shape (rows, 1); 0 for a row without any. NaN at a masked token counts."""
+    return single(row_totals(values * mask) / np.maximum(row_totals(mask), np.float32(1)))
+
+
+def k3(log_ratio: Singles) -> Singles:
+    """The estimator exp(x) - x - 1 of a divergence, >= 0 up to rounding."""
+    return exp(log_ratio) - log_ratio - np.float32(1)

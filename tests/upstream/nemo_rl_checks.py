@@ -10,7 +10,7 @@ import torch
 from support.written_run import token_rows
 
 from ratioscope.metrics.dialects import nemo_rl
-from ratioscope.metrics.dialects.evaluation import batch_arrays
+from ratioscope.metrics.dialects.batch import batch_arrays
 from ratioscope.metrics.engines.join import joined
 
 COLUMNS = {

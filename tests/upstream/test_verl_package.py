@@ -13,7 +13,6 @@ import pytest
 from support.dialect_golden import differences
 
 from ratioscope.metrics.dialects import verl
-from ratioscope.metrics.dialects.verl.presets import PRESETS_OF
 
 pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]
 
@@ -21,7 +20,7 @@ torch = pytest.importorskip("torch", reason="verl runs on torch")
 helper = pytest.importorskip("verl.trainer.ppo.rollout_corr_helper", reason="the verl package is not importable here")
 
 CONFIGS: Mapping[str, Mapping[str, Any]] = {
-    **PRESETS_OF["0.9.1"],
+    **verl.PRESETS,
     "tight icepop normalised": {
         "rollout_is": "token",
         "rollout_is_threshold": "0.9_1.1",
@@ -127,10 +126,10 @@ def test_probability_metrics_are_verls_own(noise: str) -> None:
         assert differences(found, wanted, rtol=1e-7, atol={"pearson_corr": 1e-6, "": 1e-8}) == []
 
 
-@pytest.mark.parametrize("name", [name for name in PRESETS_OF["0.9.1"] if name.startswith("bypass")])
+@pytest.mark.parametrize("name", [name for name in verl.PRESETS if name.startswith("bypass")])
 def test_bypass_loss_is_verls_own(name: str) -> None:
     algorithms = pytest.importorskip("verl.trainer.ppo.core_algos")
-    config = PRESETS_OF["0.9.1"][name]
+    config = verl.PRESETS[name]
     for seed, shape in enumerate(SHAPES):
         for noise in ("0.01", "0.2", "thirty"):
             batch = hard_batch(shape, noise, seed)

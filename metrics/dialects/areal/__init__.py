@@ -1,31 +1,25 @@
-"""AReaL: `ppo_actor/update/*` metrics, the behaviour weight in its three generations, M2PO and the versions of tokens.
+"""AReaL: `ppo_actor/update/*` metrics, the behaviour weight, M2PO and the versions of tokens.
 
 AReaL's names: logprobs = rollout (behaviour), prox_logp = old (proximal), theta = current. A metric is an average over all
 valid tokens of all micro-batches and ranks. A metric with an empty denominator is left out, not zero.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ratioscope.arrays import Array, Integers, Singles
+from ratioscope.arrays import Array, Singles
 
-from ..absent_arrays import completed, metrics_without, notes
-from ..evaluation import BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
-from ..micro_batches import row_groups, selected
+from ..batch import DialectBatch, selected
+from ..evaluation import Call, Evaluation, Needs, evaluator
 from ..single_precision import single
-from .behave import behave, m2po
 from .correction import write
-from .loss import Inputs, record_loss, surrogate
-from .proximal import Policies, proximal, record_proximal, record_versions
+from .loss import Inputs, Record, exported, record_loss, record_proximal, record_versions, surrogate
 from .settings import VERSIONS, Settings, parse
-from .tracker import Record, exported
+from .weights import Policies, behave, m2po, proximal
 
 __all__ = ["CANONICAL", "NOTES", "PRESETS", "VERSIONS", "evaluate", "parse", "write"]
-
-PREFIX = "ppo_actor/update/"
 
 PRESETS: dict[str, dict[str, Any]] = {
     "off": {"rejection_sampling": None},
@@ -68,48 +62,11 @@ NOTES: dict[str, str] = {
 }
 
 
-_LOSS = ("actor_loss/*", "clip_ratio/*", "dual_clip_ratio/*", "clipped_*", "dual_clipped_*")
+_LOSS = ("loss", "actor_loss/*", "clip_ratio/*", "dual_clip_ratio/*", "clipped_*", "dual_clipped_*")
 _NEEDS = {
     "current_logprobs": (*_LOSS, "importance_weight/*", "approx_kl/*", "new_logp/*", "sapo_*", "logp_*", "*kl_div_*"),
     "advantages": (*_LOSS, "sapo_soft_gate/*"),
 }
-
-
-@np.errstate(all="ignore")
-def evaluate(
-    batch: BatchLike,
-    config: Mapping[str, Any],
-    *,
-    version: str | None = None,
-    kind: str | None = None,
-    micro_batches: MicroBatches | int | None = None,
-) -> Evaluation:
-    """The metrics and weights of AReaL for one update.
-
-    It also reads from `extra`: `versions` (rows, positions) with -1 at prompt and tool tokens, `current_version`,
-    `sample_mask`, `entropy`. A version belongs to the token whose log-prob has the same position; a `kind` that contains
-    "versions_unshifted" reads versions one position late, as the trainer does. `weights`: the behaviour weight, None if the
-    settings form none. `mask`: the tokens that keep a weight; without weights, the tokens that M2PO keeps.
-    """
-    settings = parse(config, version)
-    needs = {} if settings.prox_logp_method in ("loglinear", "metrics", "reuse_train_logp") else _NEEDS
-    arrays, absent = completed(batch_arrays(batch), needs)
-    groups = row_groups(micro_batches, len(arrays.mask), kind)
-    parts = [_micro_batch(selected(arrays, rows), settings, kind) for rows in groups]
-    # The engine weighs micro-batches by their valid tokens before any filter.
-    tokens = sum(part.tokens for part in parts)
-    losses = {} if absent else {"loss": sum(part.loss * part.tokens for part in parts) / max(tokens, 1)}
-    recorded = exported([part.record for part in parts])
-    whole = _assembled(arrays.shape, groups, parts)
-    silent = () if "entropy" in arrays.extra else ("the batch has no entropy: its metrics are 0",)
-    return Evaluation(
-        metrics={PREFIX + name: value for name, value in (metrics_without(recorded, absent, needs) | losses).items()},
-        weights=whole.get("behave_imp_weight"),
-        mask=whole.get("behave_mask", whole["loss_mask"]),
-        warnings=(*settings.warnings, *notes(absent), *silent),
-        losses=losses,
-        arrays=whole,
-    )
 
 
 @dataclass(frozen=True)
@@ -118,14 +75,40 @@ class _Part:
 
     record: Record
     loss: float
-    """The loss of the micro-batch."""
     tokens: int
     """Valid tokens before any filter."""
     arrays: dict[str, Array]
     """Arrays under the trainer's names."""
 
 
-def _micro_batch(batch: DialectBatch, s: Settings, kind: str | None) -> _Part:
+def _update(call: Call[Settings]) -> Evaluation:
+    """The metrics and weights of AReaL for one update.
+
+    It also reads from `extra`: `versions` (rows, positions) with -1 at prompt and tool tokens, `current_version`,
+    `sample_mask`, `entropy`. A version belongs to the token whose log-prob has the same position; a `kind` that contains
+    "versions_unshifted" reads versions one position late, as the trainer does. `weights`: the behaviour weight, None if the
+    settings form none. `mask`: the tokens that keep a weight; without weights, the tokens that M2PO keeps.
+    """
+    batch, groups = call.batch, call.groups()
+    parts = [_micro_batch(selected(batch, rows), call.settings, call.kind or "") for rows in groups]
+    # The engine weighs micro-batches by their valid tokens before any filter.
+    losses = {"loss": sum(part.loss * part.tokens for part in parts) / max(sum(part.tokens for part in parts), 1)}
+    # Rows that no micro-batch has are zero.
+    whole = {name: np.zeros(batch.shape, value.dtype) for name, value in parts[0].arrays.items()}
+    for rows, part in zip(groups, parts, strict=True):
+        for name, value in part.arrays.items():
+            whole[name][rows] = value
+    return Evaluation(
+        metrics=exported([part.record for part in parts]) | losses,
+        weights=whole.get("behave_imp_weight"),
+        mask=whole.get("behave_mask", whole["loss_mask"]),
+        warnings=() if "entropy" in batch.extra else ("the batch has no entropy: its metrics are 0",),
+        losses=losses,
+        arrays=whole,
+    )
+
+
+def _micro_batch(batch: DialectBatch, s: Settings, kind: str) -> _Part:
     sampled = batch.mask & (np.asarray(batch.extra.get("sample_mask", np.ones(len(batch.mask)))) > 0)[:, None]
     p = _policies(batch, s, kind)
     old = proximal(p, s)
@@ -139,21 +122,18 @@ def _micro_batch(batch: DialectBatch, s: Settings, kind: str | None) -> _Part:
     loss = record_loss(record, Inputs(p.rollout, old, p.current, entropy, inside), mask, step, weights, s)
     record_proximal(record, p, kept, s)
     record_versions(record, p, kept)
-    arrays: dict[str, Array] = {
-        "loss_mask": mask,
-        "prox_logp": old,
-        "importance_weight": np.where(mask, step.ratio, single(0)),
-    }
+    arrays: dict[str, Array] = {"loss_mask": mask, "prox_logp": old}
+    arrays["importance_weight"] = np.where(mask, step.ratio, single(0))
     if weights is not None:
         arrays |= {"behave_imp_weight": weights.weight, "behave_mask": weights.kept}
     return _Part(record, loss, int(sampled.sum()), arrays)
 
 
-def _policies(batch: DialectBatch, s: Settings, kind: str | None) -> Policies:
+def _policies(batch: DialectBatch, s: Settings, kind: str) -> Policies:
     """The log-probs of the loss. Without the decoupled loss, old is rollout; if log-probs are recomputed, rollout is old."""
     rollout, current = single(batch.needed("rollout_logprobs")), single(batch.needed("current_logprobs"))
     versions, version = batch.extra.get("versions"), batch.extra.get("current_version")
-    if versions is not None and "versions_unshifted" in (kind or ""):
+    if versions is not None and "versions_unshifted" in kind:
         versions = np.concatenate([np.full_like(versions[:, :1], -1), versions[:, :-1]], axis=1)
     given: Singles | None
     if s.prox_logp_method == "reuse_train_logp":
@@ -165,10 +145,8 @@ def _policies(batch: DialectBatch, s: Settings, kind: str | None) -> Policies:
     return Policies(rollout, current, given, versions, None if version is None else int(version))
 
 
-def _assembled(shape: tuple[int, int], groups: Sequence[Integers], parts: Sequence[_Part]) -> dict[str, Array]:
-    """The micro-batches' arrays, back in the batch's rows. Rows that no micro-batch has are zero."""
-    whole = {name: np.zeros(shape, value.dtype) for name, value in parts[0].arrays.items()}
-    for rows, part in zip(groups, parts, strict=True):
-        for name, value in part.arrays.items():
-            whole[name][rows] = value
-    return whole
+def _needs(s: Settings) -> Needs:
+    return {} if s.prox_logp_method in ("loglinear", "metrics", "reuse_train_logp") else _NEEDS
+
+
+evaluate = evaluator(parse, _update, "ppo_actor/update/", _needs)

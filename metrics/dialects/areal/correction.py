@@ -3,6 +3,7 @@
 AReaL's kl_k1 is our -K1. Its kl_k3 takes the inverse ratio, which no Correction does.
 """
 
+from functools import partial
 from math import inf, log
 from typing import Any, Literal
 
@@ -10,11 +11,12 @@ from ratioscope.errors import ConfigError
 
 from ...corrections.correction import Correction, CorrectionStep, Reject, Weigh
 from ...distribution import Level
-from ..settings import changed, yaml_text
+from ..settings import changed, no_setting, yaml_text
 from .settings import GENERATIONS, Rejection, Settings
 
-By = Literal["token", "sum", "mean", "max"]
-_BY: dict[str, By] = {"sum": "sum", "mean": "mean", "max": "max"}
+_BY: dict[str, Literal["token", "sum", "mean", "max"]] = {"sum": "sum", "mean": "mean", "max": "max"}
+_no_setting = partial(no_setting, "areal")
+_SWITCHES = {name for generation in GENERATIONS.values() for name in generation.switch}
 NO_BOUND = 1e30
 """An upper bound that no weight reaches, because AReaL requires one. AReaL limits no log-ratio."""
 
@@ -28,11 +30,10 @@ def correction_of(settings: Settings) -> Correction:
         return Correction(name, ())
     if settings.rejection is not None:
         return Correction(name, tuple(_steps(settings.rejection)))
-    if "behav_imp_weight_cap" in settings.generation.switch:
-        return Correction(name, (Weigh("token", high=_bound(settings.behav_imp_weight_cap), outside="zero"),))
     level: Level = "geometric" if "sequence" in settings.behave_imp_weight_mode else "token"
     outside: Literal["clamp", "zero"] = "clamp" if "truncate" in settings.behave_imp_weight_mode else "zero"
-    return Correction(name, (Weigh(level, high=_bound(settings.behave_imp_weight_cap), outside=outside),))
+    cap = settings.behave_imp_weight_cap
+    return Correction(name, (Weigh(level, high=inf if cap is None else cap, outside=outside),))
 
 
 def settings_for(correction: Correction) -> Settings:
@@ -50,10 +51,6 @@ def settings_for(correction: Correction) -> Settings:
         raise _no_setting("more than one rejection")
     rejection = Rejection(**(_rejecting(weigh, rest[0]) if rest else _bounded(weigh)))
     return Settings(use_decoupled_loss=True, rejection=rejection)
-
-
-def _bound(cap: float | None) -> float:
-    return inf if cap is None else cap
 
 
 def _steps(r: Rejection) -> list[CorrectionStep]:
@@ -108,13 +105,6 @@ def _ratio_bounds(low: float, high: float) -> dict[str, Any]:
     if high <= 1:
         raise _no_setting(f"an upper bound of {high:g}: it has to be above 1")
     return {"upper": min(high, NO_BOUND), "lower": low if low > 0 else None}
-
-
-def _no_setting(feature: str) -> ConfigError:
-    return ConfigError(f"areal has no setting for {feature}; choose another correction")
-
-
-_SWITCHES = {name for generation in GENERATIONS.values() for name in generation.switch}
 
 
 def write(correction: Settings | Correction) -> str:

@@ -1,15 +1,15 @@
-"""AReaL's actor losses (PPO, CISPO, SAPO) and their statistics for one micro-batch."""
+"""AReaL's actor losses (PPO, CISPO, SAPO), and what its statistics tracker records of one micro-batch and exports."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ratioscope.arrays import Array, Booleans, Singles
 
 from ..single_precision import exp, single, total
-from .behave import Behave, row_means
 from .settings import Settings
-from .tracker import Record
+from .weights import Behave, Policies, approximations, row_means
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,55 @@ def _gate(ratio: Singles, tau: float) -> Singles:
     return single(single(1) / (1 + exp(single(-tau) * (ratio - 1))) * single(4 / tau))
 
 
+@dataclass
+class Record:
+    """The records of one micro-batch, by name."""
+
+    stats: dict[str, tuple[Array, Booleans]] = field(default_factory=dict)
+    """(values, mask): exported as mean and extremes over the mask."""
+    counts: dict[str, Booleans] = field(default_factory=dict)
+    """Masks, exported as numbers of tokens."""
+    scalars: dict[str, float] = field(default_factory=dict)
+    """Name -> number."""
+
+    def stat(self, mask: Booleans, scope: str = "", /, **values: Array) -> None:
+        """Records values whose mean and extremes over the mask are exported."""
+        self.stats |= {scope + name: (value, mask) for name, value in values.items()}
+
+
+def exported(records: Sequence[Record]) -> dict[str, float]:
+    """avg, min and max over the values inside the masks of all micro-batches; counts added, scalars averaged unweighted.
+
+    A name without a value inside its masks is left out, and so is an infinite extreme. Values outside a mask never count.
+    """
+    metrics: dict[str, float] = {}
+    for name in _names([record.stats for record in records]):
+        metrics |= _summary(name, [record.stats[name] for record in records if name in record.stats])
+    for name in _names([record.counts for record in records]):
+        metrics[name] = float(sum(record.counts[name].sum() for record in records if name in record.counts))
+    for name in _names([record.scalars for record in records]):
+        values = [record.scalars[name] for record in records if name in record.scalars]
+        metrics[name] = float(single(sum(values)) / single(len(values)))
+    return metrics
+
+
+def _names(tables: Sequence[Mapping[str, object]]) -> dict[str, None]:
+    return dict.fromkeys(name for table in tables for name in table)
+
+
+def _summary(name: str, parts: Sequence[tuple[Array, Booleans]]) -> dict[str, float]:
+    masked = [value[mask] for value, mask in parts]
+    values = np.concatenate(masked)
+    if not values.size:
+        return {}
+    # Python's min and max over micro-batches, as in AReaL: the result depends on where a NaN stands among them.
+    lowest = min(float(each.min(initial=np.inf)) for each in masked)
+    highest = max(float(each.max(initial=-np.inf)) for each in masked)
+    extremes = {f"{name}/min": lowest, f"{name}/max": highest}
+    average = float(single(values.sum(dtype=np.float64)) / single(values.size))
+    return {f"{name}/avg": average} | {key: value for key, value in extremes.items() if not np.isinf(value)}
+
+
 @dataclass(frozen=True)
 class Inputs:
     """The arrays of the metrics that do not come from the surrogate."""
@@ -131,3 +180,62 @@ def _record_development(record: Record, i: Inputs, mask: Booleans, behave: Behav
         valid, tokens = int(mask.sum()), int(i.inside.sum())
         record.scalars |= {"n_total_tokens": tokens, "n_valid_tokens_in_loss": valid, "n_masked_tokens": tokens - valid}
         record.scalars["masked_token_ratio"] = 1 - valid / max(tokens, 1)
+
+
+_EPSILON = single(1e-8)
+
+
+def record_proximal(record: Record, p: Policies, mask: Booleans, settings: Settings) -> None:
+    """Records scope compute_logp: the given log-probs, approximations and their errors, and three estimators of KL.
+
+    The estimators compare rollout with current, not with old. They need versions.
+    """
+    scope = "compute_logp/"
+    record.counts[scope + "n_valid_tokens"] = mask
+    if p.given is not None:
+        record.stat(mask, scope, prox_logp_gt=p.given)
+    if p.versions is None or p.version is None:
+        return
+    approximated = {"loglinear": ("loglinear",), "metrics": ("loglinear", "linear", "rollout")}
+    for name in approximated.get(settings.prox_logp_method, ()):
+        _record_approximation(record, approximations(p)[name], p, mask, f"{scope}{name}/")
+    gap = p.current - p.rollout
+    record.stat(mask, scope, kl_div_direct=-gap, kl_div_taylor=gap**2 / 2, kl_div_dual=exp(gap) - 1 - gap)
+
+
+def _record_approximation(record: Record, approximated: Singles, p: Policies, mask: Booleans, scope: str) -> None:
+    behave, importance = exp(approximated - p.rollout), exp(p.current - approximated)
+    record.stat(mask, scope, approx_logp=approximated, behave_imp_weight=behave, importance_weight=importance)
+    if p.given is None:
+        return
+    error = _errors(p.given, approximated)
+    record.stat(mask, scope, **error, squared_error=np.square(p.given - approximated))
+    for name, value in _errors(exp(p.given - p.rollout), behave).items():
+        record.stat(mask, f"{scope}behave_imp_weight_", **{name: value})
+    for name, value in _errors(exp(p.current - p.given), importance).items():
+        record.stat(mask, f"{scope}importance_weight_", **{name: value})
+
+
+def _errors(truth: Singles, approximated: Singles) -> dict[str, Array]:
+    gap = truth - approximated
+    return {"abs_error": np.abs(gap), "rel_error": np.abs(gap / (np.abs(truth) + _EPSILON))}
+
+
+def record_versions(record: Record, p: Policies, mask: Booleans) -> None:
+    """Records scope version_stats: the lag of the sampled tokens behind the proximal (v - 1) and the current version (v)."""
+    if p.versions is None or p.version is None:
+        return
+    scope = "version_stats/"
+    record.counts[scope + "n_valid_tokens"] = mask
+    generated = mask & (p.versions >= 0)
+    if not generated.any():
+        return
+    for name, version in (("proximal", p.version - 1), ("theta", p.version)):
+        lag = single(version) - single(p.versions[generated])
+        record.scalars |= {
+            f"{scope}sample_staleness_{name}_avg": float(single(lag.mean(dtype=np.float64))),
+            f"{scope}sample_staleness_{name}_max": float(lag.max()),
+            f"{scope}sample_staleness_{name}_min": float(lag.min()),
+            f"{scope}v_{name}": float(version),
+        }
+    record.scalars[scope + "n_valid_generated_tokens"] = float(generated.sum())

@@ -1,4 +1,4 @@
-"""AReaL's actor settings, in the three generations of its behaviour weight: a cap, modes, rejection sampling."""
+"""AReaL's actor settings, in the two generations of its behaviour weight: modes, then rejection sampling."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -6,8 +6,7 @@ from typing import Any
 
 from ratioscope.errors import ConfigError
 
-from ..evaluation import not_allowed
-from ..settings import Rule, check, read, section, setting
+from ..settings import Rule, check, checked_version, not_allowed, read, section, setting
 
 PROXIMAL = ("recompute", "loglinear", "metrics", "reuse_train_logp")
 MODES = ("token_mask", "token_truncate", "sequence_mask", "sequence_truncate", "disabled")
@@ -19,28 +18,23 @@ class Generation:
 
     switch: tuple[str, ...]
     """The keys of its behaviour weight."""
-    kl_trio: bool
-    """Whether it logs compute_logp/kl_div_*."""
     development: bool = False
     """Whether it is the main branch after 1.0.4, which has binary_kl, CISPO and reuse_train_logp. Its ratio statistics use the
     mask before rejection."""
 
 
-_CAP = ("behav_imp_weight_cap",)
 _MODE = ("behave_imp_weight_cap", "behave_imp_weight_mode")
 _REJECTION = ("rejection_sampling",)
 
 GENERATIONS = {
-    "v1.0.4": Generation(_REJECTION, kl_trio=True),
-    "head_20260822": Generation(_REJECTION, kl_trio=True, development=True),
-    "v1.0.3": Generation(_MODE, kl_trio=True),
-    "v1.0.2": Generation(_MODE, kl_trio=False),
-    "v1.0.1": Generation(_MODE, kl_trio=False),
-    "v1.0.0": Generation(_CAP, kl_trio=False),
-    "v0.5.3": Generation(_CAP, kl_trio=False),
+    "v1.0.4": Generation(_REJECTION),
+    "head_20260822": Generation(_REJECTION, development=True),
+    "v1.0.3": Generation(_MODE),
 }
 VERSIONS = tuple(GENERATIONS)
-"""1.0.4, main of 2026-08-22, 1.0.2 and 0.5.3 were compared with AReaL's own output. The other versions share their rules."""
+"""1.0.4 and main of 2026-08-22 were compared with AReaL's own output; so was 1.0.2, whose rules 1.0.3 shares."""
+_OLDER = ("v1.0.2", "v1.0.1", "v1.0.0", "v0.5.3")
+_ALIASES = {"head": "head_20260822"} | {name.removeprefix("v"): name for name in (*VERSIONS, *_OLDER)}
 
 
 @dataclass(frozen=True)
@@ -60,7 +54,6 @@ class Rejection:
 class Settings:
     """The keys of `actor` that decide a reported number. `use_decoupled_loss` None counts as on, see `parse`."""
 
-    behav_imp_weight_cap: float | None = setting(None)
     behave_imp_weight_cap: float | None = setting(5.0)
     behave_imp_weight_mode: str = setting("token_mask")
     m2_threshold: float | None = setting(None)
@@ -97,7 +90,7 @@ class Settings:
             return False
         if self.generation.switch == _REJECTION:
             return self.rejection is not None
-        return self.generation.switch == _CAP or self.behave_imp_weight_mode != "disabled"
+        return self.behave_imp_weight_mode != "disabled"
 
 
 def parse(config: Mapping[str, Any], version: str | None = None) -> Settings:
@@ -107,9 +100,12 @@ def parse(config: Mapping[str, Any], version: str | None = None) -> Settings:
     old log-probs differ in every recorded batch. Keys that no correction reads are ignored.
     """
     flat = section(config, "actor") if "actor" in config else config
-    version = _version(version)
+    version = checked_version(_ALIASES.get(version or "", version), VERSIONS, _OLDER)
     generation = GENERATIONS[version]
-    _refuse_other_generations(flat, version)
+    development = () if generation.development else ("use_cispo_loss",)
+    for name in ("behav_imp_weight_cap", *_MODE, *_REJECTION, *development):
+        if name in flat and name not in generation.switch:  # AReaL stops at start for a key that it does not know
+            raise ConfigError(f"AReaL {version} has no key {name}; allowed: {_hint(flat, name, generation)}")
     block, notes = flat.get("rejection_sampling"), list[str]()
     rejection = None if block is None else _rejection(section(flat, "rejection_sampling"), generation, notes)
     settings = read(Settings, flat, rejection=rejection, version=version)
@@ -117,24 +113,6 @@ def parse(config: Mapping[str, Any], version: str | None = None) -> Settings:
         raise not_allowed("prox_logp_method", settings.prox_logp_method, PROXIMAL[:3])
     check(settings, _RULES + (_MODE_RULES if generation.switch == _MODE else ()))
     return replace(settings, warnings=(*notes, *_silent(settings)))
-
-
-def _version(version: str | None) -> str:
-    if version is None:
-        return VERSIONS[0]
-    named = {"head": "head_20260822"} | {name.removeprefix("v"): name for name in VERSIONS} | {v: v for v in VERSIONS}
-    if version not in named:
-        raise not_allowed("version", version, VERSIONS)
-    return named[version]
-
-
-def _refuse_other_generations(config: Mapping[str, Any], version: str) -> None:
-    """ConfigError for a key of another generation, because AReaL stops at start for a key that it does not know."""
-    generation = GENERATIONS[version]
-    development = () if generation.development else ("use_cispo_loss",)
-    for name in {*_CAP, *_MODE, *_REJECTION, *development} - set(generation.switch):
-        if name in config:
-            raise ConfigError(f"AReaL {version} has no key {name}; allowed: {_hint(config, name, generation)}")
 
 
 def _hint(config: Mapping[str, Any], name: str, generation: Generation) -> str:
@@ -164,7 +142,7 @@ def _rejection(block: Mapping[str, Any], generation: Generation, notes: list[str
 
 def _silent(s: Settings) -> list[str]:
     """A text for each setting that AReaL accepts silently although it does harm."""
-    mode, cap = s.behave_imp_weight_mode, s.behav_imp_weight_cap
+    mode = s.behave_imp_weight_mode
     rules = (
         (
             s.use_decoupled_loss is False and s.weighted and s.rejection is not None,
@@ -175,7 +153,6 @@ def _silent(s: Settings) -> list[str]:
             "no behaviour weight is applied: rejection_sampling is null (up to 1.0.3 the weight was on by default)",
         ),
         (s.generation.switch == _MODE and mode not in MODES, f"behave_imp_weight_mode {mode!r} is read as a mask mode"),
-        (s.generation.switch == _CAP and cap is not None and cap <= 1, "behav_imp_weight_cap should be above 1"),
         (
             s.prox_logp_method == "reuse_train_logp" and (s.ppo_n_minibatches or 1) > 1,
             "ppo_n_minibatches is forced to 1 by prox_logp_method reuse_train_logp",

@@ -10,19 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from ratioscope.arrays import Array, Singles
+from ratioscope.arrays import Array
 
-from ..absent_arrays import completed, metrics_without, notes
-from ..evaluation import BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
-from ..micro_batches import row_groups
-from ..single_precision import exp, mean, single, total
+from ..batch import DialectBatch
+from ..evaluation import Call, Evaluation, evaluator
+from ..single_precision import exp, k3, mean, single, total
 from .correction import write
-from .loss import COUNTED, MEANS, POLICY_LOSSES, SUMS, Datum, Loss, k3, tis_weight
+from .loss import COUNTED, MEANS, POLICY_LOSSES, SUMS, Datum, Loss, tis_weight
 from .settings import VERSIONS, Settings, parse
 
 __all__ = ["CANONICAL", "NOTES", "PRESETS", "VERSIONS", "evaluate", "parse", "write"]
-
-PREFIX = "train/"
 
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {"tis": {}},
@@ -55,22 +52,14 @@ NOTES: dict[str, str] = {
 }
 
 
-_LOSS = ("mean_loss", "mean_adv_loss", "policy_gradient/*", "dro_quad_penalty")
+_LOSS = ("loss_sum", "mean_loss", "mean_adv_loss", "policy_gradient/*", "dro_quad_penalty")
 _NEEDS = {
     "current_logprobs": (*_LOSS, "ppo_*", "*po_clip_frac", "is_ratio_mean", "mean_kl*", "ref_kl", "*inference_*"),
     "advantages": _LOSS,
 }
 
 
-@np.errstate(all="ignore")
-def evaluate(
-    batch: BatchLike,
-    config: Mapping[str, Any],
-    *,
-    version: str | None = None,
-    kind: str | None = None,
-    micro_batches: MicroBatches | int | None = None,
-) -> Evaluation:
+def _step(call: Call[Settings]) -> Evaluation:
     """The metrics and weights of the cookbook for one optimizer step; micro-batches are its chunks.
 
     It also reads from `extra`: `sample_mask` (rows,), which makes all tokens of a row inactive; `raw_rollout_logprobs`, the
@@ -78,8 +67,7 @@ def evaluate(
     advantage is used for the whole row, but igpo takes one per token. `weights`: the TIS weight, zero at inactive tokens.
     reinforce logs this weight without using it.
     """
-    settings = parse(config, version)
-    arrays, absent = completed(batch_arrays(batch), _NEEDS)
+    settings, arrays = call.settings, call.batch
     if "reference_logprobs" not in arrays.extra:
         settings = replace(settings, kl_beta=0.0)
     active = arrays.mask & (single(arrays.extra.get("sample_mask", np.ones(len(arrays.mask)))) > 0.5)[:, None]
@@ -87,18 +75,15 @@ def evaluate(
     weights = np.zeros(active.shape, np.float32)
     for row, (datum, _) in enumerate(datums):
         weights[row, active[row]] = datum.tis[datum.active]
-    parts = [_chunk([datums[row] for row in rows], settings) for rows in row_groups(micro_batches, len(active), kind)]
-    metrics = metrics_without(_step([metrics for metrics, _ in parts], settings), absent, _NEEDS)
-    losses = {} if settings.loss == "server" or absent else {"loss_sum": sum(loss for _, loss in parts)}
+    chunks = [_chunk([datums[row] for row in rows], settings) for rows in call.groups()]
+    losses = {} if settings.loss == "server" else {"loss_sum": sum(loss for _, loss in chunks)}
     filtering = settings.icepop_threshold is not None and settings.loss not in ("reinforce", "igpo")
-    advantages = single(arrays.needed("advantages"))[:, :1]
     return Evaluation(
-        metrics={PREFIX + name: float(value) for name, value in (metrics | losses).items()},
+        metrics=_over_chunks([metrics for metrics, _ in chunks], settings) | losses,
         weights=weights,
         mask=active & (weights > 0) if filtering else active,
-        warnings=(*settings.warnings, *notes(absent)),
         losses=losses,
-        arrays={"tis_weight": weights, "server_advantages": advantages * weights},
+        arrays={"tis_weight": weights, "server_advantages": single(arrays.needed("advantages"))[:, :1] * weights},
     )
 
 
@@ -110,9 +95,9 @@ def _datum(arrays: DialectBatch, active: Array, row: int, s: Settings) -> tuple[
     """
     response = np.arange(len(active)) < arrays.lengths[row]
     part = active if s.version == "pr169" else response
-    rollout = _tokens(arrays.needed("rollout_logprobs"), row, part)
+    rollout = single(arrays.needed("rollout_logprobs")[row, part])
     raw, reference = (arrays.extra.get(name) for name in ("raw_rollout_logprobs", "reference_logprobs"))
-    old = rollout if s.anchor_logp == "rollout" else _tokens(arrays.needed("old_logprobs"), row, part)
+    old = rollout if s.anchor_logp == "rollout" else single(arrays.needed("old_logprobs")[row, part])
     counted = active[part]
     tis, metrics = np.ones(counted.size, np.float32), dict[str, float]()
     if s.loss == "igpo":
@@ -124,19 +109,15 @@ def _datum(arrays: DialectBatch, active: Array, row: int, s: Settings) -> tuple[
         reference = np.zeros(arrays.shape, np.float32)
     datum = Datum(
         rollout=rollout,
-        raw=rollout if raw is None else None if np.isnan(raw[row]).all() else _tokens(raw, row, part),
+        raw=rollout if raw is None else None if np.isnan(raw[row]).all() else single(raw[row, part]),
         old=old,
-        current=_tokens(arrays.needed("current_logprobs"), row, part),
-        reference=None if reference is None else _tokens(reference, row, part),
+        current=single(arrays.needed("current_logprobs")[row, part]),
+        reference=None if reference is None else single(reference[row, part]),
         active=counted,
         advantage=advantages[part] if s.loss == "igpo" else advantages[:1],
         tis=tis,
     )
     return datum, metrics
-
-
-def _tokens(array: Array, row: int, part: Array) -> Singles:
-    return single(array[row, part])
 
 
 def _chunk(datums: Sequence[tuple[Datum, dict[str, float]]], s: Settings) -> tuple[dict[str, float], float]:
@@ -236,7 +217,7 @@ def _pr169_metrics(
     return {"mean_kl": kl / tokens if tokens else 0.0, **means, **inference, **_averages([m for _, m in full], rows)}
 
 
-def _step(chunks: Sequence[dict[str, float]], s: Settings) -> dict[str, float]:
+def _over_chunks(chunks: Sequence[dict[str, float]], s: Settings) -> dict[str, float]:
     """The metrics of one optimizer step: counts are added, other values averaged over the chunks that have them.
 
     Pull request 169 logs the last chunk's values.
@@ -250,3 +231,6 @@ def _step(chunks: Sequence[dict[str, float]], s: Settings) -> dict[str, float]:
     if metrics.get("total_resp_tokens"):
         metrics["mask_ratio"] = metrics["active_tokens"] / metrics["total_resp_tokens"]
     return metrics
+
+
+evaluate = evaluator(parse, _step, "train/", lambda settings: _NEEDS)

@@ -4,17 +4,17 @@ The cookbook limits each token's log-ratio to 20 before it takes a sequence's me
 """
 
 from collections.abc import Mapping
+from functools import partial
 from math import inf, isclose
 from typing import Any
 
-from ratioscope.errors import ConfigError
-
 from ...corrections.correction import Correction, CorrectionStep, Reject, Weigh
 from ...distribution import Level
-from ..settings import changed
+from ..settings import changed, no_setting
 from .loss import SAFETY_CLAMP
 from .settings import Settings
 
+_no_setting = partial(no_setting, "fireworks")
 NO_BOUND = 1e9
 """A cap that no weight reaches: exp(20) is 4.9e8."""
 
@@ -74,10 +74,6 @@ def _threshold(level: str, low: float, high: float) -> dict[str, Any]:
     if not 0 < low < inf or not isclose(low * high, 1.0, rel_tol=1e-9):
         raise _no_setting(f"a band [{low:g}, {high:g}] that is not [1/T, T]")
     return {"icepop_threshold": high}
-
-
-def _no_setting(feature: str) -> ConfigError:
-    return ConfigError(f"fireworks has no setting for {feature}; choose another correction")
 
 
 def write(correction: Settings | Correction) -> str:

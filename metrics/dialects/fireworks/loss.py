@@ -7,7 +7,7 @@ import numpy as np
 
 from ratioscope.arrays import Array, Singles
 
-from ..single_precision import exp, mean, single, total
+from ..single_precision import exp, k3, mean, single, total
 from .settings import Settings
 
 SAFETY_CLAMP = 20.0
@@ -67,11 +67,6 @@ def tis_weight(old: Singles, rollout: Singles, s: Settings) -> tuple[Singles, di
     if s.level == "sequence":
         metrics["tis/seq_ratio"] = float(raw[0])
     return weight, {"tis/weight_mean": mean(weight), **metrics}
-
-
-def k3(log_ratio: Singles) -> Singles:
-    """exp(x) - x - 1, in the cookbook's form."""
-    return exp(log_ratio) - log_ratio - 1
 
 
 def _ratio(d: Datum, s: Settings) -> Singles:

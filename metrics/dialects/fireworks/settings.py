@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..evaluation import not_allowed
-from ..settings import Rule, check, read, section, setting, unknown
+from ..settings import Rule, check, checked_version, not_allowed, read, section, setting, unknown
 
 VERSIONS = ("head", "pr169")
 """The main branch of 2026-08-19; pull request 169 (2026-03-04, merged the day after)."""
@@ -55,9 +54,7 @@ def parse(config: Mapping[str, Any], version: str | None = None) -> Settings:
     The mapping has `tis` with cap, level and icepop_threshold, beside `loss`, clip ranges and `anchor_logp` (or `anchor`). For
     pull request 169 it has tis_cap and tis_level.
     """
-    version = version or VERSIONS[0]
-    if version not in VERSIONS:
-        raise not_allowed("version", version, VERSIONS)
+    version = checked_version(version, VERSIONS)
     flat = _flat(config, version)
     settings = read(Settings, {**flat, **_unvalidated(flat, version)}, version=version)
     if version == "pr169" and settings.loss not in PR169_LOSSES:

@@ -4,25 +4,18 @@ NeMo-RL's names: generation_logprobs = rollout, prev_logprobs = old, next_token_
 divides its sum over valid tokens by the valid tokens of the whole optimizer step. The driver adds these parts up.
 """
 
-from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from ratioscope.arrays import Array
 
-from ..absent_arrays import completed, metrics_without, notes
-from ..evaluation import BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
-from ..micro_batches import row_groups
+from ..evaluation import Call, Evaluation, evaluator
 from ..single_precision import single, total
 from .correction import write
 from .loss import Denominators, loss_metrics, summed
 from .settings import VERSIONS, Settings, parse
-from .weights import Weights, correction_weights, in_the_loss, recorded, sequence_filter
+from .weights import correction_weights, in_the_loss, recorded, sequence_filter
 
 __all__ = ["CANONICAL", "NOTES", "PRESETS", "VERSIONS", "evaluate", "parse", "write"]
-
-PREFIX = "train/"
 
 _TRUNCATED = {"use_importance_sampling_correction": True, "truncated_importance_sampling_type": "tis"}
 _GSPO = {
@@ -90,57 +83,37 @@ _NEEDS = {
 }
 
 
-@np.errstate(all="ignore")
-def evaluate(
-    batch: BatchLike,
-    config: Mapping[str, Any],
-    *,
-    version: str | None = None,
-    kind: str | None = None,
-    micro_batches: MicroBatches | int | None = None,
-) -> Evaluation:
+def _global_batch(call: Call[Settings]) -> Evaluation:
     """The metrics and weights of NeMo-RL for one global batch (one optimizer step).
 
     It also reads from `extra`: `sample_mask` (rows,), `rewards` (rows,), `reference_logprobs`. Weights are (rows, 1) at a
     sequence level, else zero outside the token mask; they are 1 if the correction is off. `mask` is after every filter. A
     `kind` that ends in `_mbN` cuts micro-batches of N rows. Without current or advantages the metrics of the loss are left out.
     """
-    settings = parse(config, version)
-    needs = {} if settings.force_on_policy_ratio else _NEEDS
-    arrays, absent = completed(batch_arrays(batch), needs)
-    whole = recorded(arrays, settings)
+    settings, mask = call.settings, call.batch.mask
+    whole = recorded(call.batch, settings)
     driver = sequence_filter(whole, settings)
     count = Denominators(total(whole.token_mask * driver.sample_mask), total(driver.sample_mask))
     parts = []
-    for rows in row_groups(micro_batches, len(arrays.mask), kind):
+    for rows in call.groups():
         part = in_the_loss(whole, settings, driver.sample_mask, rows)
         parts.append(loss_metrics(part, correction_weights(part, settings), settings, count))
     weights = correction_weights(in_the_loss(whole, settings, driver.sample_mask), settings)
-    left = arrays.mask & (driver.sample_mask > 0)
-    if weights.kept is not None:
+    arrays: dict[str, Array] = {"sample_mask": driver.sample_mask[:, 0] > 0}
+    left = mask & (driver.sample_mask > 0)
+    if weights.kept is not None:  # the filter's decisions, under the names of NeMo-RL's variables
         left = left & weights.kept
+        if weights.geometric_mean is not None:
+            arrays |= {"seq_kept": weights.kept[:, 0], "seq_geomean": weights.geometric_mean[:, 0]}
+        else:
+            arrays["token_kept"] = weights.kept if weights.kept.shape[1] == 1 else weights.kept & mask
+    applied = weights.value * mask if settings.level == "token" else weights.value
     return Evaluation(
-        metrics={
-            PREFIX + name: value
-            for name, value in metrics_without(summed(parts) | driver.metrics, absent, needs).items()
-        },
-        weights=_applied(weights, arrays, settings),
+        metrics=summed(parts) | driver.metrics,
+        weights=applied if settings.use_importance_sampling_correction else single(mask),
         mask=left,
-        warnings=(*settings.warnings, *notes(absent)),
-        arrays={"sample_mask": driver.sample_mask[:, 0] > 0, **_kept(weights, arrays)},
+        arrays=arrays,
     )
 
 
-def _applied(weights: Weights, arrays: DialectBatch, settings: Settings) -> Array:
-    if not settings.use_importance_sampling_correction:
-        return single(arrays.mask)
-    return weights.value * arrays.mask if settings.level == "token" else weights.value
-
-
-def _kept(weights: Weights, arrays: DialectBatch) -> dict[str, Array]:
-    """The filter's decisions, under the names of NeMo-RL's variables."""
-    if weights.kept is None:
-        return {}
-    if weights.geometric_mean is not None:
-        return {"seq_kept": weights.kept[:, 0], "seq_geomean": weights.geometric_mean[:, 0]}
-    return {"token_kept": weights.kept if weights.kept.shape[1] == 1 else weights.kept & arrays.mask}
+evaluate = evaluator(parse, _global_batch, "train/", lambda settings: {} if settings.force_on_policy_ratio else _NEEDS)

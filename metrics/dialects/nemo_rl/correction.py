@@ -5,6 +5,7 @@ NeMo-RL limits no log-ratio: its weight beyond exp(88.7) is 0, while the weight 
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -12,10 +13,11 @@ from ratioscope.errors import ConfigError
 
 from ...corrections.correction import Correction, CorrectionStep, Reject, Weigh, WeightedGap
 from ...distribution import Level
-from ..settings import changed, yaml_text
+from ..settings import changed, no_setting, yaml_text
 from .settings import Settings
 
 LEVELS: Mapping[str, Level] = {"token": "token", "sequence": "sequence", "sequence_mean": "geometric"}
+_no_setting = partial(no_setting, "nemo_rl")
 NO_BOUND = 1e9
 """An upper bound that no weight reaches, because NeMo-RL's truncation requires one."""
 
@@ -87,10 +89,6 @@ def _sequence_mask(weigh: Weigh, step: CorrectionStep) -> dict[str, Any]:
 def _truncation(kind: str, low: float | None, high: float) -> dict[str, Any]:
     name = "truncated_importance_sampling"
     return {f"{name}_type": kind, f"{name}_ratio": min(high, NO_BOUND), f"{name}_ratio_min": low}
-
-
-def _no_setting(feature: str) -> ConfigError:
-    return ConfigError(f"nemo_rl has no setting for {feature}; choose another correction")
 
 
 def write(correction: Settings | Correction) -> str:

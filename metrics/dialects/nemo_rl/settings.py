@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-from ..evaluation import not_allowed
-from ..settings import Rule, check, read, section, setting, unknown
+from ..settings import Rule, check, checked_version, read, section, setting, unknown
 
 VERSIONS = ("head", "pr2269", "pr3753")
 """The main branch of 2026-08-22; pull request 2269 (head of 2026-04-15, not merged); pull request 3753 (2026-08-21)."""
@@ -73,30 +72,19 @@ def parse(config: Mapping[str, Any], version: str | None = None) -> Settings:
     A `loss_fn` mapping may contain the sequence error threshold. ConfigError for settings that the version rejects at start or
     at its first loss.
     """
-    version = version or VERSIONS[0]
-    if version not in VERSIONS:
-        raise not_allowed("version", version, VERSIONS)
-    flat = {**section(config, "loss_fn"), **_threshold(section(config, "grpo"))} if "loss_fn" in config else config
-    ignored = [name for name in _unread(flat, version) if flat.get(name) is not None]
+    version = checked_version(version, VERSIONS)
+    flat = config
+    if "loss_fn" in config:
+        threshold = [(name, value) for name, value in section(config, "grpo").items() if name == _THRESHOLD]
+        flat = {**section(config, "loss_fn"), **dict(threshold)}
+    # The version never reads these keys with these settings, and does not check their values either.
+    unread = _UNKNOWN_IN[version] + ((_SET, _LOW) if version == "pr2269" and flat.get(_HIGH) is None else ())
+    ignored = [name for name in unread if flat.get(name) is not None]
     settings = read(Settings, {name: value for name, value in flat.items() if name not in ignored}, version=version)
     check(settings, _RULES + (_PR2269_RULES if version == "pr2269" else _HEAD_RULES))
     strange = [*ignored, *unknown(Settings, flat)]
-    return replace(settings, warnings=(*_ignored_notes(strange, version), *_silent(settings)))
-
-
-def _threshold(grpo: Mapping[str, Any]) -> dict[str, Any]:
-    name = "seq_logprob_error_threshold"
-    return {name: grpo[name]} if name in grpo else {}
-
-
-def _unread(config: Mapping[str, Any], version: str) -> tuple[str, ...]:
-    """Keys that this version never reads with these settings; it does not check their values either."""
-    without_ratio = version == "pr2269" and config.get(_HIGH) is None
-    return _UNKNOWN_IN[version] + ((_SET, _LOW) if without_ratio else ())
-
-
-def _ignored_notes(names: list[str], version: str) -> list[str]:
-    return [f"{name} has no effect in {version}: the trainer accepts it silently" for name in names]
+    notes = [f"{name} has no effect in {version}: the trainer accepts it silently" for name in strange]
+    return replace(settings, warnings=(*notes, *_silent(settings)))
 
 
 def _silent(s: Settings) -> list[str]:
@@ -158,6 +146,7 @@ _RULES = (
     Rule("ratio_clip_c", lambda s: s.ratio_clip_c is not None and s.ratio_clip_c <= 1, "a number above 1, or null"),
 )
 
+_THRESHOLD = "seq_logprob_error_threshold"
 _SET = "truncated_importance_sampling_type"
 _HIGH = "truncated_importance_sampling_ratio"
 _LOW = "truncated_importance_sampling_ratio_min"

@@ -6,7 +6,7 @@ import numpy as np
 
 from ratioscope.arrays import Array, Integers, Singles
 
-from ..evaluation import DialectBatch
+from ..batch import DialectBatch
 from ..single_precision import exp, row_totals, single
 from .settings import Settings
 

@@ -6,15 +6,17 @@ products and means of sequences then run over the tokens that the mask leaves.
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from ratioscope.errors import ConfigError
 
 from ...corrections.correction import Correction, CorrectionStep, Reject, Weigh
-from ..settings import changed, yaml_scalar
+from ..settings import changed, no_setting, yaml_scalar
 from .settings import ALGORITHM, BLOCKS, WITHOUT_CORRECTION, Settings
 
 LOG_LIMIT = 20.0
+_no_setting = partial(no_setting, "SkyRL")
 NO_BOUND = 1e9
 """An upper bound that no weight reaches: SkyRL clamps log-ratios to 20, and exp(20) is 4.9e8."""
 SEQUENCE_MASKS: Mapping[str, tuple[Literal["sum", "mean"], str]] = {
@@ -135,10 +137,6 @@ def _check_order(steps: Sequence[CorrectionStep]) -> None:
         after = i > masks[0] and getattr(step, "over", "") == "remaining"
         if (outlier and after) or (whole and not after):
             raise _no_setting("this order: it masks outliers, then tokens, then weighs or masks sequences by the rest")
-
-
-def _no_setting(feature: str) -> ConfigError:
-    return ConfigError(f"SkyRL has no setting for {feature}; choose another correction")
 
 
 def write(correction: Settings | Correction) -> str:

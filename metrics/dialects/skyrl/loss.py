@@ -14,7 +14,7 @@ from ratioscope.arrays import Array
 
 from ..single_precision import exp, single, total
 from .settings import Settings
-from .tokens import Rounded, Tokens, masked_mean, row_counts, row_sums
+from .weights import Rounded, Tokens, masked_mean, row_counts, row_sums
 
 
 @dataclass(frozen=True)

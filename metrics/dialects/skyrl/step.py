@@ -1,20 +1,120 @@
-"""One training step of SkyRL: mini-batches cut into ranks and micro-batches, and the results of each micro-batch."""
+"""One training step of SkyRL: mini-batches cut into ranks and micro-batches, and the results of each micro-batch.
 
-from collections.abc import Iterator
+Averages run over micro-batch, rank, then mini-batch. Every stage takes an unweighted mean over the stage before, so a metric is a
+mean of means.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ratioscope.arrays import Array, Integers
+from ratioscope.errors import ConfigError
 
-from ..evaluation import DialectBatch, MicroBatches, not_allowed
-from ..micro_batches import row_groups
+from ..batch import DialectBatch, MicroBatches, row_groups
+from ..settings import not_allowed
 from ..single_precision import single, total
 from .loss import token_loss
-from .reduce import loss_divisors, mini_batch_differences, reduced, with_std
-from .settings import WITHOUT_CORRECTION, Settings
-from .stages import CorrectedBatch, corrected_batch
-from .tokens import PRECISIONS, Tokens
+from .settings import REDUCTIONS, WITHOUT_CORRECTION, Boundaries, Settings
+from .weights import PRECISIONS, CorrectedBatch, Tokens, corrected_batch, masked_mean, sample_std
+
+MINI_BATCH = "minibatch_rollout_logprobs_abs_diff"
+TRAINING_BATCH = "rollout_train_logprobs_abs_diff"
+
+
+def reduced(stages: Sequence[Mapping[str, float]], *, sum_losses: bool) -> dict[str, float]:
+    """One number per name: the maximum for `_max`, the minimum for `_min`, the sum of losses if `sum_losses`, else the mean."""
+    names = {name: None for stage in stages for name in stage}
+    return {name: _reduced(name, [stage[name] for stage in stages if name in stage], sum_losses) for name in names}
+
+
+def _reduced(name: str, values: list[float], sum_losses: bool) -> float:
+    if name.endswith("_max"):
+        return max(values)
+    if name.endswith("_min"):
+        return min(values)
+    if sum_losses and (name == "loss" or name.endswith("_loss")):
+        return sum(values)
+    return sum(values) / len(values)
+
+
+def mini_batch_differences(tokens: Tokens) -> dict[str, float]:
+    """|current - rollout| in one micro-batch: its mean, second moment, and extremes over the padded array."""
+    if tokens.rollout is None:
+        return {}
+    gap = np.abs(tokens.log_ratio("current", "rollout", MINI_BATCH))
+    padded = gap * tokens.mask
+    return {
+        f"{MINI_BATCH}_mean": masked_mean(gap, tokens.mask),
+        f"{MINI_BATCH}_sq_mean": masked_mean(tokens.rounded(gap * gap), tokens.mask),
+        f"{MINI_BATCH}_max": float(padded.max()),
+        f"{MINI_BATCH}_min": float(padded.min()),
+    }
+
+
+def with_std(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The metrics with the standard deviation in place of the second moment."""
+    kept = {name: value for name, value in metrics.items() if name != f"{MINI_BATCH}_sq_mean"}
+    if f"{MINI_BATCH}_sq_mean" in metrics:
+        variance = metrics[f"{MINI_BATCH}_sq_mean"] - metrics[f"{MINI_BATCH}_mean"] ** 2
+        kept[f"{MINI_BATCH}_std"] = float(np.sqrt(max(0.0, variance)))
+    return kept
+
+
+def training_batch_differences(tokens: Tokens) -> dict[str, float]:
+    """|rollout - old| over all unmasked tokens; empty without such tokens, or if either side is absent."""
+    if tokens.rollout is None or tokens.old is None:
+        return {}
+    gap = np.abs(tokens.log_ratio("rollout", "old", TRAINING_BATCH))[tokens.mask > 0]
+    if not gap.size:
+        return {}
+    statistics = {"max": gap.max(), "min": gap.min(), "mean": gap.mean(dtype=np.float64), "std": sample_std(gap)}
+    return {f"{TRAINING_BATCH}_{name}": float(tokens.rounded(value)) for name, value in statistics.items()}
+
+
+def loss_divisors(mask: Array, settings: Settings, first_row: int) -> Array:
+    """The divisors of a mini-batch's advantages, (rows, 1) in float32: a sum of losses then is the mean of `loss_reduction`.
+
+    They count tokens before the correction masks any. `first_row`: the mini-batch's first row in the batch, because
+    `prompt_boundaries` count from the batch's first row.
+    """
+    rows = len(mask)
+    match settings.loss_reduction:
+        case "token_mean":
+            divisors = np.full((rows, 1), max(mask.sum(), 1))
+        case "token_mean_legacy":
+            divisors = _micro_batch_tokens(mask, settings.micro_batch_size or rows)
+        case "sequence_mean":
+            divisors = rows * np.maximum(mask.sum(axis=1, keepdims=True), 1)
+        case "seq_mean_token_sum_norm":
+            divisors = np.full((rows, 1), rows * (settings.max_seq_len or 1))
+        case "prompt_mean":
+            divisors = _prompt_tokens(mask, settings.prompt_boundaries, first_row)
+        case other:
+            raise not_allowed("loss_reduction", other, REDUCTIONS)
+    return single(divisors)
+
+
+def _micro_batch_tokens(mask: Array, size: int) -> Array:
+    """The tokens of a row's micro-batch times the number of whole micro-batches; inf for rows beyond the last whole one."""
+    whole, divisors = len(mask) // size, np.full((len(mask), 1), np.inf)
+    for rows in (slice(i * size, (i + 1) * size) for i in range(whole)):
+        divisors[rows] = whole * max(mask[rows].sum(), 1)
+    return divisors
+
+
+def _prompt_tokens(mask: Array, prompts: Boundaries | None, first_row: int) -> Array:
+    """The tokens of a row's prompt times the number of prompts that start in the mini-batch; inf for rows without a prompt."""
+    if prompts is None:
+        raise ConfigError(
+            "loss_reduction is 'prompt_mean', which needs prompt_boundaries: (start, end) rows per prompt"
+        )
+    inside = [(start - first_row, end - first_row) for start, end in prompts if 0 <= start - first_row < len(mask)]
+    divisors = np.full((len(mask), 1), np.inf)
+    for start, end in inside:
+        divisors[start:end] = len(inside) * max(mask[start:end].sum(), 1)
+    return divisors
 
 
 @dataclass(frozen=True)
@@ -54,7 +154,7 @@ def batch_tokens(arrays: DialectBatch, settings: Settings) -> Tokens:
     return Tokens(single(arrays.mask), current, old, rollout, advantages, rounded)
 
 
-def optimizer_steps(tokens: Tokens, settings: Settings, given: MicroBatches | None) -> list[OptimizerStep]:
+def optimizer_steps(tokens: Tokens, settings: Settings, given: MicroBatches | int | None) -> list[OptimizerStep]:
     """The results of each mini-batch. A micro-batch of `given` belongs to the mini-batch that has its first row."""
     _check_rows(settings, len(tokens.mask))
     scaled = replace(tokens, advantages=_scaled(tokens, settings))
@@ -93,7 +193,7 @@ def _scaled(tokens: Tokens, settings: Settings) -> Array | None:
     return scaled
 
 
-def _cut(settings: Settings, count: int, given: MicroBatches | None) -> Iterator[list[list[Integers]]]:
+def _cut(settings: Settings, count: int, given: MicroBatches | int | None) -> Iterator[list[list[Integers]]]:
     """For each mini-batch, the row numbers of each rank's micro-batches. A rank has contiguous rows."""
     for start, end in _mini_batches(settings, count):
         if given is not None:

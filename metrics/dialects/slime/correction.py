@@ -3,15 +3,15 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from ratioscope.errors import ConfigError
 
 from ...corrections.correction import Correction, CorrectionStep, Normalise, Reject, Weigh
 from ...distribution import Level
-from ..settings import changed, check, yaml_text
-from .config import MIS_RULES
-from .settings import HOOKS, MIS, Settings
+from ..settings import changed, check, no_setting, yaml_text
+from .settings import HOOK_PATHS, MIS, MIS_RULES, Settings
 
 By = Literal["token", "sum", "mean"]
 LEVELS: Mapping[str, tuple[Level, By]] = {
@@ -21,6 +21,7 @@ LEVELS: Mapping[str, tuple[Level, By]] = {
 }
 """A level of MIS -> (level of the Weigh, `by` of the Reject)."""
 LOG_LIMIT = 20.0
+_no_setting = partial(no_setting, "slime")
 NO_BOUND = 1e9
 """An upper bound that no weight of MIS reaches: MIS clamps log-ratios to 20, and exp(20) is 4.9e8."""
 
@@ -137,17 +138,13 @@ def _weight_bounds(step: Reject) -> tuple[float, float]:
     return max(low, 0.0), min(high, NO_BOUND)
 
 
-def _no_setting(feature: str) -> ConfigError:
-    return ConfigError(f"slime has no setting for {feature}; choose another correction")
-
-
 def write(correction: Settings | Correction) -> str:
     """slime's command-line flags, one a line, and for MIS the YAML file that `--custom-config-path` names."""
     settings = settings_for(correction) if isinstance(correction, Correction) else correction
     flags = changed(settings, set(_FLAGS))
     lines = [_flag(name, value) for name, value in flags.items()]
     if settings.runs_hook and settings.method != "vanilla_tis":
-        lines.append(f"--custom-tis-function-path {HOOKS[settings.method]}")
+        lines.append(f"--custom-tis-function-path {HOOK_PATHS[settings.method]}")
     if settings.method != "mis" or not settings.runs_hook:
         return "\n".join(lines)
     keys = {name: getattr(settings, name) for name in MIS}

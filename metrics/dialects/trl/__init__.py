@@ -5,23 +5,21 @@ once, over the whole generation batch. The others are averages over the micro-ba
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ratioscope.arrays import Array, Integers, Singles
 
-from ..absent_arrays import completed, metrics_without, notes
-from ..evaluation import BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
-from ..micro_batches import row_groups
+from ..batch import DialectBatch
+from ..evaluation import Call, Evaluation, evaluator
 from ..single_precision import single
 from .correction import write
-from .loss import Accumulation, Inputs, Step, micro_step
-from .ratio import importance_ratio, kept_sequences, sampling_metrics
+from .loss import Accumulation, Inputs, Step, importance_ratio, kept_sequences, micro_step, sampling_metrics
 from .settings import MODES, VERSIONS, Settings, parse
 
-__all__ = ["CANONICAL", "NOTES", "PRESETS", "VERSIONS", "evaluate", "parse", "write"]
+__all__ = ["CANONICAL", "NOTES", "PRESETS", "VERSIONS", "evaluate", "parse", "write", "Array", "Integers"]
 
 PRESETS: dict[str, dict[str, Any]] = {mode: {"vllm_importance_sampling_mode": mode} for mode in MODES} | {
     "off": {"vllm_importance_sampling_correction": False},
@@ -56,43 +54,36 @@ NOTES: dict[str, str] = {
 }
 
 
-_CLIPPED = ("clip_ratio/*", "cispo_clip_ratio", "vespo/*")
+_CLIPPED = ("loss", "clip_ratio/*", "cispo_clip_ratio", "vespo/*")
 _NEEDS = {"current_logprobs": (*_CLIPPED, "kl"), "advantages": _CLIPPED}
 
 
-@np.errstate(all="ignore")
-def evaluate(
-    batch: BatchLike,
-    config: Mapping[str, Any],
-    *,
-    version: str | None = None,
-    kind: str | None = None,
-    micro_batches: MicroBatches | int | None = None,
-) -> Evaluation:
+def _window(call: Call[Settings]) -> Evaluation:
     """The metrics and weights of TRL for one generation batch that is one accumulation window.
 
     It also reads from `extra`: `entropy`, `reference_logprobs`, `rank` (rows,), the process of each row (default: one process).
     NaN in rollout means that the engine gave no log-prob. A batch without old uses current, as TRL does when steps are aligned.
     `weights`: the ratio, None without correction. `mask`: the tokens that the mask mode and the off-policy mask leave.
     """
-    settings = parse(config, version)
-    needs = _NEEDS if settings.off_policy_mask_threshold is None else {}
-    arrays, absent = completed(batch_arrays(batch), needs)
+    settings, arrays, groups = call.settings, call.batch, call.groups()
     ratio, metrics = None, dict[str, float]()
     if settings.corrected:
         old, rollout = (single(arrays.needed(name)) for name in ("old_logprobs", "rollout_logprobs"))
         ratio = importance_ratio(old, rollout, arrays.mask, settings)
-        metrics = sampling_metrics(old - rollout, ratio, arrays.mask, _processes(arrays), settings)
+        ranks = np.asarray(arrays.extra.get("rank", np.zeros(len(arrays.mask))))
+        processes = [np.flatnonzero(ranks == rank) for rank in np.unique(ranks)]
+        metrics = sampling_metrics(old - rollout, ratio, arrays.mask, processes, settings)
     inputs = _inputs(arrays, ratio, settings)
-    groups = row_groups(micro_batches, len(arrays.mask), kind)
     window = Accumulation(len(groups), int(arrays.mask.sum()))
-    steps = [micro_step(_rows(inputs, rows), settings, window) for rows in groups]
-    losses = {} if absent else {"loss": sum(step.loss for step in steps)}
+    steps = [micro_step(inputs.rows(rows), settings, window) for rows in groups]
+    losses = {"loss": sum(step.loss for step in steps)}
+    left = arrays.mask if inputs.kept is None else arrays.mask & inputs.kept
+    if ratio is not None and settings.vllm_importance_sampling_mode.endswith("mask"):
+        left = left & (ratio > 0)
     return Evaluation(
-        metrics=metrics | metrics_without(_averaged(steps), absent, _NEEDS) | losses,
+        metrics=metrics | _averaged(steps) | losses,
         weights=ratio if ratio is None or settings.per_sequence else ratio * arrays.mask,
-        mask=_left(arrays, ratio, inputs, settings),
-        warnings=(*settings.warnings, *notes(absent)),
+        mask=left,
         losses=losses,
         arrays={} if ratio is None else {"importance_sampling_ratio": ratio},
     )
@@ -101,7 +92,9 @@ def evaluate(
 def _inputs(arrays: DialectBatch, ratio: Singles | None, s: Settings) -> Inputs:
     current = single(arrays.needed("current_logprobs"))
     old = current if arrays.old_logprobs is None else single(arrays.old_logprobs)
-    advantages = _advantages(arrays)
+    values = single(arrays.needed("advantages"))
+    one = np.take_along_axis(values, arrays.mask.argmax(axis=1)[:, None], axis=1)
+    advantages = one if ((values == one) | ~arrays.mask).all() else values
     kept = None
     if s.off_policy_mask_threshold is not None:
         earlier = old if arrays.rollout_logprobs is None else single(arrays.rollout_logprobs)
@@ -119,31 +112,6 @@ def _inputs(arrays: DialectBatch, ratio: Singles | None, s: Settings) -> Inputs:
     )
 
 
-def _advantages(arrays: DialectBatch) -> Singles:
-    """The advantages, (rows, 1) as in TRL; (rows, positions) if they differ between the tokens of a sequence."""
-    values = single(arrays.needed("advantages"))
-    one = np.take_along_axis(values, arrays.mask.argmax(axis=1)[:, None], axis=1)
-    return one if ((values == one) | ~arrays.mask).all() else values
-
-
-def _rows(i: Inputs, rows: Integers) -> Inputs:
-    return Inputs(
-        old=i.old[rows],
-        current=i.current[rows],
-        mask=i.mask[rows],
-        advantages=i.advantages[rows],
-        ratio=None if i.ratio is None else i.ratio[rows],
-        kept=None if i.kept is None else i.kept[rows],
-        entropy=None if i.entropy is None else i.entropy[rows],
-        reference=None if i.reference is None else i.reference[rows],
-    )
-
-
-def _processes(arrays: DialectBatch) -> list[Integers]:
-    ranks = np.asarray(arrays.extra.get("rank", np.zeros(len(arrays.mask))))
-    return [np.flatnonzero(ranks == rank) for rank in np.unique(ranks)]
-
-
 def _averaged(steps: Sequence[Step]) -> dict[str, float]:
     """The metrics of TRL's log line: means over the micro-batches that have a value. A name without any is left out."""
     means = {}
@@ -154,7 +122,6 @@ def _averaged(steps: Sequence[Step]) -> dict[str, float]:
     return means
 
 
-def _left(arrays: DialectBatch, ratio: Singles | None, i: Inputs, s: Settings) -> Array:
-    left = arrays.mask if i.kept is None else arrays.mask & i.kept
-    masking = ratio is not None and s.vllm_importance_sampling_mode.endswith("mask")
-    return left & (ratio > 0) if ratio is not None and masking else left
+evaluate = evaluator(
+    parse, _window, needs=lambda settings: _NEEDS if settings.off_policy_mask_threshold is None else {}
+)

@@ -1,5 +1,6 @@
 """TRL's settings as a Correction, and a Correction as TRL's settings; ConfigError if TRL has no such setting."""
 
+from functools import partial
 from math import inf
 from typing import Literal
 
@@ -7,8 +8,10 @@ from ratioscope.errors import ConfigError
 
 from ...corrections.correction import Correction, Weigh
 from ...distribution import Level
-from ..settings import changed
+from ..settings import changed, no_setting
 from .settings import Settings
+
+_no_setting = partial(no_setting, "trl")
 
 
 def correction_of(settings: Settings) -> Correction:
@@ -44,10 +47,6 @@ def settings_for(correction: Correction) -> Settings:
         vllm_importance_sampling_clip_max=None if weigh.high == inf else weigh.high,
         vllm_importance_sampling_clip_min=weigh.low or None,
     )
-
-
-def _no_setting(feature: str) -> ConfigError:
-    return ConfigError(f"trl has no setting for {feature}; choose another correction")
 
 
 def write(correction: Settings | Correction) -> str:

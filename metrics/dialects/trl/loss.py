@@ -1,14 +1,64 @@
-"""TRL's GRPO losses: the metrics and the loss of `_compute_loss` for one micro-batch."""
+"""TRL's importance-sampling ratio, and the metrics and the loss of `_compute_loss` for one micro-batch."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
-from ratioscope.arrays import Booleans, Singles
+from ratioscope.arrays import Booleans, Integers, Singles
 
-from ..single_precision import exp, log, row_totals, single, total
+from ..single_precision import exp, k3, log, mean, row_means, row_totals, single, total
 from .settings import CLIPPED_LOSSES, Settings
+
+
+def importance_ratio(old: Singles, rollout: Singles, mask: Booleans, s: Settings) -> Singles:
+    """The ratio after clamping or masking: (rows, positions), or (rows, 1) per sequence.
+
+    A masked token has ratio 1 before clamping or masking, and so has a token without a rollout log-prob (NaN). Infinite
+    differences become the largest float32.
+    """
+    difference = np.nan_to_num((old - rollout) * single(mask), nan=0.0)
+    ratio = exp(row_totals(difference) if s.per_sequence else difference)
+    low, high = s.bounds
+    if s.vllm_importance_sampling_mode.endswith("truncate"):
+        return np.clip(ratio, low, high)
+    return single(np.where((ratio < low) | (ratio > high), 0.0, ratio))
+
+
+def kept_sequences(
+    advantages: Singles, earlier: Singles, current: Singles, mask: Booleans, threshold: float
+) -> Booleans:
+    """The off-policy mask, (rows, 1) or the shape of the advantages.
+
+    A sequence stays if its advantage is not negative, or if its mean of earlier - current is at most the threshold. A token
+    without an earlier log-prob has difference 0.
+    """
+    average = row_means(np.nan_to_num(earlier - current, nan=0.0), single(mask))
+    return (advantages >= 0) | (average <= threshold)
+
+
+def sampling_metrics(
+    difference: Singles, ratio: Singles, mask: Booleans, processes: Sequence[Integers], s: Settings
+) -> dict[str, float]:
+    """`sampling/*` of one generation batch, from old - rollout and the ratio.
+
+    A mean is a plain mean over processes of the mean over each process's tokens. A process without tokens has 0.
+    """
+    masks = [mask[rows] for rows in processes]
+    gaps = [np.abs(difference[rows])[inside] for rows, inside in zip(processes, masks, strict=True)]
+    gaps = [gap[~np.isnan(gap)] for gap in gaps]
+    pairs = zip(processes, masks, strict=True)
+    weights = [ratio[rows].ravel() if s.per_sequence else ratio[rows][inside] for rows, inside in pairs]
+    name = "sampling/importance_sampling_ratio"
+    return {
+        "sampling/sampling_logp_difference/mean": sum(mean(gap) if gap.size else 0.0 for gap in gaps) / len(gaps),
+        "sampling/sampling_logp_difference/max": max(float(gap.max(initial=0.0)) for gap in gaps),
+        f"{name}/min": min(float(weight.min()) if weight.size else 0.0 for weight in weights),
+        f"{name}/mean": sum(mean(weight) if weight.size else 0.0 for weight in weights) / len(weights),
+        f"{name}/max": max(float(weight.max()) if weight.size else 0.0 for weight in weights),
+    }
 
 
 @dataclass(frozen=True)
@@ -27,6 +77,11 @@ class Inputs:
     entropy: Singles | None
     reference: Singles | None
     """The reference policy's log-probs; None without one."""
+
+    def rows(self, rows: Integers) -> "Inputs":
+        """The arrays of these rows."""
+        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        return Inputs(**{name: value if value is None else value[rows] for name, value in values.items()})
 
 
 @dataclass(frozen=True)
@@ -52,7 +107,7 @@ class Step:
 def micro_step(i: Inputs, s: Settings, window: Accumulation) -> Step:
     """The metrics and the loss of one micro-batch."""
     log_ratio = i.current - i.old
-    coefficient = exp(_mean_of_rows(log_ratio, i.mask) if s.importance_sampling_level == "sequence" else log_ratio)
+    coefficient = exp(row_means(log_ratio, single(i.mask)) if s.importance_sampling_level == "sequence" else log_ratio)
     kl = _reference_kl(i, coefficient, s)
     weight, metrics = _weight(i, log_ratio, coefficient, s)
     loss = weight if i.kept is None else weight * single(i.kept)
@@ -103,7 +158,7 @@ def _share_of_rows(values: Singles, mask: Booleans) -> list[float]:
     if values.shape[1] == 1:
         return [float(value) for value in values[:, 0]]
     full = mask.any(axis=1)
-    return [float(value) for value in _mean_of_rows(values, mask)[full, 0]]
+    return [float(value) for value in row_means(values, single(mask))[full, 0]]
 
 
 def _gamma_weight(i: Inputs, log_ratio: Singles, s: Settings) -> Singles:
@@ -125,8 +180,7 @@ def _reference_kl(i: Inputs, coefficient: Singles, s: Settings) -> Singles | Non
     if s.beta == 0 or i.reference is None:
         return None
     gap = i.reference - i.current
-    kl = single(exp(gap) - gap - 1)
-    return single(kl * coefficient) if s.use_bias_correction_kl else kl
+    return single(k3(gap) * coefficient) if s.use_bias_correction_kl else k3(gap)
 
 
 def _high_entropy(entropy: Singles, mask: Booleans, quantile: float) -> Booleans:
@@ -134,10 +188,6 @@ def _high_entropy(entropy: Singles, mask: Booleans, quantile: float) -> Booleans
     if not values.size:
         return np.zeros_like(mask)
     return (entropy >= single(np.quantile(values.astype(np.float64), quantile))) & mask
-
-
-def _mean_of_rows(values: Singles, mask: Booleans) -> Singles:
-    return single(row_totals(values * single(mask)) / np.maximum(mask.sum(axis=1, keepdims=True), 1))
 
 
 def _global_mean(values: Singles, mask: Booleans) -> float:
@@ -157,7 +207,7 @@ def _reduced(loss: Singles, mask: Booleans, s: Settings, window: Accumulation) -
     if s.loss_type in ("cispo", "dapo", "vespo"):
         return whole / max(window.tokens, 1)
     if s.loss_type in ("grpo", "sapo"):
-        value = float(_mean_of_rows(loss, mask).mean(dtype=np.float64))
+        value = float(row_means(loss, single(mask)).mean(dtype=np.float64))
     elif s.loss_type == "bnpo":
         value = whole / max(int(mask.sum()), 1)
     elif s.loss_type == "dr_grpo":

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-from ..evaluation import not_allowed
-from ..settings import Rule, check, read, setting
+from ..settings import Rule, check, checked_version, read, setting
 
 VERSIONS = ("1.16.0",)
 
@@ -75,8 +74,7 @@ def parse(config: Mapping[str, Any], version: str | None = None) -> Settings:
     TRL's own default for use_vllm is false. Arguments without it are read as on here, because a recorded batch has rollout
     log-probs. Arguments that no correction reads are ignored.
     """
-    if version is not None and version not in (*VERSIONS, "1.16"):
-        raise not_allowed("version", version, VERSIONS)
+    checked_version("1.16.0" if version == "1.16" else version, VERSIONS)
     settings, notes = read(Settings, config), list[str]()
     cap = settings.vllm_importance_sampling_cap
     if cap is not None:

@@ -1,7 +1,8 @@
-"""verl: the metrics, weights and mask of its rollout correction, from PR 3984 up to version 0.9.1.
+"""verl: the metrics, weights and mask of its rollout correction, from 0.7.1 up to 0.9.1.
 
 The trainer is the numerator of every ratio; expectations are over rollout samples. In decoupled mode verl's driver compares
-`old` with `rollout` once per batch. In bypass mode its workers compare `current` with `rollout` in each micro-batch.
+`old` with `rollout` once per batch. In bypass mode its workers compare `current` with `rollout` in each micro-batch. The gaps of
+CANONICAL are those of decoupled mode; the bypass loss gives the same names to metrics of gap `total`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,52 +10,215 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any
 
-import numpy as np
-
 from ratioscope.arrays import Integers
 
-from ..evaluation import BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays, not_allowed
-from ..micro_batches import row_groups
+from ..batch import DialectBatch
+from ..evaluation import Call, Evaluation, evaluator
+from ..settings import not_allowed
 from .config import parse
-from .corrected_batch import corrected_batch, some_valid
 from .correction import write
-from .diagnostics import off_policy_metrics, probability_metrics
 from .loss import bypass_loss, decoupled_loss
-from .notes import CANONICAL, NOTES
-from .presets import GENERATIONS, PRESETS_OF
-from .settings import VerlSettings
+from .rejection import corrected_batch, off_policy_metrics, probability_metrics, some_valid
+from .settings import DEFAULTS, DIVERGENCES, VERSIONS, VerlSettings
 
 __all__ = ["CANONICAL", "KINDS", "NOTES", "PRESETS", "PRESETS_OF", "VERSIONS", "evaluate", "parse", "write"]
 
-VERSIONS = tuple(GENERATIONS)
-PRESETS = PRESETS_OF["0.9.1"]
+_TOKEN, _SEQUENCE = {"rollout_is": "token"}, {"rollout_is": "sequence"}
+_ICEPOP = {"rollout_is": "token", "rollout_is_threshold": "0.5_5.0"}
+_GEO = {"rollout_rs": "seq_mean_k1", "rollout_rs_threshold": "0.999_1.001"}
+_K3 = {"rollout_rs": "seq_mean_k3", "rollout_rs_threshold": 0.01}
+_SEQ_RS = {"rollout_rs": "seq_sum_k1", "rollout_rs_threshold": "0.5_2.0"}
+_BYPASS = {"bypass_mode": True}
+_REINFORCE = {"bypass_mode": True, "loss_type": "reinforce"}
+
+_CHANGES: Mapping[str, Mapping[str, Any]] = {
+    "decoupled_token_is": _TOKEN,
+    "decoupled_seq_is": _SEQUENCE,
+    "decoupled_token_icepop": _ICEPOP,
+    "decoupled_seq_is_rs": {**_SEQUENCE, **_SEQ_RS},
+    "decoupled_geo_rs": _GEO,
+    "decoupled_geo_rs_seq_tis": {**_SEQUENCE, **_GEO},
+    "decoupled_geo_rs_token_tis": {**_TOKEN, **_GEO},
+    "decoupled_k3_rs": _K3,
+    "decoupled_k3_rs_seq_tis": {**_SEQUENCE, **_K3},
+    "decoupled_k3_rs_token_tis": {**_TOKEN, **_K3},
+    "bypass_ppo_clip": _BYPASS,
+    "bypass_ppo_clip_geo_rs": {**_BYPASS, **_GEO},
+    "bypass_ppo_clip_k3_rs": {**_BYPASS, **_K3},
+    "bypass_pg_is": {**_SEQUENCE, **_REINFORCE},
+    "bypass_pg_token_icepop": {**_ICEPOP, **_REINFORCE},
+    "bypass_pg_geo_rs": {**_GEO, **_REINFORCE},
+    "bypass_pg_geo_rs_seq_tis": {**_SEQUENCE, **_GEO, **_REINFORCE},
+    "bypass_pg_geo_rs_token_tis": {**_TOKEN, **_GEO, **_REINFORCE},
+    "disabled": {},
+}
+
+PRESETS = {name: {**DEFAULTS, **changes} for name, changes in _CHANGES.items()}
+"""Preset name -> the full mapping that verl's factory of that name returns with its default arguments."""
+PRESETS_OF = {"0.9.1": PRESETS, "0.7.1": {name: preset for name, preset in PRESETS.items() if "icepop" not in name}}
+"""version -> preset name -> full configuration."""
+
+PREFIX = "rollout_corr/"
+
+_EMPTY_ROWS = "a mean over all rows, and rows without a valid token count as "
+_LEGACY = "up to 0.7.1 computed from the raw ratios, from 0.8.0 on from the applied weights"
+
+_OFF_POLICY: Mapping[str, tuple[str | None, str]] = {
+    "training_ppl": ("mismatch/ppl_old", f"{_EMPTY_ROWS}perplexity 1: padding rows dilute it"),
+    "training_log_ppl": ("mismatch/log_ppl_old", f"{_EMPTY_ROWS}0: padding rows dilute it"),
+    "kl": ("mismatch/kl_direct", "the same; K1 is unbiased and can be negative"),
+    "k3_kl": (
+        "mismatch/kl_k3",
+        "in float32 it loses its digits below log-ratios of 1e-3, can be negative at 1e-4 and is inf above 88.7; one "
+        "rollout log-prob of -inf makes it NaN",
+    ),
+    "rollout_ppl": ("mismatch/ppl_rollout", f"{_EMPTY_ROWS}perplexity 1"),
+    "rollout_log_ppl": ("mismatch/log_ppl_rollout", f"{_EMPTY_ROWS}0"),
+    "log_ppl_diff": ("mismatch/log_ppl_gap", f"{_EMPTY_ROWS}0; verl's documentation states the opposite sign"),
+    "log_ppl_abs_diff": (None, f"{_EMPTY_ROWS}0"),
+    "log_ppl_diff_max": (None, "a row without a valid token keeps it at or above 0"),
+    "log_ppl_diff_min": (None, "a row without a valid token keeps it at or below 0"),
+    "ppl_ratio": (
+        "mismatch/ppl_ratio",
+        f"{_EMPTY_ROWS}1; a mean of exponentials, documented as the exponential of a mean",
+    ),
+    "chi2_token": (
+        "mismatch/chi2_token",
+        "log-ratios are clamped to +-20; it can be negative, contrary to verl's documentation",
+    ),
+    "chi2_seq": ("mismatch/chi2_sequence", f"row sums are clamped to +-20: never above e^40; {_EMPTY_ROWS}0"),
+}
+
+_IMPORTANCE: Mapping[str, tuple[str | None, str]] = {
+    "mean": (
+        "mismatch/mean_weight_token",
+        "after truncation, so below the mean weight: it need not be 1 even if the records are right; "
+        f"{_LEGACY}; at sequence level long rows weigh more",
+    ),
+    "max": (
+        None,
+        "at token level never above the threshold from 0.8.0 on; at sequence level the maximum of untruncated products",
+    ),
+    "min": (None, "at sequence level the minimum of untruncated products, not clamped: it underflows to 0"),
+    "std": (
+        None,
+        "from weights clamped to the threshold, as a difference of squares: noise in float32 if the spread is small",
+    ),
+    "eff_sample_size": (
+        "mismatch/ess_token",
+        "a share, not a count; from weights clamped to the threshold, so nearer 1",
+    ),
+    "ratio_fraction_high": (None, "share above the threshold alone; at sequence level a mean over all rows"),
+    "ratio_fraction_low": (None, "share below 1 / threshold, a bound that truncation does not use"),
+    "seq_mean": (None, f"{_EMPTY_ROWS}0; at token level from each row's arithmetic mean, not from its product"),
+    "seq_std": (None, f"{_EMPTY_ROWS}0"),
+    "seq_max": (None, _LEGACY),
+    "seq_min": (None, "0 as soon as one row has no valid token"),
+    "seq_max_deviation": (None, "at least 1 as soon as one row has no valid token"),
+    "seq_fraction_high": (None, "from raw row means; in 0.8.0 from truncated ones, so always 0"),
+    "seq_fraction_low": (None, "rows without a valid token count as low"),
+    "oob_ratio": (
+        None,
+        "the share of tokens that IcePop sets to zero; the mask and the loss's denominator do not change",
+    ),
+    "batch_norm_factor": (None, "the divisor; every other rollout_is metric is computed before the division"),
+}
+
+_REJECTION: Mapping[str, str] = {
+    "mean": "for a sequence option the mean of the row statistic, weighted by row length",
+    "max": "K1 is minus the log-ratio: it is largest where the trainer's probability falls furthest below the rollout's",
+    "min": "K1 is minus the log-ratio",
+    "fraction_high": "a share of rows for a sequence option, of tokens for a token option; K1 bounds act on rollout / trainer",
+    "fraction_low": "always 0 for K2 and K3",
+    "std": "from values clamped to the bounds, as a difference of squares",
+    "seq_mean": "rows without a valid token are left out here, while rollout_is_seq_mean counts them",
+    "seq_std": "rows without a valid token are left out",
+    "seq_max": "rows without a valid token are left out",
+    "seq_min": "rows without a valid token are left out",
+    "seq_max_deviation": "the deviation from 0, while rollout_is_seq_max_deviation is the deviation from 1",
+    "seq_fraction_high": "for a token option the share of row means, by which verl does not reject",
+    "seq_fraction_low": "K1 only",
+    "masked_fraction": "before rejection by the other options",
+    "seq_masked_fraction": "rows with a rejected token over rows with a valid one; the combined one divides by all rows",
+}
+
+_OTHER: Mapping[str, tuple[str | None, str]] = {
+    "rollout_corr/rollout_rs_masked_fraction": (
+        None,
+        "share of tokens rejected; workers still count them in the loss's denominator",
+    ),
+    "rollout_corr/rollout_rs_seq_masked_fraction": (
+        None,
+        "rows with a rejected token over all rows, empty ones included",
+    ),
+    "rollout_corr/rollout_is_veto_fraction": (None, "before 0.7.1 only, where it is 0.0 while the veto is off"),
+    "rollout_corr/rollout_is_catastrophic_token_fraction": (None, "before 0.7.1 only, 0.0 while the veto is off"),
+    "training/rollout_probs_diff_valid": (None, "1 if the batch has a valid token"),
+    "training/rollout_probs_diff_max": (
+        "mismatch/max_prob_diff",
+        "a difference of probabilities, though verl calls it logprob; NaN if any is NaN",
+    ),
+    "training/rollout_probs_diff_mean": (
+        "mismatch/prob_diff",
+        "a difference of probabilities, though verl calls it logprob; not logged in bypass mode",
+    ),
+    "training/rollout_probs_diff_std": (None, "a difference of probabilities"),
+    "training/rollout_actor_probs_pearson_corr": (
+        "mismatch/prob_correlation",
+        "near 1 even for a large gap, because most probabilities are near 1 or 0; not comparable between temperatures",
+    ),
+    "actor/ppo_kl": (
+        "drift/ppo_kl",
+        "log-ratios clamped to +-20; in bypass mode rollout - current over the tokens left (REINFORCE: not clamped)",
+    ),
+    "actor/pg_clipfrac": (
+        None,
+        "counts a token only if its advantage has the sign that clips, so it is below the share outside the clip range",
+    ),
+    "actor/pg_clipfrac_lower": (None, "the share that the dual clip decides, for negative advantages only"),
+    "actor/pg_loss": (None, "workers divide by the tokens before rejection, so rejecting shrinks the loss"),
+}
+
+_TABLE: Mapping[str, tuple[str | None, str]] = {
+    **{PREFIX + name: entry for name, entry in _OFF_POLICY.items()},
+    **{f"{PREFIX}rollout_is_{name}": entry for name, entry in _IMPORTANCE.items()},
+    **{
+        f"{PREFIX}rollout_rs_{option}_{name}": (None, note)
+        for option in DIVERGENCES
+        for name, note in _REJECTION.items()
+    },
+    **{
+        f"{PREFIX}rollout_rs_{name}": (None, "before 0.7.1: from ratios, not from divergences; " + note)
+        for name, (_, note) in _IMPORTANCE.items()
+        if name not in {"oob_ratio", "batch_norm_factor"}
+    },
+    **_OTHER,
+}
+
+CANONICAL: Mapping[str, str | None] = {name: canonical for name, (canonical, _) in _TABLE.items()}
+NOTES: Mapping[str, str] = {name: note for name, (_, note) in _TABLE.items()}
 
 Groups = Sequence[Integers] | None
 
 
-def evaluate(
-    batch: BatchLike,
-    config: Mapping[str, Any] | None = None,
-    *,
-    version: str = "0.9.1",
-    kind: str = "step",
-    micro_batches: MicroBatches | int | None = None,
-) -> Evaluation:
+def _batch(call: Call[VerlSettings]) -> Evaluation:
     """The metrics and weights of verl for a batch. `config` is a rollout_correction block, or a configuration that has one.
 
-    `kind`: one of KINDS, or "step", the metrics that one training step logs, as far as the batch has the arrays.
+    `kind`: one of KINDS, or "step" (the default), the metrics that one training step logs, as far as the batch has the arrays.
     `micro_batches`: the rows of the workers' micro-batches. Workers' metrics are averaged over micro-batches, maxima too, and
     their loss is divided by the tokens before rejection. verl logs workers' metrics as `actor/rollout_corr/...`.
     """
-    settings, arrays = parse(config, version), batch_arrays(batch)
-    if kind != "step" and kind not in KINDS:
+    batch, settings, kind = call.batch, call.settings, call.kind or "step"
+    kinds: Sequence[str] = (kind,)
+    if kind == "step" and settings.bypass:  # it has only its loss, which needs `current`
+        kinds = ("bypass_loss",)
+    elif kind == "step":
+        has_loss = batch.current_logprobs is not None and batch.advantages is not None
+        kinds = ("rollout_correction", "debug_metrics", *(("ppo_clip_loss",) if has_loss else ()))
+    elif kind not in KINDS:
         raise not_allowed("kind", kind, ("step", *KINDS))
-    if kind == "bypass_loss" and not settings.generation.bypass_loss:
-        raise not_allowed("version", version, [each.version for each in GENERATIONS.values() if each.bypass_loss])
-    groups = None if micro_batches is None else row_groups(micro_batches, len(arrays.mask))
-    with np.errstate(all="ignore"):  # NaN and infinity are legal values here
-        evaluations = [KINDS[each](arrays, settings, groups) for each in _kinds(kind, arrays, settings)]
-    return replace(reduce(_joined, evaluations), warnings=settings.warnings)
+    groups = None if call.micro_batches is None else call.groups()
+    return reduce(_joined, [KINDS[each](batch, settings, groups) for each in kinds])
 
 
 def _rollout_correction(batch: DialectBatch, settings: VerlSettings, groups: Groups) -> Evaluation:
@@ -84,16 +248,6 @@ KINDS: Mapping[str, Callable[[DialectBatch, VerlSettings, Groups], Evaluation]] 
 probability differences, and the two losses."""
 
 
-def _kinds(kind: str, batch: DialectBatch, settings: VerlSettings) -> Sequence[str]:
-    """The kinds of one training step. Bypass mode has only its loss, which needs `current`."""
-    if kind != "step":
-        return (kind,)
-    if settings.bypass and settings.generation.bypass_loss:
-        return ("bypass_loss",)
-    has_loss = batch.current_logprobs is not None and batch.advantages is not None
-    return ("rollout_correction", "debug_metrics", *(("ppo_clip_loss",) if has_loss else ()))
-
-
 def _joined(first: Evaluation, second: Evaluation) -> Evaluation:
     """The metrics of both evaluations, with the weights and the mask of the first."""
     return replace(
@@ -102,3 +256,6 @@ def _joined(first: Evaluation, second: Evaluation) -> Evaluation:
         losses={**first.losses, **second.losses},
         arrays={**first.arrays, **second.arrays},
     )
+
+
+evaluate = evaluator(parse, _batch)

@@ -1,67 +1,68 @@
 """Settings from verl's `algorithm.rollout_correction` block, by verl's rules.
 
 verl validates a setting at its first use and silently misreads several. `parse` rejects at once the settings that verl rejects
-later. warnings.py has a text for each setting that verl misreads.
+later; settings.py has a warning about each setting that verl misreads.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from ratioscope.errors import ConfigError
 
-from ..evaluation import not_allowed
-from ..settings import section
-from .presets import GENERATIONS, Generation
-from .settings import DIVERGENCES, LEVELS, LOSS_TYPES, RATIO_LEVELS, ClipRange, Rejection, VerlSettings
-from .warnings import warnings_about
+from ..settings import checked_version, not_allowed, section
+from .settings import (
+    DEFAULTS,
+    DIVERGENCES,
+    LEVELS,
+    LOSS_TYPES,
+    OLDER,
+    VERSIONS,
+    ClipRange,
+    Rejection,
+    VerlSettings,
+    warnings_about,
+)
 
 
-def parse(config: Mapping[str, Any] | None, version: str = "0.9.1") -> VerlSettings:
+def parse(config: Mapping[str, Any] | None, version: str | None = None) -> VerlSettings:
     """The settings of a rollout_correction block, or of a whole verl configuration that has one.
 
     Absent keys have verl's YAML defaults: `rollout_is` is null, while verl's Python dataclass has "sequence". A `config` of None
     means no correction.
     """
-    if version not in GENERATIONS:
-        raise not_allowed("version", version, GENERATIONS)
+    version = checked_version(version, VERSIONS, OLDER)
     whole = dict(config or {})
-    block = _block(whole, GENERATIONS[version])
-    is_level, is_upper, is_lower = _importance(block, GENERATIONS[version])
+    block = section(section(whole, "algorithm"), "rollout_correction") if "algorithm" in whole else whole
+    for name in sorted(set(block) - set(DEFAULTS) - {"_target_"}):
+        raise ConfigError(f"verl {version} has no rollout_correction key {name!r}; it has {', '.join(DEFAULTS)}")
+    block = {**DEFAULTS, **block}
+    if block["loss_type"] not in LOSS_TYPES:
+        raise not_allowed("loss_type", block["loss_type"], LOSS_TYPES)
+    newest = version == VERSIONS[0]
+    is_level, is_upper, is_lower = _importance(block, newest)
     settings = VerlSettings(
         version=version,
         is_level=is_level,
         is_upper=is_upper,
         is_lower=is_lower,
-        batch_normalize=bool(block.get("rollout_is_batch_normalize")),
-        rejections=_rejections(block, GENERATIONS[version]),
-        veto=_positive(block, "rollout_token_veto_threshold"),
-        bypass=bool(block.get("bypass_mode") or block.get("bypass_old_logprob_for_rollout")),
-        loss_type=_loss_type(block),
+        batch_normalize=bool(block["rollout_is_batch_normalize"]),
+        rejections=_rejections(block, newest),
+        bypass=bool(block["bypass_mode"]),
+        loss_type=block["loss_type"],
         clip=_clip_range(whole),
     )
     return replace(settings, warnings=warnings_about(settings, block, whole))
 
 
-def _block(whole: Mapping[str, Any], generation: Generation) -> dict[str, Any]:
-    block = section(section(whole, "algorithm"), "rollout_correction") if "algorithm" in whole else whole
-    unknown = sorted(set(block) - set(generation.defaults) - {"_target_"})
-    if unknown:
-        known = ", ".join(generation.defaults)
-        raise ConfigError(f"verl {generation.version} has no rollout_correction key {unknown[0]!r}; it has {known}")
-    return {**generation.defaults, **block}
-
-
 def _importance(
-    block: Mapping[str, Any], generation: Generation
+    block: Mapping[str, Any], icepop: bool
 ) -> tuple[Literal["token", "sequence"] | None, float, float | None]:
     level, threshold = block["rollout_is"], block["rollout_is_threshold"]
     if level is not None and level not in LEVELS:
         raise not_allowed("rollout_is", level, (None, *LEVELS))
     if level is None or threshold is None:
         return None, 2.0, None
-    icepop = generation.reports == "applied"
     wanted = "a number > 0" + (' or a pair "lower_upper", 0 < lower <= upper' if icepop else "")
     if isinstance(threshold, str) and icepop:
         lower, upper = _pair(threshold) if "_" in threshold else (None, _number(threshold))
@@ -75,20 +76,17 @@ def _importance(
     return level, upper, lower
 
 
-def _rejections(block: Mapping[str, Any], generation: Generation) -> tuple[Rejection, ...]:
+def _rejections(block: Mapping[str, Any], ordered: bool) -> tuple[Rejection, ...]:
     chosen = block["rollout_rs"]
     if chosen is None:
         return ()
     if block["rollout_rs_threshold"] is None:
         raise not_allowed("rollout_rs_threshold", None, "a threshold, because rollout_rs is set")
-    if generation.rejection == "ratio":
-        return (_ratio_rejection(block),)
     parts = [part.strip() for part in chosen.split(",")] if isinstance(chosen, str) else []
     options = list(dict.fromkeys(filter(None, parts)))
     if not options or any(option not in DIVERGENCES for option in options):
         raise not_allowed("rollout_rs", chosen, f"a comma list of {', '.join(DIVERGENCES)}")
     thresholds = _thresholds(block["rollout_rs_threshold"], len(options))
-    ordered = generation.reports == "applied"
     return tuple(_divergence(option, text, ordered) for option, text in zip(options, thresholds, strict=True))
 
 
@@ -121,41 +119,12 @@ def _divergence(option: str, text: str, ordered: bool) -> Rejection:
     return Rejection(option, lower, upper)
 
 
-def _ratio_rejection(block: Mapping[str, Any]) -> Rejection:
-    if block["rollout_rs"] not in RATIO_LEVELS:
-        raise not_allowed("rollout_rs", block["rollout_rs"], (None, *RATIO_LEVELS))
-    upper = _positive(block, "rollout_rs_threshold")
-    assert upper is not None
-    lower = block["rollout_rs_threshold_lower"]
-    if lower is not None and not _is_number(lower):
-        raise not_allowed("rollout_rs_threshold_lower", lower, "a number, or None for 1 / rollout_rs_threshold")
-    return Rejection(block["rollout_rs"], 1.0 / upper if lower is None else float(lower), upper)
-
-
-def _loss_type(block: Mapping[str, Any]) -> Literal["ppo_clip", "reinforce"]:
-    if block.get("use_pure_rollout_correction"):
-        return "reinforce"
-    chosen = block.get("loss_type", "ppo_clip")
-    if chosen not in LOSS_TYPES:
-        raise not_allowed("loss_type", chosen, LOSS_TYPES)
-    return "reinforce" if chosen == "reinforce" else "ppo_clip"
-
-
 def _clip_range(whole: Mapping[str, Any]) -> ClipRange:
     """The clip range of `actor_rollout_ref.actor` if the whole configuration is given, else verl's default."""
     actor = section(section(whole, "actor_rollout_ref"), "actor")
     both = actor.get("clip_ratio", 0.2)
     low, high = (actor.get(key) for key in ("clip_ratio_low", "clip_ratio_high"))
     return ClipRange(both if low is None else low, both if high is None else high, actor.get("clip_ratio_c", 3.0))
-
-
-def _positive(block: Mapping[str, Any], field: str) -> float | None:
-    value = block.get(field)
-    if value is None:
-        return None
-    if not _is_number(value) or not value > 0:
-        raise not_allowed(field, value, "a number > 0")
-    return float(value)
 
 
 def _pair(text: str) -> tuple[float | None, float | None]:
@@ -174,7 +143,3 @@ def _number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)

@@ -7,11 +7,11 @@ import numpy as np
 
 from ratioscope.arrays import Array, Booleans, Integers, Reals
 
-from ..evaluation import DialectBatch, Evaluation
-from ..micro_batches import selected
-from .corrected_batch import CorrectedBatch, corrected_batch
-from .ratio import bounded, exp, token_mean
+from ..batch import DialectBatch, selected
+from ..evaluation import Evaluation
+from .rejection import CorrectedBatch, corrected_batch
 from .settings import ClipRange, VerlSettings
+from .weights import bounded, exp, token_mean
 
 
 @dataclass(frozen=True)

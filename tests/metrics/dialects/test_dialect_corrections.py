@@ -88,9 +88,8 @@ AREAL: dict[str, tuple[str | None, dict[str, Any]]] = {
         for level, agg in (("token", "mean"), ("sequence", "mean"), ("sequence", "sum"))
     },
     "k2 max": (None, rejecting(level="sequence", metric="kl_k2", agg="max", upper=0.1)),
-    "cap": ("v0.5.3", {"behav_imp_weight_cap": 1.1}),
     **{
-        mode: ("v1.0.2", {"behave_imp_weight_mode": mode, "behave_imp_weight_cap": 1.1})
+        mode: ("v1.0.3", {"behave_imp_weight_mode": mode, "behave_imp_weight_cap": 1.1})
         for mode in ("token_mask", "token_truncate", "sequence_mask", "sequence_truncate")
     },
 }

@@ -9,7 +9,8 @@ import pytest
 from support import real_runs
 
 from ratioscope.errors import SchemaError
-from ratioscope.metrics.dialects.evaluation import batch_arrays, not_allowed
+from ratioscope.metrics.dialects.batch import batch_arrays
+from ratioscope.metrics.dialects.settings import not_allowed
 
 
 def test_flat_arrays_are_padded_to_rows_and_come_back_flat() -> None:

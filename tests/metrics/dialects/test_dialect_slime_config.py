@@ -12,7 +12,7 @@ from support.dialect_golden import read_json
 
 from ratioscope.errors import ConfigError, RatioscopeError
 from ratioscope.metrics.dialects import slime
-from ratioscope.metrics.dialects.slime.settings import HOOKS
+from ratioscope.metrics.dialects.slime.settings import HOOK_PATHS
 
 ERRORS = read_json("slime", "errors.json")
 NAMED = {
@@ -61,7 +61,7 @@ def test_what_slime_rejects_is_rejected_and_nothing_else(case: dict[str, Any]) -
             "get_mismatch_metrics is True; allowed: true only with custom_tis_function_path",
         ),
         ({"custom_tis_function_path": "a/mis.py:compute"}, "cannot load the file.py:name form"),
-        ({"custom_tis_function_path": "mine.hook"}, f"'mine.hook'; allowed: one of '{HOOKS['vanilla_tis']}'"),
+        ({"custom_tis_function_path": "mine.hook"}, f"'mine.hook'; allowed: one of '{HOOK_PATHS['vanilla_tis']}'"),
         ({"method": "tis", "args": {}}, "method is 'tis'; allowed: one of 'none', 'vanilla_tis'"),
         ({"eps-clip-c": 1.0}, "eps_clip_c is 1.0; allowed: above 1"),
         ({"advantage_estimator": "rloo"}, "advantage_estimator is 'rloo'; allowed: one of 'grpo'"),
@@ -88,7 +88,7 @@ MIS = slime.PRESETS["mis"]
         (MIS | {"tis_lower": 0.1}, "did you mean tis_lower_bound?"),
         ({"use_tis": True, "tis_clip_low": 3}, "every weight becomes tis_clip"),
         (
-            {"get_mismatch_metrics": True, "custom_tis_function_path": HOOKS["icepop"]},
+            {"get_mismatch_metrics": True, "custom_tis_function_path": HOOK_PATHS["icepop"]},
             "the run is corrected all the same",
         ),
         ({"method": "mis", "args": MIS | {"use_rollout_logprobs": True}}, "counts the mismatch twice"),
@@ -112,8 +112,8 @@ def test_crossed_bounds_make_every_weight_the_upper_one() -> None:
 
 def test_one_configuration_reads_the_same_however_it_is_spelled() -> None:
     forms: Sequence[dict[str, Any]] = (
-        {"use_tis": True, "tis_clip_low": 0.5, "custom_tis_function_path": HOOKS["icepop"]},
-        {"--use-tis": True, "--tis-clip-low": "0.5", "--custom-tis-function-path": HOOKS["icepop"]},
+        {"use_tis": True, "tis_clip_low": 0.5, "custom_tis_function_path": HOOK_PATHS["icepop"]},
+        {"--use-tis": True, "--tis-clip-low": "0.5", "--custom-tis-function-path": HOOK_PATHS["icepop"]},
         {"method": "icepop", "args": {"use_tis": True, "tis_clip_low": 0.5}},
     )
     assert len({slime.parse(form) for form in forms}) == 1

@@ -42,19 +42,11 @@ def test_a_key_of_another_generation_is_rejected_with_the_keys_there_are() -> No
 
 
 @pytest.mark.parametrize(
-    "config",
-    [
-        {"rollout_rs": "geometric"},
-        {"rollout_rs": "token_k1", "rollout_rs_threshold": 2.0},
-        {"rollout_rs": "token", "rollout_rs_threshold": 0},
-        {"rollout_is": "token", "rollout_is_threshold": "0.5_5.0"},
-        {"rollout_token_veto_threshold": 0},
-        {"rollout_rs": "token", "rollout_rs_threshold": 2.0, "rollout_rs_threshold_lower": "low"},
-    ],
+    "config", [{"rollout_rs": "geometric"}, {"rollout_is": "token", "rollout_is_threshold": "0.5_5.0"}]
 )
-def test_older_generations_reject_what_they_do_not_know(config: Mapping[str, Any]) -> None:
+def test_the_older_generation_rejects_what_it_does_not_know(config: Mapping[str, Any]) -> None:
     with pytest.raises(ConfigError, match="; allowed: "):
-        verl.parse(config, "PR-3984")
+        verl.parse({"rollout_rs_threshold": 2.0, **config}, "0.7.1")
 
 
 @pytest.mark.parametrize("version", verl.VERSIONS)
@@ -89,19 +81,9 @@ def test_what_verl_takes_in_another_sense_than_meant_is_warned_of(config: Mappin
     assert sum(warning in text for text in verl.parse(config).warnings) == 1
 
 
-@pytest.mark.parametrize(
-    ("config", "warning"),
-    [
-        (
-            {"rollout_rs": "token", "rollout_rs_threshold": 2.0, "rollout_rs_threshold_lower": 3.0},
-            "everything is rejected",
-        ),
-        ({"rollout_is": "token"}, "without its settings"),
-        ({"rollout_is": "token", "bypass_old_logprob_for_rollout": True}, "all 1"),
-    ],
-)
-def test_traps_of_the_seed_generation_are_warned_of(config: Mapping[str, Any], warning: str) -> None:
-    assert any(warning in text for text in verl.parse(config, "PR-3984").warnings)
+def test_a_pair_that_the_older_generation_does_not_check_is_warned_of() -> None:
+    config = {"rollout_rs": "token_k1", "rollout_rs_threshold": "3.0_2.0"}
+    assert any("everything is rejected" in text for text in verl.parse(config, "0.7.1").warnings)
 
 
 def test_sound_settings_give_no_warning() -> None:
@@ -203,8 +185,3 @@ def test_corrections_have_verl_settings(correction: Correction, settings: VerlSe
 def test_what_verl_cannot_say_is_refused(correction: Correction) -> None:
     with pytest.raises(ConfigError, match="verl"):
         verl.write(correction)
-
-
-def test_a_veto_can_be_said_in_the_seed_generation_only() -> None:
-    veto = Correction("veto", (Weigh(high=2.0), Reject("weight", "any", low=1e-4)))
-    assert "rollout_token_veto_threshold: 0.0001" in verl.write(veto, version="PR-3984")

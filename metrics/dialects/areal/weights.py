@@ -1,13 +1,66 @@
-"""AReaL's behaviour weight exp(old - rollout) with its bounds and rejection, and M2PO's mask."""
+"""AReaL's proximal (old) log-probs, given or approximated; the behaviour weight with its bounds; M2PO's mask."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from ratioscope.arrays import Booleans, Singles
+from ratioscope.arrays import Array, Booleans, Singles
+from ratioscope.errors import SchemaError
 
 from ..single_precision import exp, log, row_totals, single
 from .settings import Rejection, Settings
+
+
+@dataclass(frozen=True)
+class Policies:
+    """The log-probs of one micro-batch in float32, and the versions of its tokens."""
+
+    rollout: Singles
+    current: Singles
+    given: Singles | None
+    """The proximal log-probs of a forward pass; None if AReaL skipped it."""
+    versions: Array | None
+    """The weight version that sampled each token; -1 for prompt and tool tokens. None if the batch has none."""
+    version: int | None
+    """The engine's version when the update starts; None if the batch has none."""
+
+
+def proximal(p: Policies, settings: Settings) -> Singles:
+    """The proximal log-probs that the loss uses.
+
+    SchemaError if any is NaN or infinite, masked or not, because the trainer stops there.
+    """
+    if settings.prox_logp_method == "reuse_train_logp":
+        old = p.current
+    elif p.given is not None:
+        old = p.given
+    else:
+        old = approximations(p)["loglinear"]
+    if not np.isfinite(old).all():
+        row, position = np.argwhere(~np.isfinite(old))[0]
+        raise SchemaError(
+            f"the old (proximal) log-prob at row {row}, position {position} is {old[row, position]}; AReaL stops the "
+            f"run there, even where the token is masked (prox_logp_method {settings.prox_logp_method!r})"
+        )
+    return old
+
+
+def approximations(p: Policies) -> dict[str, Singles]:
+    """Interpolations between rollout (alpha 0) and current (alpha 1), by how far the two versions are apart.
+
+    With v the current version and u the token's: alpha = (v - 1 - u) / (v - u) for v > u >= 0, else 0.
+    """
+    if p.versions is None or p.version is None:
+        raise SchemaError("an approximated old policy needs 'versions' (rows, positions) and 'current_version'")
+    behind = single(p.version) - single(p.versions)
+    alpha = np.where((behind > 0) & (p.versions >= 0), (behind - 1) / behind, 0.0)
+    alpha = single(np.clip(single(alpha), 0, 1))
+    probability = single((1 - alpha) * exp(p.rollout) + alpha * exp(p.current))
+    return {
+        "loglinear": single(p.rollout + alpha * (p.current - p.rollout)),
+        "linear": log(probability + single(1e-10)),
+        "rollout": p.rollout,
+    }
 
 
 @dataclass(frozen=True)
@@ -28,17 +81,7 @@ def behave(old: Singles, rollout: Singles, loss_mask: Booleans, settings: Settin
     """The weight in the generation of the settings. Infinite and NaN log-ratios count as 0 from 1.0.4 on."""
     if settings.rejection is not None:
         return _rejected(old, rollout, loss_mask, settings.rejection)
-    if "behav_imp_weight_cap" in settings.generation.switch:
-        return _capped(exp(old - rollout), loss_mask, settings.behav_imp_weight_cap)
-    return _moded(old - rollout, loss_mask, settings.behave_imp_weight_mode, settings.behave_imp_weight_cap)
-
-
-def _capped(weight: Singles, loss_mask: Booleans, cap: float | None) -> Behave:
-    kept = loss_mask if cap is None else (weight <= cap) & loss_mask
-    return Behave(single(np.where(kept, weight, 0.0)), kept, loss_mask)
-
-
-def _moded(log_ratio: Singles, loss_mask: Booleans, mode: str, cap: float | None) -> Behave:
+    log_ratio, mode, cap = old - rollout, settings.behave_imp_weight_mode, settings.behave_imp_weight_cap
     weight = exp(row_means(log_ratio, loss_mask) if "sequence" in mode else log_ratio)
     weight = np.broadcast_to(weight, log_ratio.shape)
     if cap is not None and "truncate" in mode:

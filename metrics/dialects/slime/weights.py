@@ -1,16 +1,56 @@
-"""slime's MIS example (mis.py): divergences, a bounded weight, rejection, veto and batch normalisation, in that order.
+"""slime's TIS hooks. All but MIS give one weight per token from one ratio, unchanged masks, and no clamp before exp.
 
-A value of a whole sample is repeated on its tokens. Log-ratios are clamped to +-20 for weights and chi-squared only.
+MIS (mis.py) is divergences, a bounded weight, rejection, veto and batch normalisation, in that order. A value of a whole sample
+is repeated on its tokens. Log-ratios are clamped to +-20 for weights and chi-squared only.
 """
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from ratioscope.arrays import Array
 
-from ..single_precision import exp, row_totals, single, total
-from .hooks import HookOutcome
+from ..single_precision import exp, k3, row_totals, single, total
+from .loss import Step, clamped_to
 from .settings import Settings
-from .tokens import Step
+
+
+@dataclass(frozen=True)
+class HookOutcome:
+    """The results of a TIS hook for one step."""
+
+    weights: Array | None
+    """The factors of the clipped loss per token; None if the hook leaves the loss unchanged."""
+    mask: Array
+    """1.0 for tokens that stay in the loss, else 0.0."""
+    metrics: Mapping[str, Array]
+    """Metric name -> value per token."""
+
+
+def vanilla_tis(step: Step, settings: Settings) -> HookOutcome:
+    """clamp(old / rollout, tis_clip_low, tis_clip)."""
+    ratio = exp(step.old - step.needed("rollout", "vanilla TIS"))
+    return _outcome(step, ratio, clamped_to(ratio, settings.tis_clip_low, settings.tis_clip))
+
+
+def icepop(step: Step, settings: Settings) -> HookOutcome:
+    """old / rollout inside the bounds, else 0. Zeroed tokens stay in every denominator."""
+    ratio = exp(step.old - step.needed("rollout", "icepop"))
+    inside = (ratio >= np.float32(settings.tis_clip_low)) & (ratio <= np.float32(settings.tis_clip))
+    return _outcome(step, ratio, np.where(inside, ratio, np.float32(0)))
+
+
+def off_policy_is(step: Step, settings: Settings) -> HookOutcome:
+    """clamp(current / rollout) without gradient: one weight for the whole gap between rollout and current."""
+    ratio = exp(step.needed("current", "off-policy IS") - step.needed("rollout", "off-policy IS"))
+    return _outcome(step, ratio, clamped_to(ratio, *settings.off_policy_clip))
+
+
+def _outcome(step: Step, ratio: Array, weights: Array) -> HookOutcome:
+    metrics = {"tis": ratio, "tis_abs": np.abs(ratio - np.float32(1)), "tis_clipfrac": weights != ratio}
+    return HookOutcome(weights, step.mask, metrics)
+
 
 SAFETY_BOUND = np.float32(20)
 SMALLEST_MEAN = 1e-8
@@ -49,7 +89,7 @@ def _divergences(step: Step) -> dict[str, Array]:
         "rollout_log_ppl": sampler,
         "rollout_ppl": exp(sampler),
         "kl": rollout - old,
-        "k3_kl": exp(log_ratio) - log_ratio - np.float32(1),
+        "k3_kl": k3(log_ratio),
         "log_ppl_diff": gap,
         "log_ppl_abs_diff": np.abs(gap),
         "ppl_ratio": exp(gap),
@@ -131,3 +171,6 @@ def _final(step: Step, weights: Array) -> dict[str, Array]:
 
 def _prefixed(step: Step, metrics: dict[str, Array]) -> dict[str, Array]:
     return {f"mis_{name}": np.broadcast_to(single(value), step.mask.shape) for name, value in metrics.items()}
+
+
+HOOKS = {"vanilla_tis": vanilla_tis, "icepop": icepop, "mis": mis, "off_policy_is": off_policy_is}
