@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 from ratioscope.ingest.analysis.own_correction import FEW, LEAST_OF_MASK
 from ratioscope.metrics.diagnosis.catalogue import CAUSE
-from ratioscope.metrics.known.faults import Condition, faults
+from ratioscope.metrics.known.faults import Condition, can_be_corrected, faults, remedies
 from ratioscope.metrics.known.references import references
-from ratioscope.metrics.known.remedies import can_be_corrected, remedies
 
 
 def known_faults_page() -> Iterator[str]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .grading.signals import SIGNALS as SIGNALS
     from .merging import merge as merge
     from .metric import Metric as Metric
-    from .statistic import Statistic as Statistic
+    from .metric import Statistic as Statistic
 
 _PUBLIC = {
     "Finding": "grading.finding",

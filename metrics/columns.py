@@ -8,7 +8,7 @@ earlier one is -inf. A later logprob of -inf is a real weight of 0: such a token
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .statistic import Namespace, Operand
+from .metric import Namespace, Operand
 
 SHIFTS = (-2, -1, 1, 2)
 ROUNDING = 1e-6

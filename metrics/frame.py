@@ -12,8 +12,7 @@ from ratioscope.record import GAPS, sides
 from .definitions.registry import METRICS
 from .definitions.tail import SHAPES, TAILS
 from .merging import KEYS, LISTS, merge
-from .metric import Metric, Quantity, Tail
-from .statistic import Statistic
+from .metric import Metric, Quantity, Statistic, Tail
 from .table_metrics import gap_values
 
 

@@ -8,7 +8,7 @@ import polars as pl
 from .definitions.registry import STATISTICS
 from .definitions.tail import SHAPES, TAILS, K
 from .distribution import LEVELS, histogram_columns
-from .statistic import Statistic
+from .metric import Statistic
 
 KEYS = ("attempt", "step", "gap", "slice", "key")
 LISTS: tuple[tuple[str, ...], ...] = (*map(histogram_columns, LEVELS), *((tail.name,) for tail in TAILS))

@@ -8,8 +8,8 @@ import numpy as np
 
 from ratioscope.arrays import Booleans, Integers, Matrix
 
+from .metric import NEUTRAL, Combine
 from .pieces import PIECE, repeated
-from .statistic import NEUTRAL, Combine
 
 SMALL, LARGE = 1e-250, 1e250
 """A sum of exponentials between these has neither overflowed, nor lost a term that matters by underflow."""

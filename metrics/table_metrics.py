@@ -8,8 +8,7 @@ import numpy as np
 from ratioscope.arrays import Floats
 
 from .definitions.registry import METRICS
-from .metric import Metric, Quantity, Tail
-from .statistic import Statistic
+from .metric import Metric, Quantity, Statistic, Tail
 
 StatisticValues = Callable[[Statistic | Tail], Any]
 """Statistic -> its merged values, one per group, NaN if it was not recorded; Tail -> one array (or None) per group."""

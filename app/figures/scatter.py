@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.arrays import Floats
-from ratioscope.metrics.analysis.rank_correlation import RankCorrelation, rank_correlation
+from ratioscope.metrics.analysis.quantiles import RankCorrelation, rank_correlation
 
 from ..presentation.digits import count, digits
 from ..presentation.escape import plotly as escaped

@@ -9,9 +9,7 @@ import polars as pl
 
 from ratioscope.arrays import Floats
 from ratioscope.ingest.run import Run
-from ratioscope.metrics.analysis.across_runs import RunSeries, across
-from ratioscope.metrics.analysis.smoothing import smoothed
-from ratioscope.metrics.analysis.unseen_share import unseen_share
+from ratioscope.metrics.analysis.over_steps import RunSeries, across, smoothed, unseen_share
 from ratioscope.metrics.metric import Metric
 
 from ..figures.drawing.along import Along

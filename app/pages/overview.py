@@ -10,8 +10,8 @@ import polars as pl
 
 from ratioscope.ingest.analysis.events_and_alerts import until
 from ratioscope.ingest.analysis.growth_rate import doubling_of
+from ratioscope.metrics.analysis.over_steps import worst_step
 from ratioscope.metrics.analysis.slice_parts import size_metric
-from ratioscope.metrics.analysis.worst_step import worst_step
 from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.grading.alerts import Alert
 from ratioscope.metrics.grading.coverage import NOT_MEASURED

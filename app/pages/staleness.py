@@ -9,8 +9,8 @@ import polars as pl
 from ratioscope.ingest.analysis.comparability import ComparedSetting, comparability
 from ratioscope.ingest.analysis.lag_over_steps import SINGLE, lag_over_steps, lag_table
 from ratioscope.ingest.run import Run
-from ratioscope.metrics.analysis.decomposition import decomposition
 from ratioscope.metrics.analysis.slice_parts import size_metric
+from ratioscope.metrics.analysis.staleness import decomposition
 from ratioscope.metrics.analysis.staleness import staleness as share_of_lag
 from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.metric import SAMPLED, Metric

@@ -10,7 +10,7 @@ from ratioscope.ingest.analysis.copy_facts import judged_first
 from ratioscope.ingest.analysis.feature_requirements import missing_of
 from ratioscope.ingest.commits.conservation import Dropped
 from ratioscope.metrics.definitions import validity
-from ratioscope.metrics.statistic import Statistic
+from ratioscope.metrics.metric import Statistic
 from ratioscope.metrics.step_holes import missing_steps
 
 from ..presentation.loss_words import replaced

@@ -8,7 +8,7 @@ import polars as pl
 from ratioscope.ingest.analysis.grades import whole_run_grades
 from ratioscope.ingest.analysis.resolution import TooCoarse, too_coarse, without_coarse
 from ratioscope.ingest.run import Run
-from ratioscope.metrics.analysis.worst_step import worst_step
+from ratioscope.metrics.analysis.over_steps import worst_step
 from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.grading.floor import Floors
 from ratioscope.metrics.grading.limits import Limit, furthest_reading, limits_of, reading_of

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ratioscope import layout
-from ratioscope.metrics.engines.tail_shapes import with_shapes
+from ratioscope.metrics.engines.statistics_table import with_shapes
 
 from ..process.counts import reason_of
 

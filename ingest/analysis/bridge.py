@@ -13,7 +13,7 @@ from ratioscope.metrics.corrections.threshold import threshold_of
 from ratioscope.metrics.dialects import NAMES
 from ratioscope.metrics.dialects.translation import written
 from ratioscope.metrics.grading.finding import Finding
-from ratioscope.metrics.known.remedies import can_be_corrected
+from ratioscope.metrics.known.faults import can_be_corrected
 from ratioscope.metrics.known.trainers import DIALECT
 
 from ..run import Run

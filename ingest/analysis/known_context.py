@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ratioscope.metrics.grading.finding import Finding
-from ratioscope.metrics.known.remedies import Remedy, remedy_for
+from ratioscope.metrics.known.faults import Remedy, remedy_for
 from ratioscope.metrics.known.trainers import trainer_named
 from ratioscope.record import GAPS
 

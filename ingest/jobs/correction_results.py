@@ -8,9 +8,8 @@ import polars as pl
 import pyarrow as pa
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.metrics.corrections.corrected_weights import corrected_weights
 from ratioscope.metrics.corrections.correction import Correction
-from ratioscope.metrics.corrections.effect import SUMS, carried_out
+from ratioscope.metrics.corrections.effect import SUMS, carried_out, corrected_weights
 from ratioscope.metrics.dialects.effect import dialect_carried_out
 from ratioscope.record import GAPS
 
@@ -30,7 +29,7 @@ SCHEMA: Schema = {
     "counts": pl.List(pl.Float64),
 }
 """gap: the gap that the correction read; null where it could not be applied, and then `reason` says why. sampled: a budget kept
-rows by chance, so sums and counts are estimates. buckets, counts: see metrics/corrections/corrected_weights.py."""
+rows by chance, so sums and counts are estimates. buckets, counts: see metrics/corrections/effect.py."""
 
 
 @dataclass(frozen=True)

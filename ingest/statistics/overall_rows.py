@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ratioscope.errors import SourceError
 from ratioscope.layout import SEGMENT
-from ratioscope.metrics.engines.tail_shapes import sources, with_shapes
+from ratioscope.metrics.engines.statistics_table import sources, with_shapes
 
 from ..commits.entries import Segment
 from ..commits.overall_files import OverallFile

@@ -13,8 +13,7 @@ import pyarrow as pa
 from ratioscope.layout import SEGMENT_STEPS
 from ratioscope.metrics.distribution import LEVELS, histogram_columns
 from ratioscope.metrics.engines.arrow_columns import pc
-from ratioscope.metrics.engines.statistics_table import schema
-from ratioscope.metrics.engines.tail_shapes import in_place
+from ratioscope.metrics.engines.statistics_table import in_place, schema
 from ratioscope.metrics.merging import KEYS, LONE, merge
 from ratioscope.record import GAPS
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope.metrics.engines.arrow_columns import ArrowColumn, pc
-from ratioscope.metrics.engines.tail_shapes import SHAPE_FIELDS, sources, with_shapes
+from ratioscope.metrics.engines.statistics_table import SHAPE_FIELDS, sources, with_shapes
 from ratioscope.metrics.merging import KEYS
 
 from ..commits.announcements import is_vouched_for

@@ -17,8 +17,7 @@ from ratioscope.record import GAPS
 from ..definitions.registry import METRICS
 from ..engines.numpy_engine import statistics
 from ..engines.slices import Labels
-from ..metric import Metric, Tail
-from ..statistic import NEUTRAL, Combine, Statistic
+from ..metric import NEUTRAL, Combine, Metric, Statistic, Tail
 from ..table_metrics import TableMetrics
 
 FOLD: Mapping[Combine, np.ufunc] = {"sum": np.add, "max": np.maximum, "logsumexp": np.logaddexp}

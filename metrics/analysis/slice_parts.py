@@ -16,7 +16,7 @@ from ratioscope.record import kin
 from ..definitions.registry import BY_NAME
 from ..engines.slices import POSITION_EDGES, PROBABILITY_EDGES
 from ..metric import SAMPLED
-from .worst_step import badness
+from .over_steps import badness
 
 NUMERIC = ("position", "probability", "turn", "lag", "minibatch", "length_decile")
 """Slices whose keys are numbers in a meaningful order. Ranks are names, not numbers."""

@@ -10,8 +10,7 @@ import numpy as np
 
 from ratioscope.arrays import Floats
 
-from ..metric import ALL_GAPS, SAMPLED, Band, Metric, clustered_error, ratio
-from ..statistic import Namespace, Operand, Statistic
+from ..metric import ALL_GAPS, SAMPLED, Band, Metric, Namespace, Operand, Statistic, clustered_error, ratio
 from .validity import FINITE
 
 SERIES_BELOW = 1 / 16

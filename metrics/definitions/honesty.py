@@ -11,8 +11,17 @@ import numpy as np
 
 from ratioscope.arrays import Floats
 
-from ..metric import SAMPLED, Metric, Quantity, clustered_error, error_of_log_sums, error_of_mean, log_mean, ratio
-from ..statistic import Statistic
+from ..metric import (
+    SAMPLED,
+    Metric,
+    Quantity,
+    Statistic,
+    clustered_error,
+    error_of_log_sums,
+    error_of_mean,
+    log_mean,
+    ratio,
+)
 from .tail import SEQUENCE_SHAPE, TOKEN_SHAPE, trusted
 from .validity import SEQUENCES, TOKENS
 from .weights import SEQUENCE_POWERS, SUM_SQUARE_WEIGHT, SUM_WEIGHT

@@ -7,8 +7,18 @@ import numpy as np
 from ratioscope.arrays import Floats
 
 from ..columns import SequenceColumns
-from ..metric import ALL_GAPS, Metric, Quantity, error_of_log_sums, error_of_mean, log_mean, ratio
-from ..statistic import Namespace, Operand, Statistic
+from ..metric import (
+    ALL_GAPS,
+    Metric,
+    Namespace,
+    Operand,
+    Quantity,
+    Statistic,
+    error_of_log_sums,
+    error_of_mean,
+    log_mean,
+    ratio,
+)
 from .validity import SEQUENCES
 
 SUM_EARLIER = Statistic("sum_earlier", lambda c, xp: c.earlier)

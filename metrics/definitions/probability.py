@@ -12,8 +12,7 @@ import numpy as np
 from ratioscope.arrays import Floats
 
 from ..columns import SHIFTS, ShiftedPair, TokenColumns
-from ..metric import ALL_GAPS, SAMPLED, Band, Metric, clustered_error, ratio
-from ..statistic import Operand, Statistic
+from ..metric import ALL_GAPS, SAMPLED, Band, Metric, Operand, Statistic, clustered_error, ratio
 from .validity import TOKENS
 
 PolicyValues = Callable[[TokenColumns], tuple[Operand, Operand, Operand]]

@@ -2,8 +2,7 @@
 
 from functools import cache
 
-from ..metric import Metric
-from ..statistic import Statistic
+from ..metric import Metric, Statistic
 from . import divergence, honesty, perplexity, probability, structure, surprisal, tail, validity, weights
 
 METRICS: tuple[Metric, ...] = (

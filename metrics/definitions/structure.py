@@ -8,8 +8,7 @@ import numpy as np
 
 from ratioscope.arrays import Floats
 
-from ..metric import Metric, clustered_error, ratio
-from ..statistic import Namespace, Operand, Statistic, product
+from ..metric import Metric, Namespace, Operand, Statistic, clustered_error, product, ratio
 from .divergence import SUM_LOG_RATIO, SUM_SQUARE_LOG_RATIO
 from .validity import FINITE
 

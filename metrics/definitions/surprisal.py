@@ -9,8 +9,7 @@ import numpy as np
 
 from ratioscope.arrays import Floats
 
-from ..metric import SAMPLED, Metric, clustered_error, error_of_mean, ratio
-from ..statistic import Statistic
+from ..metric import SAMPLED, Metric, Statistic, clustered_error, error_of_mean, ratio
 
 SURPRISAL_TOKENS = Statistic("surprisal_tokens", lambda c, xp: c.has_entropy)
 SUM_SURPRISAL_GAP = Statistic("sum_surprisal_gap", lambda c, xp: c.surprisal_gap)

@@ -1,7 +1,6 @@
 """Counts: the tokens and sequences that metrics are computed from, and those set aside."""
 
-from ..metric import Metric
-from ..statistic import Statistic
+from ..metric import Metric, Statistic
 
 UNMASKED = Statistic("unmasked_tokens", lambda c, xp: c.unmasked)
 TOKENS = Statistic("tokens", lambda c, xp: c.token)

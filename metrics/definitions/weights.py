@@ -13,8 +13,21 @@ import numpy as np
 
 from ratioscope.arrays import Floats
 
-from ..metric import SAMPLED, Band, Metric, Quantity, clustered_error, clusters_of, error_of_log_sums, log_mean, ratio
-from ..statistic import Namespace, Operand, Statistic, product
+from ..metric import (
+    SAMPLED,
+    Band,
+    Metric,
+    Namespace,
+    Operand,
+    Quantity,
+    Statistic,
+    clustered_error,
+    clusters_of,
+    error_of_log_sums,
+    log_mean,
+    product,
+    ratio,
+)
 from .tail import SEQUENCE_SHAPE, TOKEN_SHAPE, trusted
 from .validity import SEQUENCES, TOKENS
 

@@ -1,8 +1,9 @@
 """Evidence: the scored tokens of one gap, flat, with the facts about each token that a cause may need."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -166,3 +167,22 @@ def row_sums(evidence: Evidence, values: Floats) -> Floats:
 
 def _effective(weights: Floats) -> float:
     return float(weights.sum() ** 2 / (weights**2).sum()) if len(weights) else 0.0
+
+
+Of = TypeVar("Of")
+
+
+def once(function: Callable[[Evidence], Of]) -> Callable[[Evidence], Of]:
+    """The same function with one call for each evidence.
+
+    Evidence never changes, and evidence that is made of another one remembers nothing of it. Callers share the result: they
+    must not write into its arrays.
+    """
+
+    @wraps(function)
+    def remembered(evidence: Evidence) -> Of:
+        if remembered not in evidence.results:
+            evidence.results[remembered] = function(evidence)
+        return cast(Of, evidence.results[remembered])
+
+    return remembered

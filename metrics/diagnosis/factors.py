@@ -1,6 +1,34 @@
-"""A factor between two gaps in words. A gap of 0 beside another one has no factor, and few sequences have no error."""
+"""Ranks among equals, two groups of values, and a factor between two gaps in words.
+
+A gap of 0 beside another one has no factor, and few sequences have no error.
+"""
 
 import numpy as np
+
+from ratioscope.arrays import Floats, Integers
+
+
+def rank_among_equals(codes: Integers) -> Integers:
+    """For each entry, how many entries before it have the same code.
+
+    >>> rank_among_equals(np.array([5, 7, 5, 5])).tolist()
+    [0, 0, 1, 2]
+    """
+    order, places = np.argsort(codes, kind="stable"), np.arange(len(codes))
+    begins = np.diff(codes[order], prepend=codes[order][:1] - 1) != 0
+    rank = np.empty(len(codes), np.int64)
+    rank[order] = places - np.maximum.accumulate(np.where(begins, places, 0))
+    return rank
+
+
+def split_in_two(values: Floats) -> float:
+    """The threshold that splits values into two groups with the least variance within. Otsu 1979."""
+    ordered = np.sort(values)
+    n, sums, k = len(ordered), np.cumsum(ordered), np.arange(1, len(ordered))
+    low, high = sums[:-1] / k, (sums[-1] - sums[:-1]) / (n - k)
+    best = int(np.argmax(k * (n - k) * (low - high) ** 2))
+    return float((ordered[best] + ordered[best + 1]) / 2)
+
 
 LARGEST = 1e6
 """A larger factor is a division by almost nothing: its digits say nothing."""

@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .evidence import Evidence
+from .evidence import Evidence, once
 from .fits import least_squares
-from .once import once
 from .subset_faults import log_sizes, mean_by
 
 FADES = (5.0, 0.12)

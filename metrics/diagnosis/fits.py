@@ -1,11 +1,69 @@
-"""Regressions and means with errors that take sequences as the independent units."""
+"""Regressions and means with errors that take sequences as independent units; two levels in a row; tokens after one prefix."""
 
 import numpy as np
+import numpy.typing as npt
 
-from ratioscope.arrays import Floats
+from ratioscope.arrays import Booleans, Floats, Integers
 
-from .evidence import Evidence, row_sums
-from .once import once
+from .evidence import Evidence, once, row_sums
+
+
+def best_changes(values: Floats, row: Integers, least: float) -> tuple[Integers, Booleans]:
+    """(index of the first value of the second level of each row that has two, whether that level is the larger one).
+
+    Two levels by least squares. least: the drop of the squared error that is clear. A level has two values or more.
+    """
+    if not len(values):
+        return np.zeros(0, np.int64), np.zeros(0, np.bool_)
+    starts = np.flatnonzero(np.concatenate(([True], np.diff(row) != 0)))
+    counts = np.diff(np.append(starts, len(values)))
+    of_row = np.repeat(np.arange(len(starts)), counts)
+    count, k = counts[of_row], np.arange(len(values)) - starts[of_row]
+    sums = np.concatenate(([0.0], np.cumsum(values)))[:-1]
+    before = sums - sums[starts][of_row]
+    total = np.add.reduceat(values, starts)[of_row]
+    inside = (k >= 2) & (k < count - 1)
+    with np.errstate(all="ignore"):
+        rise = (total - before) / (count - k) - before / k
+        gain = np.where(inside, k * (count - k) / count * rise**2, -1.0)
+    best = np.maximum.reduceat(gain, starts)
+    is_best = np.flatnonzero((gain == best[of_row]) & (gain > least))
+    at = is_best[np.unique(of_row[is_best], return_index=True)[1]]
+    return at, rise[at] > 0
+
+
+Hashes = npt.NDArray[np.uint64]
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+@once
+def prompts(evidence: Evidence) -> Integers:
+    """Number of each token's prompt, from 0, shape (tokens,). A prompt that returns at another step counts as another one."""
+    groups, group = np.unique(evidence.facts["group"], return_inverse=True)
+    step = evidence.step_codes[1] if evidence.has("step") else np.zeros(len(evidence), np.int64)
+    return np.asarray(np.unique(step * len(groups) + group, return_inverse=True)[1], np.int64)
+
+
+@once
+def firsts(evidence: Evidence) -> Booleans:
+    """True if no earlier response of the prompt has the same ids up to and including the token, shape (tokens,)."""
+    keys = (evidence.row_codes, _hash_so_far(evidence), evidence.position, prompts(evidence))
+    order = np.lexsort(keys)
+    again = np.logical_and.reduce([np.diff(values[order]) == 0 for values in keys[1:]])
+    first = np.ones(len(evidence), np.bool_)
+    first[order[1:]] = ~again
+    return first
+
+
+def _hash_so_far(evidence: Evidence) -> Hashes:
+    """A hash of the ids of the response up to and including each token, shape (tokens,)."""
+    place, token = evidence.position.astype(np.uint64), evidence.facts["token"].astype(np.uint64)
+    with np.errstate(over="ignore"):
+        mixed = (token + np.uint64(1)) * ((np.uint64(2) * place + np.uint64(1)) * _ODD) ** np.uint64(3)
+        so_far = np.cumsum(mixed ^ (mixed >> np.uint64(29)), dtype=np.uint64)
+        before = np.concatenate((np.zeros(1, np.uint64), so_far))[evidence.starts]
+        return so_far - before[evidence.row_codes]
+
 
 MOST = 5.0
 """A log-ratio above this counts as this in the mean weight. Clipping can only lower the mean."""

@@ -8,8 +8,8 @@ import numpy as np
 from ratioscope.arrays import Array, Booleans, Floats, Integers
 
 from ..reduction import first_of_each
+from .factors import split_in_two
 from .history import LEAST_STEPS, Course, History, known_steps
-from .two_groups import split_in_two
 
 LEAST_FACTOR = 3.0
 """Raised steps have so many times the level of the others."""

@@ -11,8 +11,7 @@ import numpy as np
 
 from ratioscope.arrays import Booleans, Floats, Integers
 
-from .evidence import Evidence, row_sums
-from .once import once
+from .evidence import Evidence, once, row_sums
 
 EDGES = -np.log([0.999, 0.99, 0.9, 0.7, 0.5, 0.25, 0.1, 0.02, 0.001])
 """Bounds in nats between the strata of probability within which tokens are compared."""

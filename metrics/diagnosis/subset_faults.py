@@ -7,10 +7,9 @@ import numpy as np
 from ratioscope.arrays import Booleans, Floats, Integers
 
 from .cause import Parameter, Result, undecided
-from .evidence import Evidence
+from .evidence import Evidence, once
 from .factors import LARGEST, gap_of, times
 from .fits import least_squares
-from .once import once
 from .share import level_ratios, share_explained, strata, undone_by_leaving
 
 CLEAR = 4.0

@@ -18,7 +18,7 @@ from ..definitions.registry import STATISTICS
 from ..definitions.tail import TAILS
 from ..distribution import BUCKETS, EDGES, LEVELS, Level, histogram_columns
 from ..merging import KEYS
-from ..statistic import Statistic
+from ..metric import Statistic
 
 RELATIVE = 1e-9
 """Relative difference of float64 sums in another order, also of sums that are given by logarithms. A convention."""

@@ -12,14 +12,11 @@ from ratioscope.arrays import Floats, Integers, Matrix, Singles
 from ..distribution import BUCKETS, PLAIN, UPPER, lowest_buckets
 from ..exponential import shares
 from ..reduction import Cells
-from .bucket_code import TERMS, bucket_code
-from .edge_code import edge_code
-from .edge_counts import EdgeCounts
+from .bucket_code import TERMS, bucket_code, edge_code
 from .lanes import LANES, Kind
-from .loops import NUMPY_LOOPS, Buckets, LogWeights, Loops, Runs
+from .loops import NUMPY_LOOPS, Buckets, EdgeCounts, LogWeights, Loops, Runs
 from .machine_code import VERSION, address, functions
-from .matrix_columns import MatrixColumns
-from .numpy_program import Columns, Scattered, with_logarithms
+from .numpy_program import Columns, MatrixColumns, Scattered, with_logarithms
 from .program import Program, token_program
 from .program_code import Layout, layout, program_code
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 from ..definitions.registry import statistics_of
-from ..statistic import Combine, Statistic
+from ..metric import Combine, Statistic
 
 
 @dataclass(frozen=True, eq=False)

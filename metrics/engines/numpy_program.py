@@ -1,19 +1,19 @@
 """Carries out a program with numpy, on whole blocks of tokens."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ratioscope.arrays import Array, Integers, Matrix, Reals
+from ratioscope.arrays import Array, Floats, Integers, Matrix, Reals
 
 from ..exponential import exp
+from ..metric import NEUTRAL, Combine
 from ..pieces import repeated, totals
 from ..reduction import LARGE, SMALL, Cells, ascending, first_of_each, log_sums
-from ..statistic import NEUTRAL, Combine
 from .program import Program, Step
 
 Columns = Mapping[str, Reals]
@@ -232,3 +232,26 @@ def _add(combine: Combine, sums: Matrix, cells: Integers, values: Array | float)
     for first in range(0, len(cells), _CHUNK):
         here = slice(first, first + _CHUNK)
         function.at(sums, cells[here], each[here])
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixColumns(Mapping[str, Floats]):
+    """Name -> row. Machine code finds all rows by the address of the matrix, which is a call for all and not one for each."""
+
+    names: tuple[str, ...]
+    """The name of each row."""
+    matrix: Matrix
+    """Shape (names, numbers)."""
+
+    def __getitem__(self, name: str) -> Floats:
+        return self._rows[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def _rows(self) -> dict[str, Floats]:
+        return dict(zip(self.names, self.matrix, strict=True))

@@ -1,27 +1,73 @@
 """A portion: blocks of adjacent sequences, and the sums of their tokens.
 
 Token formulas are evaluated block by block, so that tokens stay in the processor's cache. All that follows works on numbers of
-sequences, and is done once for a portion: a call of numpy costs as much for a thousand numbers as for ten.
+sequences, and is done once for a portion: a call of numpy costs as much for a thousand numbers as for ten. Cells of any length
+are summed in parts, so that neither memory nor Python's lock is taken for a whole sequence.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ratioscope.arrays import Codes, Floats, Integers, Matrix
 
 from ..columns import SequenceColumns, sequence_columns
+from ..metric import NEUTRAL
+from ..pieces import places, repeated
 from ..reduction import Cells, reduced
-from ..statistic import NEUTRAL
 from .arrow_columns import GapRows
 from .block_tokens import Block, Tokens, blocks, changes
 from .level_statistics import LevelStatistics
-from .long_cells import sums_of_cells
 from .loops import Loops
-from .neighbours import neighbour_sums
-from .numpy_program import Scattered
+from .numpy_program import Columns, Scattered
+from .program import APART, Program, neighbour_programs
 from .slices import CONTIGUOUS, SliceCodes
+
+LONGEST = 1 << 16
+"""Tokens of a cell that are added up at once: the registers of a program for so many take about 10 MB."""
+
+
+def sums_of_cells(
+    loops: Loops, program: Program, columns: Columns, starts: Integers, scattered: Sequence[Scattered]
+) -> tuple[Matrix, list[Cells]]:
+    """As `loops.sums`. The parts of a cell with more than LONGEST tokens are combined in their order."""
+    lengths = np.diff(np.append(starts, len(columns[program.columns[0]])))
+    if lengths.max(initial=0) <= LONGEST:
+        return loops.sums(program, columns, starts, scattered)
+    parts = np.maximum(1, -(-lengths // LONGEST))
+    cell = repeated(np.arange(len(starts)), parts)
+    others = [replace(each, first=each.first[cell]) for each in scattered]
+    matrix, found = loops.sums(program, columns, starts[cell] + places(parts) * LONGEST, others)
+    return reduced(matrix, cell, [program.combines[row] for row in program.rows]).matrix, found
+
+
+def neighbour_sums(tokens: Tokens, begins: Integers, statistics: int, loops: Loops) -> Matrix:
+    """Shape (statistics, sequences). begins: the first token of each sequence that has one. statistics: how many there are."""
+    if not statistics:
+        return np.empty((0, len(begins)))
+    if tokens.has_pairs:
+        return sums_of_cells(loops, tokens.program(whole=True), tokens.columns, begins, ())[0]
+    result = np.zeros((statistics, len(begins)))
+    lengths = tokens.lengths[tokens.lengths > 0]
+    for distance, (program, at) in neighbour_programs(tokens.gap).items():
+        have = np.flatnonzero(lengths > distance)
+        if len(have):
+            result[np.ix_(np.array(at), have)] = _sums(tokens, begins[have], lengths[have], distance, program, loops)
+    return result
+
+
+def _sums(tokens: Tokens, begins: Integers, lengths: Integers, distance: int, program: Program, loops: Loops) -> Matrix:
+    """The sums over the pairs of tokens so far apart, of sequences that are longer than the distance.
+
+    Their columns are moved against each other. Behind the pairs of a sequence come those of two sequences, which are left out.
+    """
+    first, behind = slice(None, -distance), slice(distance, None)
+    columns = dict(zip(APART, (tokens.columns[n][part] for part in (first, behind) for n in APART[:2]), strict=True))
+    bounds = np.stack((begins, begins + lengths - distance), axis=1).reshape(-1)
+    within = bounds[bounds < int(tokens.lengths.sum()) - distance]
+    return sums_of_cells(loops, program, columns, within, ())[0][:, ::2]
+
 
 _SEQUENCES = 1024
 """Sequences of a portion, about: fewer cost more calls, and the sums of many more would not stay in memory."""

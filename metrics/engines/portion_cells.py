@@ -9,8 +9,7 @@ from ratioscope.arrays import Codes, Floats, Integers, Matrix
 from ..reduction import Cells, numbered, reduced
 from .level_statistics import LevelStatistics, Order
 from .loops import Loops
-from .matrix_columns import MatrixColumns
-from .numpy_program import Columns, Scattered
+from .numpy_program import Columns, MatrixColumns, Scattered
 from .portion import PortionSums, together
 from .program import TIMES, cluster_program
 from .slices import SliceCodes

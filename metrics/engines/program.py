@@ -12,8 +12,7 @@ from functools import cache
 from ratioscope.record import kin
 
 from ..columns import SHIFTS, ShiftedPair, token_columns
-from ..metric import SAMPLED
-from ..statistic import Combine, Statistic
+from ..metric import SAMPLED, Combine, Statistic
 from .expressions import Graph, Symbol
 from .level_statistics import statistics_by_level
 

@@ -1,8 +1,9 @@
 """The table of statistics, made once of the cells of all slices and gaps: an Arrow array costs the same for a row as for many."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -10,8 +11,9 @@ import pyarrow as pa
 from ratioscope.arrays import Integers
 
 from ..definitions.registry import STATISTICS
+from ..definitions.tail import COUNTS, SHAPES, tail_shapes
 from ..reduction import Cells
-from .arrow_columns import ArrowColumn, Groups
+from .arrow_columns import ArrowColumn, Groups, list_lengths, pc
 from .level_statistics import Order
 from .slices import SliceCodes
 from .spread import spread_fields
@@ -105,3 +107,35 @@ def _lists(parts: Sequence[SliceCells]) -> Iterator[tuple[str, ArrowColumn]]:
         absent: ArrowColumn = pa.array([None] * most, kind)
         own: list[ArrowColumn] = [part.spread.get(name) for part in parts]
         yield name, pa.concat_arrays([absent[:n] if o is None else o for o, n in zip(own, counts, strict=True)])
+
+
+SHAPE_FIELDS = tuple(pa.field(shape.column, pa.float64()) for shape in SHAPES.values())
+"""The columns; null where a shape is not available."""
+
+
+def in_place(columns: Sequence[str]) -> tuple[str, ...]:
+    """These columns, with the shape of each tail in its place."""
+    shape_of = {tail.name: shape.column for tail, shape in SHAPES.items()}
+    return tuple(shape_of.get(name, name) for name in columns)
+
+
+def sources(columns: Sequence[str], present: Collection[str]) -> list[str]:
+    """The columns to read for these of a table that has those: the tail and its count for a shape that it lacks."""
+    lacking = {shape.column: tail for tail, shape in SHAPES.items() if {shape.column} & {*columns} - {*present}}
+    needed = (name for tail in lacking.values() for name in (tail.name, COUNTS[tail].name))
+    return list(dict.fromkeys([*(name for name in columns if name not in lacking), *needed]))
+
+
+def with_shapes(table: pa.Table, columns: Collection[str] | None = None) -> pa.Table:
+    """The table with these shapes of its tails, if it lacks them. columns: None for all shapes."""
+    for tail, shape in SHAPES.items():
+        if shape.column not in table.column_names and (columns is None or shape.column in columns):
+            table = table.append_column(shape.column, _shapes(table[tail.name], table[COUNTS[tail].name]))
+    return table
+
+
+def _shapes(tails: ArrowColumn, counts: ArrowColumn) -> ArrowColumn:
+    flat = pc.list_flatten(tails).to_numpy(zero_copy_only=False)
+    ends = np.cumsum([0, *list_lengths(tails)]).tolist()
+    shapes = tail_shapes([flat[start:end] for start, end in pairwise(ends)], np.asarray(counts))
+    return pa.array(shapes, mask=np.isnan(shapes))

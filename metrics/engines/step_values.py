@@ -10,8 +10,7 @@ import pyarrow as pa
 from ratioscope.record import GAPS
 
 from ..definitions.tail import K
-from ..metric import Tail
-from ..statistic import Statistic
+from ..metric import Statistic, Tail
 from ..table_metrics import gap_values
 from .arrow_columns import pc
 

@@ -19,8 +19,7 @@ from ratioscope.record import GAPS
 from ..columns import SHIFTS, TokenColumns, sequence_columns, token_columns
 from ..definitions.registry import statistics_of
 from ..definitions.tail import TAILS, K
-from ..metric import SAMPLED, Tail
-from ..statistic import NEUTRAL, Combine, Statistic
+from ..metric import NEUTRAL, SAMPLED, Combine, Statistic, Tail
 from ..table_metrics import gap_values
 
 Tensor = torch.Tensor

@@ -33,7 +33,7 @@ from ratioscope.ingest.run import Run
 from ratioscope.ingest.statistics import overall_rows
 from ratioscope.metrics.definitions.tail import TAILS
 from ratioscope.metrics.engines import tail_shapes
-from ratioscope.metrics.engines.tail_shapes import sources
+from ratioscope.metrics.engines.statistics_table import sources
 from ratioscope.metrics.frame import metric_frame
 from ratioscope.metrics.merging import LONE
 

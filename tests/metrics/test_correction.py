@@ -14,7 +14,6 @@ from support.real_runs import records
 
 from ratioscope.errors import ConfigError
 from ratioscope.metrics.corrections.corrected_tokens import CorrectedTokens, corrected_tokens
-from ratioscope.metrics.corrections.corrected_weights import corrected_weights, merged_weights
 from ratioscope.metrics.corrections.correction import (
     CORRECTIONS,
     NONE,
@@ -32,8 +31,10 @@ from ratioscope.metrics.corrections.effect import (
     SUMS,
     carried_out,
     compared_values,
+    corrected_weights,
     correction_sums,
     effect_values,
+    merged_weights,
 )
 from ratioscope.metrics.dialects.effect import dialect_sums
 from ratioscope.metrics.distribution import LEVELS, histogram

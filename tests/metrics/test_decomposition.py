@@ -7,7 +7,7 @@ import pytest
 from support.edge_runs import made
 
 from ratioscope import Collector, open_run
-from ratioscope.metrics.analysis.decomposition import decomposition
+from ratioscope.metrics.analysis.staleness import decomposition
 
 
 def test_the_parts_of_a_real_run_add_up_on_every_step(tmp_path: Path) -> None:

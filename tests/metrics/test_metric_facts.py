@@ -6,8 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from ratioscope.metrics.analysis.unseen_share import unseen_share
-from ratioscope.metrics.analysis.worst_step import worst_step
+from ratioscope.metrics.analysis.over_steps import unseen_share, worst_step
 from ratioscope.metrics.definitions.registry import BY_NAME, METRICS, of_column
 from ratioscope.metrics.grading.limits import limits_of
 from ratioscope.metrics.grading.signals import SIGNALS

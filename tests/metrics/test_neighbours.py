@@ -11,7 +11,7 @@ from ratioscope.metrics.engines.arrow_columns import gap_rows
 from ratioscope.metrics.engines.block_tokens import Tokens, block_tokens, blocks
 from ratioscope.metrics.engines.level_statistics import statistics_by_level
 from ratioscope.metrics.engines.loops import NUMPY_LOOPS
-from ratioscope.metrics.engines.neighbours import neighbour_sums
+from ratioscope.metrics.engines.portion import neighbour_sums
 from ratioscope.metrics.engines.program import neighbour_programs
 from ratioscope.metrics.reduction import first_of_each
 

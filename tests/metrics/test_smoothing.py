@@ -7,8 +7,7 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratioscope.metrics.analysis.across_runs import RunSeries, across
-from ratioscope.metrics.analysis.smoothing import smoothed
+from ratioscope.metrics.analysis.over_steps import RunSeries, across, smoothed
 
 Floats = npt.NDArray[np.float64]
 VALUES = st.one_of(st.floats(-1e6, 1e6), st.just(math.nan), st.just(math.inf))

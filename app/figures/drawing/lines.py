@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.arrays import Floats
-from ratioscope.metrics.analysis.unseen_share import unseen_share
+from ratioscope.metrics.analysis.over_steps import unseen_share
 from ratioscope.metrics.metric import Metric
 
 from ...presentation.digits import a_step, count

@@ -7,11 +7,10 @@ import numpy as np
 from ratioscope.arrays import Booleans, Floats, Integers
 
 from ..cause import Result, undecided
-from ..evidence import Evidence
-from ..levels import best_changes
-from ..once import once
+from ..evidence import Evidence, once
+from ..fits import best_changes
 from ..subset_faults import FEW_TOKENS, log_sizes, mean_by, subset_fault
-from .sharpness import unless_a_slope
+from .edges import unless_a_slope
 
 LEAST_LENGTH = 12
 """The least tokens of a sequence that may have a change point."""

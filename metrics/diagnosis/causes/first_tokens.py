@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from ..cause import Cause, Result, absent, undecided
-from ..evidence import Evidence
+from ..evidence import Evidence, once
 from ..fading import fades, fading, is_less_sure
-from ..once import once
 from ..subset_faults import FEW_TOKENS, ratio_of, subset_fault
 from .edges import cross_cut
 from .numerics import all_older

@@ -5,8 +5,7 @@ import numpy as np
 from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence
 from ..subset_faults import subset_fault
-from .edges import best_cut
-from .sharpness import unless_a_slope
+from .edges import best_cut, unless_a_slope
 
 LEAST_LIMIT = 12
 """The least length limit that has last tokens, and others before them."""

@@ -8,10 +8,9 @@ import numpy as np
 from ratioscope.arrays import Booleans, Floats, Integers
 
 from ..cause import Cause, Result, absent, undecided
-from ..evidence import Evidence
+from ..evidence import Evidence, once
 from ..fading import fades, is_less_sure
 from ..fits import correlation, mean_weight
-from ..once import once
 from ..share import share_explained
 from ..subset_faults import largest, log_sizes
 

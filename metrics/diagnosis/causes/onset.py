@@ -8,12 +8,10 @@ from ratioscope.arrays import Booleans, Integers
 
 from ..cause import Cause, Result, absent
 from ..evidence import Evidence
-from ..levels import best_changes
-from ..prefixes import firsts, prompts
+from ..fits import best_changes, firsts, prompts
 from ..subset_faults import log_sizes, mean_by, subset_fault
-from .edges import best_cut
+from .edges import SHARP, best_cut, sharpness
 from .row_places import REPEATS, place_sizes
-from .sharpness import SHARP, sharpness
 
 EARLIEST = 8
 """The first position at which an onset is looked for; the last one is two thirds of the longest response.

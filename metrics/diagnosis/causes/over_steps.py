@@ -8,10 +8,9 @@ import numpy as np
 from ratioscope.arrays import Booleans
 
 from ..cause import Cause, Parameter, Result, absent, undecided
-from ..evidence import Evidence
+from ..evidence import Evidence, once
 from ..factors import error_words, times
 from ..history import LEAST_STEPS, Course, History, course
-from ..once import once
 from ..raised_steps import LEAST_SPAN, RaisedSteps, raised_steps
 from ..share import Share, level_ratios, share_explained, undone_by_leaving
 from ..subset_faults import FEW_TOKENS, codes

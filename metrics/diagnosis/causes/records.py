@@ -7,10 +7,9 @@ import numpy as np
 from ratioscope.arrays import Booleans
 
 from ..cause import Cause, Result
-from ..evidence import Evidence
+from ..evidence import Evidence, once
 from ..grid import grid_of, widths
 from ..marked import marked_of, places, since_read
-from ..once import once
 from ..share import share_explained, undone_by_leaving
 
 APART = 0.05

@@ -11,11 +11,9 @@ import numpy as np
 from ratioscope.arrays import Booleans, Floats, Integers
 
 from ..cause import Cause, Parameter, Result, absent, undecided
-from ..evidence import Evidence
-from ..fits import correlation
-from ..once import once
-from ..prefixes import firsts, prompts
-from ..ranks import rank_among_equals
+from ..evidence import Evidence, once
+from ..factors import rank_among_equals
+from ..fits import correlation, firsts, prompts
 from ..share import separation
 from ..subset_faults import log_sizes, mean_by, subset_fault
 

@@ -8,12 +8,10 @@ from ratioscope.arrays import Booleans, Floats, Integers
 
 from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence
-from ..factors import LARGEST
+from ..factors import LARGEST, rank_among_equals, split_in_two
 from ..fits import correlation
-from ..ranks import rank_among_equals
 from ..share import level_ratios
 from ..subset_faults import CLEAR_LABEL, FEW_TOKENS, codes, log_sizes, mean_by, subset_fault
-from ..two_groups import split_in_two
 
 LEAST_RATIO = 1.3
 """A lag, replica or turn with a smaller ratio than this is no fault."""

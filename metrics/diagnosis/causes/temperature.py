@@ -5,9 +5,8 @@ import numpy as np
 from ratioscope.arrays import Booleans, Floats
 
 from ..cause import Cause, Result, undecided
-from ..evidence import Evidence, distances
+from ..evidence import Evidence, distances, once
 from ..fits import least_squares, mean_weight, surprisal_gap
-from ..once import once
 from ..share import share_explained
 
 LEAST = 300

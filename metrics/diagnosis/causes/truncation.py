@@ -11,9 +11,8 @@ import numpy as np
 from ratioscope.arrays import Floats
 
 from ..cause import Cause, Parameter, Result, undecided
-from ..evidence import Evidence, distances
+from ..evidence import Evidence, distances, once
 from ..fits import mean_weight, slope
-from ..once import once
 from ..share import Share, expected_from, share_explained
 
 LEAST = 500

@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -80,8 +79,8 @@ class Inputs:
 
     def rows(self, rows: Integers) -> "Inputs":
         """The arrays of these rows."""
-        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
-        return Inputs(**{name: value if value is None else value[rows] for name, value in values.items()})
+        values = ((each.name, getattr(self, each.name)) for each in fields(self))
+        return replace(self, **{name: value[rows] for name, value in values if value is not None})
 
 
 @dataclass(frozen=True)

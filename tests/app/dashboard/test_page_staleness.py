@@ -17,8 +17,7 @@ from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.analysis.comparability import ComparedSetting, comparability
 from ratioscope.ingest.analysis.lag_over_steps import lag_over_steps, lag_table
 from ratioscope.ingest.run import open_run
-from ratioscope.metrics.analysis.decomposition import decomposition
-from ratioscope.metrics.analysis.staleness import Lagged, staleness
+from ratioscope.metrics.analysis.staleness import Lagged, decomposition, staleness
 from ratioscope.metrics.definitions.registry import BY_NAME
 
 

@@ -14,7 +14,7 @@ from support.pages_open import Open, charts, well
 
 from ratioscope.app.figures.scatter import scatter
 from ratioscope.ingest.run import open_run
-from ratioscope.metrics.analysis.rank_correlation import rank_correlation
+from ratioscope.metrics.analysis.quantiles import rank_correlation
 
 
 def test_the_correlation_is_that_of_the_ranks_and_its_interval_holds_it() -> None:

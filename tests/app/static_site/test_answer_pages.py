@@ -12,7 +12,7 @@ from ratioscope.app.pages.overview import overview
 from ratioscope.app.report.diagnosis import _scrubbed
 from ratioscope.app.static_site.document import FIRST, files
 from ratioscope.ingest.analysis.diagnosis import diagnosis_of
-from ratioscope.metrics.analysis.worst_step import worst_step
+from ratioscope.metrics.analysis.over_steps import worst_step
 from ratioscope.metrics.definitions.registry import BY_NAME
 
 

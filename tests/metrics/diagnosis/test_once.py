@@ -3,9 +3,8 @@
 import numpy as np
 
 from ratioscope.metrics.diagnosis.causes import change_points
-from ratioscope.metrics.diagnosis.evidence import Evidence
+from ratioscope.metrics.diagnosis.evidence import Evidence, once
 from ratioscope.metrics.diagnosis.fits import mean_weight
-from ratioscope.metrics.diagnosis.once import once
 from ratioscope.metrics.diagnosis.subset_faults import log_sizes
 
 

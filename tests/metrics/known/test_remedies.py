@@ -2,7 +2,7 @@
 
 from ratioscope.collectors.trainers import ADAPTERS
 from ratioscope.metrics.diagnosis.catalogue import CAUSE
-from ratioscope.metrics.known.remedies import can_be_corrected, remedies, remedy_for
+from ratioscope.metrics.known.faults import can_be_corrected, remedies, remedy_for
 from ratioscope.metrics.known.tables import table
 from ratioscope.metrics.known.trainers import NAMES, trainer_named
 

@@ -10,9 +10,8 @@ import polars as pl
 
 from ratioscope.ingest.jobs.correction_results import CorrectionResults, gap_of
 from ratioscope.ingest.jobs.step_ledger import Digests
-from ratioscope.metrics.corrections.corrected_weights import merged_weights
 from ratioscope.metrics.corrections.correction import WeightedGap
-from ratioscope.metrics.corrections.effect import SUMS, compared_values
+from ratioscope.metrics.corrections.effect import SUMS, compared_values, merged_weights
 from ratioscope.metrics.corrections.threshold import Threshold, treated
 from ratioscope.metrics.corrections.threshold_effect import VALUES, threshold_effects, whole_effect
 from ratioscope.metrics.distribution import Histogram, Interval, Level, whole_histogram
