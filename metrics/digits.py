@@ -18,7 +18,10 @@ def digits(value: float | None, significant: int = 3) -> str:
     if value == 0:
         return "0"
     if not 1e-4 <= abs(value) < 1e6:
-        return _scientific(value, significant)
+        mantissa, exponent = f"{value:.{significant - 1}e}".split("e")
+        if "." in mantissa:
+            mantissa = mantissa.rstrip("0").rstrip(".")
+        return f"{mantissa}·10{str(int(exponent)).translate(_SUPERSCRIPT)}".replace("-", "−", 1)
     rounded = float(f"{value:.{significant}g}")
     places = max(0, significant - 1 - math.floor(math.log10(abs(rounded))))
     shown = f"{rounded:,.{places}f}"
@@ -32,10 +35,3 @@ def signed(value: float, significant: int = 3) -> str:
     ('+0.00523', '0', '−2')
     """
     return f"{'+' if value > 0 else ''}{digits(value, significant)}"
-
-
-def _scientific(value: float, significant: int) -> str:
-    mantissa, exponent = f"{value:.{significant - 1}e}".split("e")
-    if "." in mantissa:
-        mantissa = mantissa.rstrip("0").rstrip(".")
-    return f"{mantissa}·10{str(int(exponent)).translate(_SUPERSCRIPT)}".replace("-", "−", 1)

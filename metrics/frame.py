@@ -29,7 +29,9 @@ def metric_frame(
         raise ValueError(f"by={tuple(by)!r} names {len(slices)} slices; statistics are kept for one slice at a time")
     keys = [*(name for name in by if name in KEYS), *(["key"] if slices else [])]
     histograms = [name for names in LISTS if len(names) > 1 for name in names]
-    chosen = _of_slice(statistics, slices[0] if slices else "all").drop(histograms, strict=False)
+    # The rows of the slice; the table itself, without a copy, if it has no other rows.
+    own = statistics["slice"] == (slices[0] if slices else "all")
+    chosen = (statistics if own.all() else statistics.filter(own)).drop(histograms, strict=False)
     groups = merge(chosen, (*keys, "gap"))
     wide = _side_by_side(
         [_gap_frame(part, gap, names) for gap in gaps_of(groups) if len(part := groups.filter(gap=gap))], keys
@@ -83,12 +85,6 @@ def _reads(metric: Metric, tail: Tail) -> bool:
             return True
         waiting += need.needs if isinstance(need, Quantity) else ()
     return False
-
-
-def _of_slice(statistics: pl.DataFrame, name: str) -> pl.DataFrame:
-    """The rows of the slice; the table itself, without a copy, if it has no other rows."""
-    own = statistics["slice"] == name
-    return statistics if own.all() else statistics.filter(own)
 
 
 def _gap_frame(rows: pl.DataFrame, gap: str, names: Container[str] | None) -> pl.DataFrame:

@@ -113,17 +113,14 @@ def student_tail(t: float, freedom: float) -> float:
         return 0.0
     # 1 - x is computed directly: a subtraction would lose all its digits for small t.
     x, rest = freedom / (freedom + t * t), t * t / (freedom + t * t)
-    return _beta_share(x, rest, freedom / 2, 0.5)
-
-
-def _beta_share(x: float, rest: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function I_x(a, b), rest = 1 - x, by its continued fraction (DLMF 8.17.22)."""
+    # The regularised incomplete beta function I_x(a, b), rest = 1 - x, by its continued fraction (DLMF 8.17.22).
+    a = freedom / 2
     if x <= 0 or rest <= 0:
         return 0.0 if x <= 0 else 1.0
-    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(rest))
-    if x > (a + 1) / (a + b + 2):
-        return 1.0 - front * _fraction(rest, b, a) / b
-    return front * _fraction(x, a, b) / a
+    front = math.exp(math.lgamma(a + 0.5) - math.lgamma(a) - math.lgamma(0.5) + a * math.log(x) + 0.5 * math.log(rest))
+    if x > (a + 1) / (a + 0.5 + 2):
+        return 1.0 - front * _fraction(rest, 0.5, a) / 0.5
+    return front * _fraction(x, a, 0.5) / a
 
 
 def _fraction(x: float, a: float, b: float) -> float:

@@ -8,7 +8,7 @@ from ratioscope.arrays import Booleans, Floats, Integers
 
 from ..definitions.divergence import k3
 from ..distribution import Level
-from .correction import Correction, Normalise, Reject, Weigh
+from .correction import Correction, Reject, Weigh
 
 
 @dataclass(frozen=True)
@@ -43,21 +43,24 @@ def corrected_tokens(
     with np.errstate(all="ignore"):
         for step in correction.steps:
             if isinstance(step, Weigh):
-                state = _weighed(state, step)
+                included = state.sampled if step.over == "sampled" else state.mask
+                logs = np.clip(_log_weight(state, step.level, included), -step.log_limit, step.log_limit)
+                raw = np.exp(logs)
+                outside = (raw < step.low) | (raw > step.high)
+                held = np.clip(raw, step.low, step.high) if step.outside == "clamp" else np.where(outside, 0.0, raw)
+                state = replace(state, weight=held, clipped=outside & included)
             elif isinstance(step, Reject):
                 state = _rejected(state, step)
             else:
-                state = _normalised(state, step)
+                in_loss = state.mask.astype(np.float64)
+                if step.by == "token":
+                    mean = (state.weight * in_loss).sum() / max(in_loss.sum(), 1.0)
+                else:
+                    tokens = _sum(state, in_loss)
+                    means = _sum(state, state.weight * in_loss) / np.maximum(tokens, 1.0)
+                    mean = means.sum() / max((tokens > 0).sum(), 1)
+                state = replace(state, weight=state.weight / mean) if mean > 0 else state
     return state
-
-
-def _weighed(state: CorrectedTokens, step: Weigh) -> CorrectedTokens:
-    included = state.sampled if step.over == "sampled" else state.mask
-    logs = np.clip(_log_weight(state, step.level, included), -step.log_limit, step.log_limit)
-    raw = np.exp(logs)
-    outside = (raw < step.low) | (raw > step.high)
-    held = np.clip(raw, step.low, step.high) if step.outside == "clamp" else np.where(outside, 0.0, raw)
-    return replace(state, weight=held, clipped=outside & included)
 
 
 def _log_weight(state: CorrectedTokens, level: Level, included: Booleans) -> Floats:
@@ -101,17 +104,6 @@ def _reduced(state: CorrectedTokens, values: Floats, included: Booleans, by: str
         return np.where(np.isneginf(largest), 0.0, largest)
     total = _sum(state, np.where(included, values, 0.0))
     return total / np.maximum(_sum(state, included), 1.0) if by == "mean" else total
-
-
-def _normalised(state: CorrectedTokens, step: Normalise) -> CorrectedTokens:
-    in_loss = state.mask.astype(np.float64)
-    if step.by == "token":
-        mean = (state.weight * in_loss).sum() / max(in_loss.sum(), 1.0)
-    else:
-        tokens = _sum(state, in_loss)
-        means = _sum(state, state.weight * in_loss) / np.maximum(tokens, 1.0)
-        mean = means.sum() / max((tokens > 0).sum(), 1)
-    return replace(state, weight=state.weight / mean) if mean > 0 else state
 
 
 def _sum(state: CorrectedTokens, values: Floats | Booleans) -> Floats:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from ratioscope.errors import SchemaError
 
 from ..engines.arrow_columns import flat_values, list_lengths
 
+A = TypeVar("A")  # a dataclass
 MicroBatches = Sequence[Sequence[int]]
 """Row numbers of each micro-batch, in the order the trainer visits them."""
 
@@ -100,8 +101,13 @@ def batch_arrays(batch: BatchLike) -> DialectBatch:
     if lengths is None:
         lengths = np.full(shape[0], shape[1])
     inside = np.arange(shape[1]) < lengths[:, None]
+    mask = arrays.pop("mask", inside)
+    if mask.shape != shape:
+        raise SchemaError(f"'mask' has shape {mask.shape}, the log-probs have {shape}")
+    if not np.isin(mask, (0, 1)).all():
+        raise SchemaError("'mask' holds values other than 0 and 1")
     return DialectBatch(
-        mask=inside & _mask(arrays.pop("mask", inside), shape),
+        mask=inside & mask.astype(np.bool_),
         lengths=lengths.astype(np.int64),
         **{name: _floating(name, arrays.pop(name, None), shape) for name in PER_TOKEN if name != "mask"},
         extra=arrays,
@@ -129,16 +135,17 @@ def row_groups(micro_batches: MicroBatches | int | None, rows: int, kind: str | 
     return [np.arange(first, min(first + micro_batches, rows)) for first in range(0, rows, micro_batches)]
 
 
+def rows_of(arrays: A, rows: Integers) -> A:
+    """The dataclass with these rows of each of its arrays."""
+    values = ((each.name, getattr(arrays, each.name)) for each in fields(arrays))
+    return replace(arrays, **{name: value[rows] for name, value in values if isinstance(value, np.ndarray)})
+
+
 def selected(batch: DialectBatch, rows: Integers) -> DialectBatch:
     """The batch with these rows only. Arrays of `extra` are cut if they have one entry per row, else kept whole."""
     count = len(batch.mask)
-    cut = {
-        field.name: value[rows]
-        for field in fields(batch)
-        if field.name != "extra" and (value := getattr(batch, field.name)) is not None
-    }
     extra = {name: value[rows] if value.shape[:1] == (count,) else value for name, value in batch.extra.items()}
-    return replace(batch, **cut, extra=extra)
+    return replace(rows_of(batch, rows), extra=extra)
 
 
 def record_arrays(records: pa.Table) -> dict[str, Any]:
@@ -161,7 +168,11 @@ def record_arrays(records: pa.Table) -> dict[str, Any]:
     if _recorded(records, "extra"):
         arrays |= _raw(records["extra"], lengths)
     if _recorded(records, "group_id"):
-        arrays["group_ids"] = _codes(records["group_id"])
+        # A number for each value, in order of appearance.
+        _, first, codes = np.unique(
+            (records["group_id"]).to_numpy().astype(str), return_index=True, return_inverse=True
+        )
+        arrays["group_ids"] = np.asarray(np.argsort(np.argsort(first))[codes], np.int64)
     if _recorded(records, "reward"):
         arrays["rewards"] = records["reward"].to_numpy()
     if _recorded(records, "trainer_version"):
@@ -213,12 +224,6 @@ def _raw(extra: "pa.ChunkedArray[Any]", lengths: Integers) -> dict[str, Any]:
     return {RAW: raw}
 
 
-def _codes(column: "pa.ChunkedArray[Any]") -> Integers:
-    """A number for each value, in order of appearance."""
-    _, first, codes = np.unique(column.to_numpy().astype(str), return_index=True, return_inverse=True)
-    return np.asarray(np.argsort(np.argsort(first))[codes], np.int64)
-
-
 def _shape(arrays: Mapping[str, Array]) -> tuple[int, int]:
     for name in PER_TOKEN:
         if name in arrays and name != "advantages":
@@ -228,14 +233,6 @@ def _shape(arrays: Mapping[str, Array]) -> tuple[int, int]:
             expected = "(rows, positions), or flat with 'response_lengths' beside it"
             raise SchemaError(f"'{name}' has shape {arrays[name].shape}; wanted {expected}")
     raise SchemaError(f"the batch has none of {PER_TOKEN[:3]}; it has {sorted(arrays)}")
-
-
-def _mask(mask: Array, shape: tuple[int, int]) -> Booleans:
-    if mask.shape != shape:
-        raise SchemaError(f"'mask' has shape {mask.shape}, the log-probs have {shape}")
-    if not np.isin(mask, (0, 1)).all():
-        raise SchemaError("'mask' holds values other than 0 and 1")
-    return mask.astype(np.bool_)
 
 
 def _floating(name: str, array: Array | None, shape: tuple[int, int]) -> Array | None:

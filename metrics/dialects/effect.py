@@ -39,7 +39,22 @@ def dialect_carried_out(
         if lacks := " and ".join(each.evaluation.lacks):
             raise SchemaError(f"the batch has no {lacks}, which this setting reads: log {lacks}")
         gap: WeightedGap = "mismatch" if each.batch.old_logprobs is not None else "total"
-        result = _corrected(each.batch, each.evaluation)
+        rollout = each.batch.needed("rollout_logprobs").astype(np.float64)
+        later = (
+            each.batch.old_logprobs if each.batch.old_logprobs is not None else each.batch.needed("current_logprobs")
+        )
+        log_ratio = later.astype(np.float64) - rollout
+        sampled = each.batch.mask & ~np.isnan(log_ratio)
+        ones: Array = np.ones(each.batch.shape)
+        weight = np.asarray(ones if each.evaluation.weights is None else ones * each.evaluation.weights, np.float64)
+        result = CorrectedTokens(
+            log_ratio=log_ratio.reshape(-1),
+            sequence=np.repeat(np.arange(each.batch.shape[0]), each.batch.shape[1]),
+            sampled=sampled.reshape(-1),
+            weight=weight.reshape(-1),
+            mask=(each.evaluation.mask & sampled).reshape(-1),
+            clipped=_clipped(each.batch, weight, sampled).reshape(-1),
+        )
         token = np.arange(len(result.sequence))
         yield CarriedOut(each.attempt, each.step, Correction(title or name, (), gap), result, each.times, token)
 
@@ -89,23 +104,6 @@ def _first_minibatch(records: pa.Table) -> Integers:
     keys = row_keys(records)
     rank = np.lexsort((order, keys))
     return np.sort(rank[np.diff(keys[rank], prepend=-1) != 0])
-
-
-def _corrected(batch: DialectBatch, evaluation: Evaluation) -> CorrectedTokens:
-    rollout = batch.needed("rollout_logprobs").astype(np.float64)
-    later = batch.old_logprobs if batch.old_logprobs is not None else batch.needed("current_logprobs")
-    log_ratio = later.astype(np.float64) - rollout
-    sampled = batch.mask & ~np.isnan(log_ratio)
-    ones: Array = np.ones(batch.shape)
-    weight = np.asarray(ones if evaluation.weights is None else ones * evaluation.weights, np.float64)
-    return CorrectedTokens(
-        log_ratio=log_ratio.reshape(-1),
-        sequence=np.repeat(np.arange(batch.shape[0]), batch.shape[1]),
-        sampled=sampled.reshape(-1),
-        weight=weight.reshape(-1),
-        mask=(evaluation.mask & sampled).reshape(-1),
-        clipped=_clipped(batch, weight, sampled).reshape(-1),
-    )
 
 
 def _clipped(batch: DialectBatch, weight: Array, sampled: Array) -> Array:

@@ -142,17 +142,7 @@ def _checked(name: str, value: Any, hint: Any, allowed: tuple[str, ...]) -> Any:
         if allowed and value not in allowed:
             raise not_allowed(name, value, (*allowed, None) if type(None) in kinds else allowed)
         return value
-    return _number(name, value, int in kinds and float not in kinds)
-
-
-def _flag(name: str, value: Any) -> bool:
-    words = {True: True, False: False, "true": True, "false": False, "True": True, "False": False}
-    if isinstance(value, (bool, str, int)) and value in words:
-        return words[value]
-    raise not_allowed(name, value, "true or false")
-
-
-def _number(name: str, value: Any, whole: bool) -> float | int:
+    whole = int in kinds and float not in kinds
     try:
         if isinstance(value, bool):
             raise ValueError
@@ -164,6 +154,13 @@ def _number(name: str, value: Any, whole: bool) -> float | int:
     if number != number:
         raise ConfigError(f"{name} is nan; allowed: a number")
     return int(number) if whole else number
+
+
+def _flag(name: str, value: Any) -> bool:
+    words = {True: True, False: False, "true": True, "false": False, "True": True, "False": False}
+    if isinstance(value, (bool, str, int)) and value in words:
+        return words[value]
+    raise not_allowed(name, value, "true or false")
 
 
 def _kind_word(kinds: set[Any]) -> str:

@@ -44,24 +44,20 @@ def _of_statistics(recorded: pl.DataFrame, computed: pl.DataFrame) -> Iterator[s
     order = [s for s in STATISTICS if s.name in recorded.columns and s.name in computed.columns]
     found, wanted = _matrix(recorded, order), _matrix(computed, order)
     with np.errstate(invalid="ignore"):  # the distance of two infinities
-        same = np.abs(found - wanted) <= _rounding(order, wanted)
+        # The largest difference from each value that rounding alone can cause.
+        sizes, rows = (
+            np.abs(np.where(np.isfinite(wanted), wanted, 0.0)),
+            {statistic.name: row for statistic, row in zip(order, wanted, strict=True)},
+        )
+        terms = [rows["finite_tokens_x_finite_tokens" if s.level == "cluster" else "tokens"] for s in order]
+        is_log = np.array([[statistic.combine == "logsumexp"] for statistic in order])
+        of_sums = RELATIVE * sizes + CANCELLED * np.maximum(1.0, np.nan_to_num(terms))
+        same = np.abs(found - wanted) <= np.where(is_log, RELATIVE * np.maximum(1.0, sizes), of_sums)
     same &= ~(_is_whole(found) & _is_whole(wanted))
     same |= (found == wanted) | np.isnan(found) & np.isnan(wanted)
     for column, row in np.argwhere(~same)[:1]:
         value, right = f"{found[column, row]:.9g}", f"{wanted[column, row]:.9g}"
         yield _told(recorded.row(int(row), named=True), order[column].name, value, right)
-
-
-def _rounding(order: Sequence[Statistic], matrix: Matrix) -> Matrix:
-    """The largest difference from each value that rounding alone can cause."""
-    sizes, rows = (
-        np.abs(np.where(np.isfinite(matrix), matrix, 0.0)),
-        {statistic.name: row for statistic, row in zip(order, matrix, strict=True)},
-    )
-    terms = [rows["finite_tokens_x_finite_tokens" if s.level == "cluster" else "tokens"] for s in order]
-    is_log = np.array([[statistic.combine == "logsumexp"] for statistic in order])
-    of_sums = RELATIVE * sizes + CANCELLED * np.maximum(1.0, np.nan_to_num(terms))
-    return np.where(is_log, RELATIVE * np.maximum(1.0, sizes), of_sums)
 
 
 def _matrix(table: pl.DataFrame, order: Sequence[Statistic]) -> Matrix:

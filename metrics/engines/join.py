@@ -3,9 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from ratioscope.arrays import Integers
-
-from .arrow_columns import ArrowColumn, pc, row_keys, whole
+from .arrow_columns import pc, row_keys, whole
 from .parts import gathered
 
 SHARED = (
@@ -27,20 +25,7 @@ def joined(records: pa.Table) -> pa.Table:
     minibatch = records["minibatch"]
     if minibatch.null_count == len(minibatch):
         return records
-    source = _describing_row(records)
-    has_source = source >= 0
-    index = pa.array(np.maximum(source, 0), mask=~has_source)
-    for name in (name for name in SHARED if name in records.column_names):
-        column = records[name]
-        if 0 < column.null_count < len(column):
-            place = records.schema.get_field_index(name)
-            filled = _filled(column, index)
-            records = records.set_column(place, records.schema.field(name), filled)
-    return records
-
-
-def _describing_row(records: pa.Table) -> Integers:
-    """For each row with a minibatch, the index of the row that describes its sequence; -1 if there is none."""
+    # For each row with a minibatch, the index of the row that describes its sequence; -1 if there is none.
     order = pc.fill_null(records["minibatch"].cast(pa.int64()), -1).to_numpy()
     keys = row_keys(records)
     rank = np.lexsort((order, keys))
@@ -48,11 +33,16 @@ def _describing_row(records: pa.Table) -> Integers:
     holder = rank[first][np.cumsum(first) - 1]
     result = np.full(len(keys), -1, np.int64)
     result[rank] = np.where(order[holder] <= 0, holder, -1)
-    return np.where((order >= 0) & (result != np.arange(len(keys))), result, -1)
-
-
-def _filled(column: ArrowColumn, index: ArrowColumn) -> ArrowColumn:
-    """The column, with each null replaced by the value of the row in `index`; it stays null if `index` is null."""
-    array = whole(column)
-    rows = pc.if_else(pc.is_valid(array), pa.array(np.arange(len(array))), index)
-    return pa.chunked_array([array.take(rows)])
+    source = np.where((order >= 0) & (result != np.arange(len(keys))), result, -1)
+    has_source = source >= 0
+    index = pa.array(np.maximum(source, 0), mask=~has_source)
+    for name in (name for name in SHARED if name in records.column_names):
+        column = records[name]
+        if 0 < column.null_count < len(column):
+            place = records.schema.get_field_index(name)
+            # The column, with each null replaced by the value of the row in `index`; it stays null if `index` is null.
+            array = whole(column)
+            rows = pc.if_else(pc.is_valid(array), pa.array(np.arange(len(array))), index)
+            filled = pa.chunked_array([array.take(rows)])
+            records = records.set_column(place, records.schema.field(name), filled)
+    return records

@@ -28,7 +28,14 @@ def gathered(records: pa.Table) -> pa.Table:
     sliced = POSITIONS in records.column_names and records[POSITIONS].null_count < len(records)
     if not sliced and pc.count_distinct(records["sequence_id"]).as_py() == len(records):  # nearly always
         return records
-    row_of = _row_of(records)
+    # The row of the result that each row is a part of, numbered in the order of first appearance.
+    minibatch = records["minibatch"] if "minibatch" in records.column_names else None
+    update = np.full(len(records), -1) if minibatch is None else pc.fill_null(minibatch.cast(pa.int64()), -1).to_numpy()
+    key = row_keys(records) * (int(update.max(initial=-1)) + 2) + update + 1
+    _, first, codes = np.unique(key, return_index=True, return_inverse=True)
+    number = np.empty(len(first), np.int64)
+    number[np.argsort(first)] = np.arange(len(first))
+    row_of = number[codes]
     rows = int(row_of.max(initial=-1)) + 1
     if rows == len(records) and not sliced:
         return records
@@ -84,17 +91,6 @@ class _Places:
         filled = pa.ListArray.from_arrays(offsets, pc.fill_null(values, _FILL[FIELDS[name].kind])).cast(column.type)
         others = _of_parts(name, column.filter(pa.array(~as_slice)), self._row_of[~as_slice], self._rows)
         return pc.if_else(pa.array(held), filled, others)
-
-
-def _row_of(records: pa.Table) -> Integers:
-    """The row of the result that each row is a part of, numbered in the order of first appearance."""
-    minibatch = records["minibatch"] if "minibatch" in records.column_names else None
-    update = np.full(len(records), -1) if minibatch is None else pc.fill_null(minibatch.cast(pa.int64()), -1).to_numpy()
-    key = row_keys(records) * (int(update.max(initial=-1)) + 2) + update + 1
-    _, first, codes = np.unique(key, return_index=True, return_inverse=True)
-    number = np.empty(len(first), np.int64)
-    number[np.argsort(first)] = np.arange(len(first))
-    return number[codes]
 
 
 def _of_parts(name: str, column: ArrowColumn, row_of: Integers, rows: int) -> ArrowColumn:

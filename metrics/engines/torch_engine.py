@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from ratioscope.record import GAPS
 
-from ..columns import SHIFTS, TokenColumns, sequence_columns, token_columns
+from ..columns import SHIFTS, sequence_columns, token_columns
 from ..definitions.registry import statistics_of
 from ..definitions.tail import TAILS, K
 from ..metric import NEUTRAL, SAMPLED, Combine, Statistic, Tail
@@ -49,7 +49,17 @@ def statistics(
 def _of_piece(earlier: Tensor, later: Tensor, mask: Tensor | None, entropy: Tensor | None, gap: str) -> Tensor:
     """The vector of some rows."""
     order = statistics_of(gap)
-    columns = _columns(earlier, later, mask, gap, entropy)
+    first, second = _as_stored(earlier), _as_stored(later)
+    sampled = torch.ones_like(first, dtype=torch.bool) if mask is None else mask.to(first.device) != 0
+    visible = torch.where(sampled, first, float("nan"))
+    columns = token_columns(
+        first,
+        second,
+        sampled,
+        torch,
+        entropy=None if entropy is None else _as_stored(entropy),
+        pairs={shift: _shifted(visible, shift) for shift in (SHIFTS if gap in SAMPLED else ())},
+    )
     sums = {s.name: _reduced(s.formula(columns, torch), s.combine, dim=-1) for s in order if s.level == "token"}
     whole = sequence_columns(sums, torch)
     at = {s.name: s.formula(sums if s.level == "cluster" else whole, torch) for s in order if s.level != "token"}
@@ -139,20 +149,6 @@ def _merged(parts: Tensor, gap: str) -> Tensor:
 def _merged_tails(parts: Tensor) -> Tensor:
     """The K largest of each tail, from (N, tails x K)."""
     return parts.view(-1, len(TAILS), K).transpose(0, 1).flatten(1).topk(K).values.flatten()
-
-
-def _columns(earlier: Tensor, later: Tensor, mask: Tensor | None, gap: str, entropy: Tensor | None) -> TokenColumns:
-    first, second = _as_stored(earlier), _as_stored(later)
-    sampled = torch.ones_like(first, dtype=torch.bool) if mask is None else mask.to(first.device) != 0
-    visible = torch.where(sampled, first, float("nan"))
-    return token_columns(
-        first,
-        second,
-        sampled,
-        torch,
-        entropy=None if entropy is None else _as_stored(entropy),
-        pairs={shift: _shifted(visible, shift) for shift in (SHIFTS if gap in SAMPLED else ())},
-    )
 
 
 def _as_stored(logprobs: Tensor) -> Tensor:

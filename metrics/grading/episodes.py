@@ -81,7 +81,16 @@ def spells(graded: pl.DataFrame, rules: Rules = RULES) -> tuple[Spell, ...]:
 
     graded: grade_signals. rules: those by which it was graded.
     """
-    series = _series(graded, rules)
+    parts = graded.sort("step", maintain_order=True).partition_by("signal", "gap", as_dict=True)
+    series = {
+        (str(signal), str(gap)): _Series(
+            rows,
+            rows["step"].to_numpy(),
+            rows["severity"].to_physical().cast(pl.Int64).to_numpy(),
+            ranks(rules.signal(str(signal)), rows),
+        )
+        for (signal, gap), rows in parts.items()
+    }
     rows = decided(graded).select("step", "severity", "signal", "gap").iter_rows(named=True)
     return tuple(_spell(word, list(part), series) for word, part in groupby(rows, key=lambda row: str(row["severity"])))
 
@@ -121,19 +130,6 @@ def _spell(word: str, rows: list[dict[str, Any]], series: _SeriesOfGaps) -> Spel
     there = begin + np.flatnonzero(own.severities[begin:end] == LABELS.index(word))
     peak = own.rows.row(int(there[np.argmax(own.ranks[there])]), named=True)
     return Spell(word, first, last, len(rows), signal, gap, peak["step"], _in_words(peak))
-
-
-def _series(graded: pl.DataFrame, rules: Rules) -> _SeriesOfGaps:
-    parts = graded.sort("step", maintain_order=True).partition_by("signal", "gap", as_dict=True)
-    return {
-        (str(signal), str(gap)): _Series(
-            rows,
-            rows["step"].to_numpy(),
-            rows["severity"].to_physical().cast(pl.Int64).to_numpy(),
-            ranks(rules.signal(str(signal)), rows),
-        )
-        for (signal, gap), rows in parts.items()
-    }
 
 
 def _deciding(of_steps: list[tuple[str, str]]) -> tuple[str, str]:

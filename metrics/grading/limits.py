@@ -35,10 +35,6 @@ def limits_of(metric: Metric, gap: str, signals: Sequence[Signal] = SIGNALS) -> 
         if signal.name == metric.signal and gap in signal.gaps:
             thresholds = (("watch", signal.watch), ("act", signal.act))
             return tuple(Limit(signal.limit(at), word, worse, word) for word, at in thresholds if at is not None)
-    return _published(metric)
-
-
-def _published(metric: Metric) -> tuple[Limit, ...]:
     bands = metric.bands
     if metric.worse == "below":
         return tuple(Limit(band.high, band.reading, "below") for band in bands[:-1])

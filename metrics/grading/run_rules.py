@@ -91,7 +91,14 @@ def run_rules(tables: Mapping[str, Any], codes: tuple[str, ...], source: str) ->
     demand_known(own, [signal.name for signal in SIGNALS], f"{source}, [signals]")
     for signal in SIGNALS:
         given = demand_table(own.get(signal.name, {}), f"{source}, [signals.{signal.name}]")
-        tuned = _tuned(signal, given, f"{source}, [signals.{signal.name}]")
+        place = f"{source}, [signals.{signal.name}]"
+        demand_known(given, _OF_SIGNAL, place)
+        watch = _threshold(given, "watch", place, signal.watch)
+        act = _threshold(given, "act", place, signal.act)
+        assert watch is not None
+        if act is not None and act < watch:
+            raise ConfigError(f"{place}: act = {act:g} is below watch = {watch:g}; wanted act at watch or above")
+        tuned = replace(signal, watch=watch, act=act)
         if _is_muted(given, f"{source}, [signals.{signal.name}]"):
             muted.append((tuned, _reason(given)))
         else:
@@ -120,16 +127,6 @@ def _muted_causes(causes: Mapping[str, Any], codes: tuple[str, ...], source: str
         if _is_muted(given, place):
             muted[code] = _reason(given)
     return muted
-
-
-def _tuned(signal: Signal, given: Mapping[str, Any], place: str) -> Signal:
-    demand_known(given, _OF_SIGNAL, place)
-    watch = _threshold(given, "watch", place, signal.watch)
-    act = _threshold(given, "act", place, signal.act)
-    assert watch is not None
-    if act is not None and act < watch:
-        raise ConfigError(f"{place}: act = {act:g} is below watch = {watch:g}; wanted act at watch or above")
-    return replace(signal, watch=watch, act=act)
 
 
 def _threshold(given: Mapping[str, Any], key: str, place: str, usual: float | None) -> float | None:

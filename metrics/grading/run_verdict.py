@@ -160,7 +160,13 @@ def _healthy(steps: pl.DataFrame, all_checks: tuple[Check, ...], in_force: RunRu
     remedy = coverage.remedy or ("Record what was not checked." if absent else "Nothing.")
     span = f"any of {len(steps)} steps" if len(steps) > 1 else "the only step"
     among_measured = "" if coverage.is_measured else " in what was measured"
-    sure = _least(_confidence(len(steps)), _of_checks(len(ran), whole), _of_doubt(beyond, len(own)))
+    # Confidence in a healthy verdict by the steps whose value exceeds a bound by less than its uncertainty. Such a step is
+    # neither a fault nor evidence of health.
+    sure = _least(
+        _confidence(len(steps)),
+        _of_checks(len(ran), whole),
+        ("high" if not beyond else "medium" if 2 * beyond < (len(own)) else "low"),
+    )
     return Finding(
         Severity.HEALTHY, f"no signal is out of its bounds{among_measured}", peak["signal"], peak["gap"], None,
         sure if coverage.is_measured else "low",
@@ -181,11 +187,3 @@ def _confidence(steps: int) -> Confidence:
 def _of_checks(ran: int, total: int) -> Confidence:
     """Confidence in a healthy verdict by the number of checks that could be made."""
     return "high" if ran == total else "medium" if 2 * ran >= total else "low"
-
-
-def _of_doubt(beyond: int, steps: int) -> Confidence:
-    """Confidence in a healthy verdict by the steps whose value exceeds a bound by less than its uncertainty.
-
-    Such a step is neither a fault nor evidence of health.
-    """
-    return "high" if not beyond else "medium" if 2 * beyond < steps else "low"

@@ -99,17 +99,15 @@ def _kl_over_floor(column: MetricValues, floor: Floats) -> Measurements:
     value = column("kl_k3")
     sure = at_least(value, column("kl_k3_se"))
     times = sure / np.maximum(np.where(floor < HEALTHY_K3, floor, np.nan), SAME)
-    return Measurements(value, np.where(sure < HEALTHY_K3, np.minimum(times, _harm(sure)), times), floor)
-
-
-def _harm(k3: Floats) -> Floats:
-    """The most multiples of the floor that a K3 of this size may count as: watch from HARMLESS_K3 on, act from HEALTHY_K3 on.
-
-    A power between the two, so that of two steps the one with the larger K3 is always the worse.
-    """
+    # The most multiples of the floor that a K3 of this size may count as: watch from HARMLESS_K3 on, act from HEALTHY_K3
+    # on. A power between the two, so that of two steps the one with the larger K3 is always the worse.
     watch, act = OVER_FLOOR
     power = np.log(act / watch) / np.log(HEALTHY_K3 / HARMLESS_K3)
-    return np.asarray(act * (k3 / HEALTHY_K3) ** power)
+    return Measurements(
+        value,
+        np.where(sure < HEALTHY_K3, np.minimum(times, np.asarray(act * (sure / HEALTHY_K3) ** power)), times),
+        floor,
+    )
 
 
 def _chi2_of_ess(level: str) -> Callable[[MetricValues, Floats], Measurements]:

@@ -70,7 +70,11 @@ def _met(condition: Condition, settings: FaultSettings) -> dict[str, str] | None
         refused = values if test == "present" else {n: v for n, v in values.items() if _value(v) == wanted}
         return None if refused else {}
     if test == "differs_from":
-        return _different(values, _at(wanted, settings))
+        theirs = _at(wanted, settings)
+        if not values or not theirs:
+            return None
+        own, other = next(iter(values.items())), next(iter(theirs.items()))
+        return None if _value(own[1]) == _value(other[1]) else dict((own, other))
     matches = {name: value for name, value in values.items() if _holds(test, _value(value), wanted)}
     return matches or None
 
@@ -79,13 +83,6 @@ def _at(key: str, settings: FaultSettings) -> dict[str, str]:
     """The settings whose key ends so, without those of evaluation and of other models."""
     ends = {name: value for name, value in settings.items() if name == key or name.endswith(f".{key}")}
     return {name: value for name, value in ends.items() if not ELSEWHERE.search(name)}
-
-
-def _different(ours: dict[str, str], theirs: dict[str, str]) -> dict[str, str] | None:
-    if not ours or not theirs:
-        return None
-    own, other = next(iter(ours.items())), next(iter(theirs.items()))
-    return None if _value(own[1]) == _value(other[1]) else dict((own, other))
 
 
 def _value(text: str) -> Any:

@@ -32,7 +32,7 @@ from ratioscope.ingest.maintenance.verify import verify
 from ratioscope.ingest.run import Run
 from ratioscope.ingest.statistics import overall_rows
 from ratioscope.metrics.definitions.tail import TAILS
-from ratioscope.metrics.engines import tail_shapes
+from ratioscope.metrics.engines import statistics_table
 from ratioscope.metrics.engines.statistics_table import sources
 from ratioscope.metrics.frame import metric_frame
 from ratioscope.metrics.merging import LONE
@@ -154,7 +154,7 @@ def test_metrics_by_step_need_no_tail(tmp_path: Path, monkeypatch: pytest.Monkey
     root = recorded(tmp_path / "run", 12)
     expected = open_run(without(root)).metrics()
     assert expected["mismatch/pareto_k_token"].null_count() == 0
-    monkeypatch.setattr(tail_shapes, "tail_shapes", failing)
+    monkeypatch.setattr(statistics_table, "tail_shapes", failing)
     read = list[str]()
 
     def noting(*asked: Any) -> list[str]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratioscope.arrays import Integers
-from ratioscope.metrics.engines import long_cells
+from ratioscope.metrics.engines import portion
 from ratioscope.metrics.engines.loops import NUMPY_LOOPS
 from ratioscope.metrics.engines.numpy_program import Scattered
 from ratioscope.metrics.engines.program import Program, token_program
@@ -33,9 +33,9 @@ def test_the_parts_of_a_cell_give_its_sums(lengths: list[int], scale: float, see
         return NUMPY_LOOPS.sums(program, columns, starts, scattered)
 
     with pytest.MonkeyPatch.context() as patched, np.errstate(all="ignore"):
-        patched.setattr(long_cells, "LONGEST", LONGEST)
+        patched.setattr(portion, "LONGEST", LONGEST)
         loops = replace(NUMPY_LOOPS, sums=noted)
-        found, (scattered,) = long_cells.sums_of_cells(loops, program, columns, starts, others)
+        found, (scattered,) = portion.sums_of_cells(loops, program, columns, starts, others)
         wanted, (same,) = NUMPY_LOOPS.sums(program, columns, starts, others)
     assert parts[0].max() <= LONGEST
     np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12 * scale**4)

@@ -1,7 +1,7 @@
 """Fireworks cookbook: `train/*` metrics of its client-side losses and the TIS weight between old and rollout.
 
 One datum is one sequence. A metric is a mean over the active tokens of each datum, then a plain mean over the datums that
-have any, so a short answer counts as much as a long one. The loss is a sum. Pull request 169 had no loss mask.
+have any, so a short answer counts as much as a long one. The loss is a sum.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from .correction import write
 from .loss import COUNTED, MEANS, POLICY_LOSSES, SUMS, Datum, Loss, tis_weight
 from .settings import VERSIONS, Settings, parse
 
-__all__ = ["CANONICAL", "NOTES", "PRESETS", "VERSIONS", "evaluate", "parse", "write"]
+__all__ = ["CANONICAL", "NOTES", "PRESETS", "VERSIONS", "evaluate", "parse", "write", "Loss"]
 
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {"tis": {}},
@@ -79,7 +79,7 @@ def _step(call: Call[Settings]) -> Evaluation:
     losses = {} if settings.loss == "server" else {"loss_sum": sum(loss for _, loss in chunks)}
     filtering = settings.icepop_threshold is not None and settings.loss not in ("reinforce", "igpo")
     return Evaluation(
-        metrics=_over_chunks([metrics for metrics, _ in chunks], settings) | losses,
+        metrics=_over_chunks([metrics for metrics, _ in chunks]) | losses,
         weights=weights,
         mask=active & (weights > 0) if filtering else active,
         losses=losses,
@@ -88,13 +88,8 @@ def _step(call: Call[Settings]) -> Evaluation:
 
 
 def _datum(arrays: DialectBatch, active: Array, row: int, s: Settings) -> tuple[Datum, dict[str, float]]:
-    """One row, and the metrics of its TIS weight.
-
-    Pull request 169 had no mask, so its row is the active tokens alone. Pull request 169 and igpo read a missing reference as
-    0; their mean_kl is then the mean log-prob.
-    """
-    response = np.arange(len(active)) < arrays.lengths[row]
-    part = active if s.version == "pr169" else response
+    """One row, and the metrics of its TIS weight. igpo reads a missing reference as 0; its mean_kl is then the mean log-prob."""
+    part = np.arange(len(active)) < arrays.lengths[row]
     rollout = single(arrays.needed("rollout_logprobs")[row, part])
     raw, reference = (arrays.extra.get(name) for name in ("raw_rollout_logprobs", "reference_logprobs"))
     old = rollout if s.anchor_logp == "rollout" else single(arrays.needed("old_logprobs")[row, part])
@@ -105,7 +100,7 @@ def _datum(arrays: DialectBatch, active: Array, row: int, s: Settings) -> tuple[
     elif counted.any():
         tis[counted], metrics = tis_weight(old[counted], rollout[counted], s)
     advantages = single(arrays.needed("advantages"))[row]
-    if reference is None and (s.version == "pr169" or s.loss == "igpo"):
+    if reference is None and s.loss == "igpo":
         reference = np.zeros(arrays.shape, np.float32)
     datum = Datum(
         rollout=rollout,
@@ -127,13 +122,14 @@ def _chunk(datums: Sequence[tuple[Datum, dict[str, float]]], s: Settings) -> tup
         return {}, 0.0
     losses = [POLICY_LOSSES[s.loss](datum, s) for datum, _ in full]
     loss = total(np.array([total(each.per_token) for each in losses]))
-    if s.version == "pr169":
-        return _pr169_metrics(full, losses, len(datums), s), loss
     active = sum(int(datum.active.sum()) for datum, _ in full)
     metrics = _averages([logged for _, logged in full], len(full)) if s.loss != "igpo" else {}
     if full and s.loss != "igpo":
         metrics["ppo_kl"] = _average(mean(k3((d.current - d.old)[d.active])) for d, _ in full)
-    metrics |= _loss_averages(losses, max(len(full), 1), active, s)
+    count = max(len(full), 1)
+    names = set(SUMS.get(s.loss, ())) | {name for each in losses for name in each.sums}
+    sums = {name: sum(each.sums[name] for each in losses) / active if active else 0.0 for name in sorted(names)}
+    metrics |= {name: sum(each.means[name] for each in losses) / count for name in MEANS.get(s.loss, ())} | sums
     if s.loss in COUNTED:
         response = sum(datum.active.size for datum, _ in full)
         metrics |= {"active_tokens": active, "total_resp_tokens": response}
@@ -153,12 +149,6 @@ def _average(values: Iterable[float]) -> float:
 def _averages(logged: Sequence[Mapping[str, float]], count: int) -> dict[str, float]:
     """Each name's sum over datums, divided by the count; no names if there are no datums."""
     return {name: sum(each[name] for each in logged) / count for name in (logged[0] if logged else ())}
-
-
-def _loss_averages(losses: Sequence[Loss], count: int, tokens: int, s: Settings) -> dict[str, float]:
-    names = set(SUMS.get(s.loss, ())) | {name for each in losses for name in each.sums}
-    sums = {name: sum(each.sums[name] for each in losses) / tokens if tokens else 0.0 for name in sorted(names)}
-    return {name: sum(each.means[name] for each in losses) / count for name in MEANS.get(s.loss, ())} | sums
 
 
 def _variance(coefficients: Sequence[float]) -> dict[str, float]:
@@ -201,29 +191,8 @@ def _reference(datums: Sequence[Datum], tokens: int, s: Settings) -> dict[str, f
     return {"mean_kl": total_kl / tokens, "ref_kl": _average(mean(k3((r - d.current)[d.active])) for d, r in pairs)}
 
 
-def _pr169_metrics(
-    full: Sequence[tuple[Datum, dict[str, float]]], losses: Sequence[Loss], rows: int, s: Settings
-) -> dict[str, float]:
-    """The metrics of pull request 169. Clip and weight means are divided by all datums, empty ones included."""
-    datums = [datum for datum, _ in full]
-    tokens = sum(d.active.size for d in datums)
-    kl = sum(total(d.current - d.reference) for d in datums if d.reference is not None)
-    means = {name: sum(each.means[name] for each in losses) / max(rows, 1) for name in MEANS[s.loss]}
-    gaps = [d.current - d.rollout for d in datums]
-    inference = {
-        "inference_diff": _average(mean(np.abs(gap)) for gap in gaps),
-        "inference_kld": _average(mean(k3(gap)) for gap in gaps),
-    } if gaps else {}  # fmt: skip
-    return {"mean_kl": kl / tokens if tokens else 0.0, **means, **inference, **_averages([m for _, m in full], rows)}
-
-
-def _over_chunks(chunks: Sequence[dict[str, float]], s: Settings) -> dict[str, float]:
-    """The metrics of one optimizer step: counts are added, other values averaged over the chunks that have them.
-
-    Pull request 169 logs the last chunk's values.
-    """
-    if s.version == "pr169":
-        return dict(chunks[-1])
+def _over_chunks(chunks: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The metrics of one optimizer step: counts are added, other values averaged over the chunks that have them."""
     metrics: dict[str, float] = {}
     for name in dict.fromkeys(name for chunk in chunks for name in chunk):
         values = [chunk[name] for chunk in chunks if name in chunk]

@@ -3,7 +3,6 @@
 The cookbook limits each token's log-ratio to 20 before it takes a sequence's mean. A Correction limits the mean.
 """
 
-from collections.abc import Mapping
 from functools import partial
 from math import inf, isclose
 from typing import Any
@@ -77,20 +76,13 @@ def _threshold(level: str, low: float, high: float) -> dict[str, Any]:
 
 
 def write(correction: Settings | Correction) -> str:
-    """The correction as a recipe's Config with its TISConfig, or as pull request 169's ISConfig."""
+    """The correction as a recipe's Config with its TISConfig."""
     settings = settings_for(correction) if isinstance(correction, Correction) else correction
     tis = changed(settings, ("cap", "level", "icepop_threshold"))
     rest = changed(settings, ("anchor_logp", "eps_clip", "eps_clip_high"))
-    if settings.version == "pr169":
-        names = {"cap": "tis_cap", "level": "tis_level"}
-        clips = {name: value for name, value in rest.items() if name != "anchor_logp"}
-        return f"ISConfig({_arguments({names[name]: value for name, value in tis.items()} | clips)})\n"
-    arguments = [f"    tis=TISConfig({_arguments(tis)}),"]
+    within = ", ".join(f"{name}={value!r}" for name, value in tis.items())
+    arguments = [f"    tis=TISConfig({within}),"]
     arguments += [f"    {name}={value!r}," for name, value in rest.items()]
     if settings.anchor_logp == "rollout":
         arguments.append("    # the PPO ratio is then current / rollout, the TIS weight is 1, and no old forward runs")
     return "\n".join(["Config(", *arguments, ")", ""])
-
-
-def _arguments(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in values.items())

@@ -85,9 +85,7 @@ def _grpo(d: Datum, s: Settings) -> Loss:
     moving = single(np.where((plain >= bounded) | inside, ratio, 0.0))
     loss = np.maximum(plain, bounded) * d.tis
     sums = {"mean_adv_loss": total(-d.advantage * d.current * d.mask)}
-    if d.reference is not None and s.version == "pr169":
-        loss = loss + single(s.kl_beta) * (d.current - d.reference)
-    elif d.reference is not None:
+    if d.reference is not None:
         penalty = single(s.kl_beta) * k3(d.reference - d.current)
         sums["mean_kl_penalty"] = total(penalty * d.mask)
         loss = loss + penalty

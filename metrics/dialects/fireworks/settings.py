@@ -1,17 +1,18 @@
-"""The Fireworks cookbook's settings: TISConfig and the clip ranges of its losses today, ISConfig of pull request 169."""
+"""The Fireworks cookbook's settings: TISConfig and the clip ranges of its losses."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..settings import Rule, check, checked_version, not_allowed, read, section, setting, unknown
+from ..settings import Rule, check, checked_version, read, section, setting, unknown
 
-VERSIONS = ("head", "pr169")
-"""The main branch of 2026-08-19; pull request 169 (2026-03-04, merged the day after)."""
+VERSIONS = ("head",)
+"""The main branch of 2026-08-19. The ISConfig of pull request 169 (2026-03) is not reproduced."""
 
 LOSSES = ("grpo", "gspo", "dapo", "cispo", "importance_sampling", "dro", "reinforce", "igpo", "server")
-PR169_LOSSES = ("grpo", "gspo", "dapo")
 ALIASES = {"is": "importance_sampling"}
+_RENAMED = {"anchor": "anchor_logp", "clip_ratio_low": "eps_clip", "clip_ratio_high": "eps_clip_high"}
+_RENAMED |= {"eps_low": "eps_clip", "eps_high": "eps_clip_high"}
 
 _EPS_HIGH = {"dapo": 0.28, "cispo": 0.28}
 _CAPPED = ("dapo", "cispo", "importance_sampling")
@@ -39,7 +40,6 @@ class Settings:
     reference_job_id: str | None = setting(None)
     reference_training_shape_id: str | None = setting(None)
     completions_per_prompt: int = setting(4)
-    version: str = "head"
     warnings: tuple[str, ...] = ()
 
     @property
@@ -51,45 +51,21 @@ class Settings:
 def parse(config: Mapping[str, Any], version: str | None = None) -> Settings:
     """Settings from a recipe's Config as a mapping. ConfigError for settings that the cookbook rejects.
 
-    The mapping has `tis` with cap, level and icepop_threshold, beside `loss`, clip ranges and `anchor_logp` (or `anchor`). For
-    pull request 169 it has tis_cap and tis_level.
+    The mapping has `tis` with cap, level and icepop_threshold, beside `loss`, clip ranges and `anchor_logp` (or `anchor`).
     """
-    version = checked_version(version, VERSIONS)
-    flat = _flat(config, version)
-    settings = read(Settings, {**flat, **_unvalidated(flat, version)}, version=version)
-    if version == "pr169" and settings.loss not in PR169_LOSSES:
-        raise not_allowed("loss", settings.loss, PR169_LOSSES)
-    if version == "head":
-        check(settings, _RULES)
-    strange = unknown(Settings, flat)
-    notes = [f"{name} has no effect in {version}: the trainer accepts it silently" for name in strange]
-    return replace(settings, warnings=(*notes, *_silent(settings, flat)))
-
-
-def _flat(config: Mapping[str, Any], version: str) -> dict[str, Any]:
-    renamed = {"anchor": "anchor_logp"}
-    if version == "pr169":
-        renamed |= {"tis_cap": "cap", "tis_level": "level"}
-    renamed |= {"clip_ratio_low": "eps_clip", "clip_ratio_high": "eps_clip_high", "eps_low": "eps_clip"}
-    renamed |= {"eps_high": "eps_clip_high"}
-    flat = {renamed.get(name, name): value for name, value in config.items() if name != "tis"}
-    flat |= section(config, "tis")
+    version = checked_version(version, VERSIONS, ("pr169",))
+    flat = {_RENAMED.get(name, name): value for name, value in config.items() if name != "tis"} | section(config, "tis")
     if "loss" in flat:
         flat["loss"] = ALIASES.get(flat["loss"], flat["loss"])
-    return flat
+    settings = read(Settings, flat)
+    check(settings, _RULES)
+    notes = [f"{name} has no effect in {version}: the trainer accepts it silently" for name in unknown(Settings, flat)]
+    return replace(settings, warnings=(*notes, *_silent(settings)))
 
 
-def _unvalidated(flat: Mapping[str, Any], version: str) -> dict[str, Any]:
-    """Values to replace before the check. Pull request 169 checks nothing: every level but "sequence" means per token."""
-    return {"level": "token"} if version == "pr169" and flat.get("level") != "sequence" else {}
-
-
-def _silent(s: Settings, flat: Mapping[str, Any]) -> list[str]:
+def _silent(s: Settings) -> list[str]:
     """A text for each setting that the cookbook accepts silently although it does harm."""
-    level = flat.get("level", s.level)
     rules = (
-        (level not in ("token", "sequence"), f"tis_level is {level!r}: anything but 'sequence' is read as 'token'"),
-        (s.version == "pr169" and s.cap < 0, f"tis_cap is {s.cap}: every weight is {s.cap}"),
         (
             s.icepop_threshold is not None and s.icepop_threshold > s.cap,
             "icepop_threshold is above cap: kept tokens are still capped",

@@ -8,6 +8,7 @@ from typing import Any
 
 from ratioscope.arrays import Array
 
+from ..batch import rows_of
 from ..evaluation import Call, Evaluation, evaluator
 from ..single_precision import single, total
 from .correction import write
@@ -94,11 +95,10 @@ def _global_batch(call: Call[Settings]) -> Evaluation:
     whole = recorded(call.batch, settings)
     driver = sequence_filter(whole, settings)
     count = Denominators(total(whole.token_mask * driver.sample_mask), total(driver.sample_mask))
-    parts = []
-    for rows in call.groups():
-        part = in_the_loss(whole, settings, driver.sample_mask, rows)
-        parts.append(loss_metrics(part, correction_weights(part, settings), settings, count))
-    weights = correction_weights(in_the_loss(whole, settings, driver.sample_mask), settings)
+    tensors = in_the_loss(whole, settings, driver.sample_mask)
+    cuts = [rows_of(tensors, rows) for rows in call.groups()]
+    parts = [loss_metrics(part, correction_weights(part, settings), settings, count) for part in cuts]
+    weights = correction_weights(tensors, settings)
     arrays: dict[str, Array] = {"sample_mask": driver.sample_mask[:, 0] > 0}
     left = mask & (driver.sample_mask > 0)
     if weights.kept is not None:  # the filter's decisions, under the names of NeMo-RL's variables

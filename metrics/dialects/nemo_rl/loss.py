@@ -27,8 +27,12 @@ def loss_metrics(t: Tensors, weights: Weights, settings: Settings, count: Denomi
     tokens = _mean_over(t.mask, count.tokens)
     ratio, clamped = _ratios(t, settings)
     kl = _reference_kl(t, settings, count)
-    nll = _positive_nll(t, settings)
-    actor = _reduced(_applied(weights, settings) * _clipped_loss(t, ratio, clamped, settings), t, settings, count)
+    nll = 0.0  # the mean of -log-prob over the tokens of rewarded samples of this micro-batch
+    if settings.positive_example_nll_weight > 0 and t.rewards is not None:
+        correct = t.mask * single(t.rewards > 0).reshape(-1, 1)
+        nll = _mean_over(correct, total(correct))(-t.current) if correct.any() else 0.0
+    applied = weights.value if settings.use_importance_sampling_correction else np.ones_like(weights.value)
+    actor = _reduced(applied * _clipped_loss(t, ratio, clamped, settings), t, settings, count)
     mixture = log(single((exp(t.old) + exp(t.rollout)) / 2))
     return {
         "loss": actor + kl + settings.positive_example_nll_weight * nll,
@@ -51,14 +55,11 @@ def loss_metrics(t: Tensors, weights: Weights, settings: Settings, count: Denomi
 
 def summed(parts: Sequence[dict[str, float]]) -> dict[str, float]:
     """The driver's reduction over micro-batches: sums, and extremes of the finite values (-1 without any)."""
-    return {name: _reduction(name, [part[name] for part in parts]) for name in parts[0]}
-
-
-def _reduction(name: str, values: list[float]) -> float:
-    if not name.endswith(("_min", "_max")):
-        return sum(values)
-    finite = [value for value in values if not np.isinf(value)]
-    return (min if name.endswith("_min") else max)(finite) if finite else -1.0
+    values = {name: [part[name] for part in parts] for name in parts[0]}
+    finite = {name: [value for value in values[name] if not np.isinf(value)] for name in values}
+    extremes = {name: min(finite[name], default=-1.0) for name in values if name.endswith("_min")}
+    extremes |= {name: max(finite[name], default=-1.0) for name in values if name.endswith("_max")}
+    return {name: sum(values[name]) for name in values} | extremes
 
 
 def _mean_over(mask: Singles, count: float) -> Callable[[Singles], float]:
@@ -97,10 +98,6 @@ def _clipped_loss(t: Tensors, ratio: Singles, clamped: Singles, s: Settings) -> 
     return single(np.where(t.advantages < 0, dual, loss))
 
 
-def _applied(weights: Weights, s: Settings) -> Singles:
-    return weights.value if s.use_importance_sampling_correction else np.ones_like(weights.value)
-
-
 def _reduced(values: Singles, t: Tensors, s: Settings, count: Denominators) -> float:
     """Mean over tokens, or over sequences of their means over tokens."""
     if s.token_level_loss:
@@ -113,7 +110,10 @@ def _reference_kl(t: Tensors, s: Settings, count: Denominators) -> float:
     if t.reference is None or s.use_kl_in_reward or s.reference_policy_kl_penalty == 0:
         return 0.0
     log_ratio = _clamped(t.reference - t.current, s.kl_input_clamp_value)
-    kl, weight = _kl(log_ratio, s.reference_policy_kl_type), _kl_weight(t, s)
+    kl, weight = _kl(log_ratio, s.reference_policy_kl_type), np.ones_like(t.current)
+    if s.version != "pr2269" or s.use_on_policy_kl_approximation:
+        weight = exp(t.current - (t.rollout if s.use_on_policy_kl_approximation else t.current))
+        weight = single(np.where(np.isfinite(weight), weight, 0.0))
     if s.version == "pr2269":
         weighted = weight * _clamped(kl, s.kl_output_clamp_value)
     else:
@@ -121,23 +121,8 @@ def _reference_kl(t: Tensors, s: Settings, count: Denominators) -> float:
     return _reduced(single(s.reference_policy_kl_penalty) * weighted, t, s, count)
 
 
-def _kl_weight(t: Tensors, s: Settings) -> Singles:
-    if s.version == "pr2269" and not s.use_on_policy_kl_approximation:
-        return np.ones_like(t.current)
-    weight = exp(t.current - (t.rollout if s.use_on_policy_kl_approximation else t.current))
-    return single(np.where(np.isfinite(weight), weight, 0.0))
-
-
 def _clamped(values: Singles, bound: float | None) -> Singles:
     return values if bound is None else np.clip(values, -bound, bound)
-
-
-def _positive_nll(t: Tensors, s: Settings) -> float:
-    """Mean of -log-prob over the tokens of rewarded samples of this micro-batch."""
-    if s.positive_example_nll_weight <= 0 or t.rewards is None:
-        return 0.0
-    correct = t.mask * single(t.rewards > 0).reshape(-1, 1)
-    return _mean_over(correct, total(correct))(-t.current) if correct.any() else 0.0
 
 
 def _logged_weight(t: Tensors, weights: Weights, s: Settings, count: Denominators) -> float:

@@ -1,10 +1,10 @@
 """NeMo-RL's correction weights (raw ratio at some level, then tis, icepop or seq-mask-tis) and its sequence error filter."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ratioscope.arrays import Array, Integers, Singles
+from ratioscope.arrays import Array, Singles
 
 from ..batch import DialectBatch
 from ..single_precision import exp, row_totals, single
@@ -77,23 +77,13 @@ def recorded(batch: DialectBatch, settings: Settings) -> Tensors:
     )
 
 
-def in_the_loss(t: Tensors, settings: Settings, sample_mask: Singles, rows: Integers | None = None) -> Tensors:
-    """The loss's tensors for one micro-batch, with the driver's sample mask.
+def in_the_loss(t: Tensors, settings: Settings, sample_mask: Singles) -> Tensors:
+    """The loss's tensors, with the driver's sample mask.
 
     With `force_on_policy_ratio` current takes the place of old, except in pull request 2269.
     """
     forced = settings.force_on_policy_ratio and settings.version != "pr2269"
-    part = slice(None) if rows is None else rows
-    return Tensors(
-        rollout=t.rollout[part],
-        old=(t.current if forced else t.old)[part],
-        current=t.current[part],
-        advantages=t.advantages[part],
-        token_mask=t.token_mask[part],
-        sample_mask=sample_mask[part],
-        reference=None if t.reference is None else t.reference[part],
-        rewards=None if t.rewards is None else t.rewards[part],
-    )
+    return replace(t, old=t.current if forced else t.old, sample_mask=sample_mask)
 
 
 def masked_row_means(values: Singles, mask: Singles) -> Singles:
@@ -114,10 +104,7 @@ def correction_weights(t: Tensors, settings: Settings) -> Weights:
     else:
         log_weight = difference
     weight = exp(log_weight)
-    return _bounded(single(np.where(np.isfinite(weight), weight, 0.0)), t, settings)
-
-
-def _bounded(weight: Singles, t: Tensors, settings: Settings) -> Weights:
+    weight = single(np.where(np.isfinite(weight), weight, 0.0))
     low, high = settings.bounds
     if settings.truncation is None:
         return Weights(weight)
@@ -126,8 +113,7 @@ def _bounded(weight: Singles, t: Tensors, settings: Settings) -> Weights:
     if settings.truncation == "icepop":
         inside = (weight >= low) & (weight <= high)
         return Weights(single(np.where(inside, weight, 0.0)), ~inside, inside)
-    log_ratio = t.old - t.rollout
-    mean = exp(masked_row_means(single(np.where(np.isfinite(log_ratio), log_ratio, 0.0)), t.token_mask))
+    mean = exp(masked_row_means(single(np.where(np.isfinite(difference), difference, 0.0)), t.token_mask))
     inside = (mean >= low) & (mean <= high)
     return Weights(weight * single(inside), ~inside, inside, mean)
 

@@ -29,7 +29,16 @@ SEQUENCE_MASKS: Mapping[str, tuple[Literal["sum", "mean"], str]] = {
 def correction_of(settings: Settings) -> Correction:
     """The steps that SkyRL takes. ConfigError for DPPO, which reads advantages, and for corrections of two gaps at once."""
     if settings.anchors_on_rollout:
-        return _anchored(settings)
+        if settings.corrects or settings.policy_loss_type == "dppo":
+            what = "off_policy_correction beside it" if settings.corrects else "the advantages"
+            raise ConfigError(f"policy_loss_type {settings.policy_loss_type!r} reads {what}: no single correction does")
+        if settings.policy_loss_type == "cispo":
+            low, high = settings.cispo_eps_clip_low, settings.cispo_eps_clip_high
+            return Correction(
+                "skyrl cispo", (Weigh("token", max(1 - low, 0.0), 1 + high, log_limit=LOG_LIMIT),), "total"
+            )
+        bounds = max(1 - settings.eps_clip_low, 0.0), 1 + settings.eps_clip_high
+        return Correction("skyrl rollout_is", (Weigh("token", *bounds, "zero", LOG_LIMIT),), "total")
     steps = () if settings.policy_loss_type in WITHOUT_CORRECTION else tuple(_steps(settings))
     return Correction("skyrl off_policy_correction", steps)
 
@@ -46,17 +55,6 @@ def settings_for(correction: Correction) -> Settings:
         keys |= step_keys
     _check_order(correction.steps)
     return Settings(**keys)
-
-
-def _anchored(settings: Settings) -> Correction:
-    if settings.corrects or settings.policy_loss_type == "dppo":
-        what = "off_policy_correction beside it" if settings.corrects else "the advantages"
-        raise ConfigError(f"policy_loss_type {settings.policy_loss_type!r} reads {what}: no single correction does")
-    if settings.policy_loss_type == "cispo":
-        low, high = settings.cispo_eps_clip_low, settings.cispo_eps_clip_high
-        return Correction("skyrl cispo", (Weigh("token", max(1 - low, 0.0), 1 + high, log_limit=LOG_LIMIT),), "total")
-    bounds = max(1 - settings.eps_clip_low, 0.0), 1 + settings.eps_clip_high
-    return Correction("skyrl rollout_is", (Weigh("token", *bounds, "zero", LOG_LIMIT),), "total")
 
 
 def _steps(settings: Settings) -> list[CorrectionStep]:
@@ -92,7 +90,18 @@ def _anchored_settings(steps: Sequence[CorrectionStep]) -> Settings:
 def _keys(step: CorrectionStep) -> dict[str, Any]:
     """The settings of one step, whatever its place among the steps."""
     if isinstance(step, Weigh):
-        return _weight_keys(step)
+        # The settings of TIS. A weight that is 0 outside a band becomes TIS beside a mask of these tokens or sequences.
+        if step.level == "geometric":
+            raise _no_setting("geometric importance weights")
+        if step.outside == "clamp" and step.low > 0:
+            raise _no_setting("a lower bound that weights are moved to")
+        cap = min(step.high, NO_BOUND)
+        keys: dict[str, Any] = {"tis_ratio_type": step.level, f"{step.level}_tis_ratio_clip_high": cap}
+        if step.outside == "clamp":
+            return keys
+        if step.level == "token":
+            return keys | {"token_mask_is_threshold_low": step.low, "token_mask_is_threshold_high": cap}
+        return keys | _sequence_mask_keys("product", step.low, cap)
     if not isinstance(step, Reject) or step.of not in ("weight", "k1") or step.by == "max":
         raise _no_setting(f"rejection of {step.of} by {step.by}" if isinstance(step, Reject) else "normalised weights")
     low, high = (step.low, step.high) if step.of == "weight" else (math.exp(-step.high), math.exp(-step.low))
@@ -104,21 +113,6 @@ def _keys(step: CorrectionStep) -> dict[str, Any]:
         return {"token_mask_is_threshold_low": low, "token_mask_is_threshold_high": high}
     metric = next(metric for metric, (by, _) in SEQUENCE_MASKS.items() if by == step.by)
     return _sequence_mask_keys(metric, low, high)
-
-
-def _weight_keys(step: Weigh) -> dict[str, Any]:
-    """The settings of TIS. A weight that is 0 outside a band becomes TIS beside a mask of these tokens or sequences."""
-    if step.level == "geometric":
-        raise _no_setting("geometric importance weights")
-    if step.outside == "clamp" and step.low > 0:
-        raise _no_setting("a lower bound that weights are moved to")
-    cap = min(step.high, NO_BOUND)
-    keys: dict[str, Any] = {"tis_ratio_type": step.level, f"{step.level}_tis_ratio_clip_high": cap}
-    if step.outside == "clamp":
-        return keys
-    if step.level == "token":
-        return keys | {"token_mask_is_threshold_low": step.low, "token_mask_is_threshold_high": cap}
-    return keys | _sequence_mask_keys("product", step.low, cap)
 
 
 def _sequence_mask_keys(metric: str, low: float, high: float) -> dict[str, Any]:

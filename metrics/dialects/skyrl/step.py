@@ -12,7 +12,7 @@ import numpy as np
 from ratioscope.arrays import Array, Integers
 from ratioscope.errors import ConfigError
 
-from ..batch import DialectBatch, MicroBatches, row_groups
+from ..batch import DialectBatch, MicroBatches, row_groups, rows_of
 from ..settings import not_allowed
 from ..single_precision import single, total
 from .loss import token_loss
@@ -25,18 +25,15 @@ TRAINING_BATCH = "rollout_train_logprobs_abs_diff"
 
 def reduced(stages: Sequence[Mapping[str, float]], *, sum_losses: bool) -> dict[str, float]:
     """One number per name: the maximum for `_max`, the minimum for `_min`, the sum of losses if `sum_losses`, else the mean."""
-    names = {name: None for stage in stages for name in stage}
-    return {name: _reduced(name, [stage[name] for stage in stages if name in stage], sum_losses) for name in names}
-
-
-def _reduced(name: str, values: list[float], sum_losses: bool) -> float:
-    if name.endswith("_max"):
-        return max(values)
-    if name.endswith("_min"):
-        return min(values)
-    if sum_losses and (name == "loss" or name.endswith("_loss")):
-        return sum(values)
-    return sum(values) / len(values)
+    together: dict[str, float] = {}
+    for name in {name: None for stage in stages for name in stage}:
+        values = [stage[name] for stage in stages if name in stage]
+        if name.endswith(("_max", "_min")):
+            together[name] = max(values) if name.endswith("_max") else min(values)
+        else:
+            added = sum_losses and (name == "loss" or name.endswith("_loss"))
+            together[name] = sum(values) if added else sum(values) / len(values)
+    return together
 
 
 def mini_batch_differences(tokens: Tokens) -> dict[str, float]:
@@ -51,15 +48,6 @@ def mini_batch_differences(tokens: Tokens) -> dict[str, float]:
         f"{MINI_BATCH}_max": float(padded.max()),
         f"{MINI_BATCH}_min": float(padded.min()),
     }
-
-
-def with_std(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The metrics with the standard deviation in place of the second moment."""
-    kept = {name: value for name, value in metrics.items() if name != f"{MINI_BATCH}_sq_mean"}
-    if f"{MINI_BATCH}_sq_mean" in metrics:
-        variance = metrics[f"{MINI_BATCH}_sq_mean"] - metrics[f"{MINI_BATCH}_mean"] ** 2
-        kept[f"{MINI_BATCH}_std"] = float(np.sqrt(max(0.0, variance)))
-    return kept
 
 
 def training_batch_differences(tokens: Tokens) -> dict[str, float]:
@@ -156,30 +144,27 @@ def batch_tokens(arrays: DialectBatch, settings: Settings) -> Tokens:
 
 def optimizer_steps(tokens: Tokens, settings: Settings, given: MicroBatches | int | None) -> list[OptimizerStep]:
     """The results of each mini-batch. A micro-batch of `given` belongs to the mini-batch that has its first row."""
-    _check_rows(settings, len(tokens.mask))
+    count = len(tokens.mask)
+    for name in ("mini_batch_boundaries", "prompt_boundaries"):
+        for pair in getattr(settings, name) or ():
+            if not 0 <= pair[0] <= pair[1] <= count:  # boundaries beyond the batch belong to another batch
+                raise not_allowed(name, pair, f"(start, end) rows within the {count} of this batch")
     scaled = replace(tokens, advantages=_scaled(tokens, settings))
     return [
-        [[_micro_batch(scaled.rows(rows), rows, settings) for rows in rank] for rank in ranks]
-        for ranks in _cut(settings, len(tokens.mask), given)
+        [[_micro_batch(rows_of(scaled, rows), rows, settings) for rows in rank] for rank in ranks]
+        for ranks in _cut(settings, count, given)
     ]
 
 
 def logged(steps: list[OptimizerStep]) -> dict[str, float]:
     """The logged metrics, reduced over the micro-batches of a rank, then over ranks, then over optimizer steps."""
     ranks = [[reduced([part.metrics for part in rank], sum_losses=True) for rank in step] for step in steps]
-    return with_std(reduced([reduced(step, sum_losses=True) for step in ranks], sum_losses=False))
-
-
-def _check_rows(settings: Settings, rows: int) -> None:
-    """ConfigError for boundaries beyond the batch, because they belong to another batch."""
-    for name in ("mini_batch_boundaries", "prompt_boundaries"):
-        for pair in getattr(settings, name) or ():
-            if not 0 <= pair[0] <= pair[1] <= rows:
-                raise not_allowed(name, pair, f"(start, end) rows within the {rows} of this batch")
-
-
-def _mini_batches(settings: Settings, rows: int) -> tuple[tuple[int, int], ...]:
-    return settings.mini_batch_boundaries or ((0, rows),)
+    metrics = reduced([reduced(step, sum_losses=True) for step in ranks], sum_losses=False)
+    square = metrics.pop(f"{MINI_BATCH}_sq_mean", None)
+    if square is not None:
+        variance = square - metrics[f"{MINI_BATCH}_mean"] ** 2
+        metrics[f"{MINI_BATCH}_std"] = float(np.sqrt(max(0.0, variance)))
+    return metrics
 
 
 def _scaled(tokens: Tokens, settings: Settings) -> Array | None:
@@ -187,7 +172,7 @@ def _scaled(tokens: Tokens, settings: Settings) -> Array | None:
     if tokens.advantages is None:
         return None
     scaled = np.zeros_like(tokens.advantages)
-    for start, end in _mini_batches(settings, len(scaled)):
+    for start, end in settings.mini_batch_boundaries or ((0, len(scaled)),):
         step = slice(start, end)
         scaled[step] = tokens.advantages[step] / loss_divisors(tokens.mask[step], settings, start)
     return scaled
@@ -195,7 +180,7 @@ def _scaled(tokens: Tokens, settings: Settings) -> Array | None:
 
 def _cut(settings: Settings, count: int, given: MicroBatches | int | None) -> Iterator[list[list[Integers]]]:
     """For each mini-batch, the row numbers of each rank's micro-batches. A rank has contiguous rows."""
-    for start, end in _mini_batches(settings, count):
+    for start, end in settings.mini_batch_boundaries or ((0, count),):
         if given is not None:
             yield [[rows for rows in row_groups(given, count) if start <= rows[0] < end]]
         else:
@@ -205,7 +190,9 @@ def _cut(settings: Settings, count: int, given: MicroBatches | int | None) -> It
 
 def _micro_batch(tokens: Tokens, rows: Integers, settings: Settings) -> MicroBatch:
     """The results of a micro-batch; without current log-probs or advantages only those of the correction."""
-    correction = _correction(tokens, settings)
+    correction = CorrectedBatch(None, tokens.mask, {})
+    if settings.policy_loss_type not in WITHOUT_CORRECTION:
+        correction = corrected_batch(tokens, settings)
     metrics = {f"loss_metrics/{name}": value for name, value in correction.metrics.items()}
     metrics |= {} if tokens.current is None else mini_batch_differences(tokens)
     if not tokens.has_loss:
@@ -216,9 +203,3 @@ def _micro_batch(tokens: Tokens, rows: Integers, settings: Settings) -> MicroBat
     metrics["policy_loss"] = total(after * correction.mask)
     weights = loss.rollout_weights if correction.weights is None else correction.weights
     return MicroBatch(rows, metrics, correction.mask, weights, loss.loss, after)
-
-
-def _correction(tokens: Tokens, settings: Settings) -> CorrectedBatch:
-    if settings.policy_loss_type in WITHOUT_CORRECTION:
-        return CorrectedBatch(None, tokens.mask, {})
-    return corrected_batch(tokens, settings)

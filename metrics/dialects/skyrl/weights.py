@@ -9,7 +9,7 @@ float32 and bfloat16 arithmetic is reproduced element by element, because thresh
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -55,13 +55,6 @@ class Tokens:
     def has_loss(self) -> bool:
         """Whether the batch has the arrays that every loss reads."""
         return self.current is not None and self.advantages is not None
-
-    def rows(self, rows: Array) -> "Tokens":
-        """The tokens of these rows."""
-        current, old, rollout, advantages = (
-            None if value is None else value[rows] for value in (self.current, self.old, self.rollout, self.advantages)
-        )
-        return Tokens(self.mask[rows], current, old, rollout, advantages, self.rounded)
 
     def needed(self, name: str, reader: str) -> Array:
         """The array of that name. SchemaError if the batch lacks it; the message names `reader`, the setting that reads it."""
@@ -118,94 +111,58 @@ def corrected_batch(tokens: Tokens, settings: Settings) -> CorrectedBatch:
     """The correction of one micro-batch. Without rollout log-probs SkyRL silently corrects nothing."""
     if not settings.corrects or tokens.rollout is None:
         return CorrectedBatch(None, tokens.mask, {})
-    metrics = _ratio_metrics(tokens)
-    if settings.masks_outliers:
-        tokens = _stage(tokens, _outlier_mask(tokens, settings), metrics)
-    if settings.masks_tokens:
-        tokens = _stage(tokens, _token_mask(tokens, settings), metrics)
-    weights = None
-    if settings.tis_ratio_type is not None:
-        weights, shares = WEIGHTS[settings.tis_ratio_type](tokens, settings)
-        metrics |= shares
-    if settings.sequence_mask_metric is not None:
-        tokens = _stage(tokens, _sequence_mask(tokens, settings), metrics)
-    return CorrectedBatch(weights, tokens.mask, metrics)
-
-
-def _stage(tokens: Tokens, outcome: tuple[Array, dict[str, float]], metrics: dict[str, float]) -> Tokens:
-    """The tokens with a stage's mask applied. The metrics of the stage are added to `metrics`."""
-    keep, shares = outcome
-    metrics |= shares
-    return replace(tokens, mask=tokens.mask * keep)
-
-
-def _ratio_metrics(tokens: Tokens) -> dict[str, float]:
-    """Metrics of the weights before any mask. All but the mean include padding and masked positions as 0."""
-    ratio = tokens.ratio("old", "rollout", READER)
+    log_ratio = tokens.log_ratio("old", "rollout", READER)
+    ratio, weights = tokens.exp(log_ratio), None
     padded = ratio * tokens.mask
-    return {
+    # Metrics of the weights before any mask. All but the mean include padding and masked positions as 0.
+    metrics = {
         "is_ratio_mean": masked_mean(ratio, tokens.mask),
         "is_ratio_std": sample_std(padded),
         "is_ratio_max": float(padded.max()),
         "is_ratio_min": float(padded.min()),
     }
+    mask = _masked(tokens, ratio, settings, metrics)
+    if settings.tis_ratio_type == "token":
+        cap, valid = tokens.rounded(settings.token_tis_ratio_clip_high), mask > 0
+        metrics["tis_token_clip_high_ratio"] = total((ratio > cap) & valid) / max(total(valid), 1.0)
+        weights = np.minimum(ratio, cap)
+    elif settings.tis_ratio_type == "sequence":
+        cap, product = tokens.rounded(settings.sequence_tis_ratio_clip_high), tokens.exp(row_sums(log_ratio, mask))
+        metrics["tis_seq_clip_high_ratio"] = float((product > cap).mean())
+        weights = np.minimum(product, cap)
+    if settings.sequence_mask_metric is not None:
+        sums, low, high, name = (
+            row_sums(log_ratio, mask),
+            settings.product_mask_low,
+            settings.product_mask_high,
+            "product",
+        )
+        if settings.sequence_mask_metric == "geometric":
+            sums, low, high, name = sums / row_counts(mask), settings.geo_mask_low, settings.geo_mask_high, "geo"
+        over, under = tokens.exp(sums) > tokens.rounded(high), tokens.exp(sums) < tokens.rounded(low)
+        mask = mask * _kept(over, under, f"{name}_sequence_mask", metrics)
+    return CorrectedBatch(weights, mask, metrics)
 
 
-def _outlier_mask(tokens: Tokens, settings: Settings) -> tuple[Array, dict[str, float]]:
-    """The mask of rows without a token beyond either bound, (rows, 1), and its metrics."""
-    low, high = settings.outlier_token_is_threshold_low, settings.outlier_token_is_threshold_high
-    ratio, valid = tokens.ratio("old", "rollout", READER), tokens.mask > 0
-    over = valid & (high is not None) & (ratio > tokens.rounded(high))
-    under = valid & (low is not None) & (ratio < tokens.rounded(low))
-    return _kept(np.any(over, axis=-1)[:, None], np.any(under, axis=-1)[:, None], "outlier_seq")
+def _masked(tokens: Tokens, ratio: Array, settings: Settings, metrics: dict[str, float]) -> Array:
+    """The mask without rows that have a token beyond either bound, then without tokens outside a band; adds their metrics."""
+    mask, rounded = tokens.mask, tokens.rounded
+    if settings.masks_outliers:
+        low, high = settings.outlier_token_is_threshold_low, settings.outlier_token_is_threshold_high
+        over = (mask > 0) & (high is not None) & (ratio > rounded(high))
+        under = (mask > 0) & (low is not None) & (ratio < rounded(low))
+        mask = mask * _kept(over.any(axis=-1)[:, None], under.any(axis=-1)[:, None], "outlier_seq", metrics)
+    if settings.masks_tokens:
+        low, high = settings.token_mask_is_threshold_low, settings.token_mask_is_threshold_high
+        inside, valid = (ratio >= rounded(low)) & (ratio <= rounded(high)), mask > 0
+        metrics["token_mask_ratio"] = total(~inside & valid) / max(total(valid), 1.0)
+        mask = mask * single(inside | ~valid)
+    return mask
 
 
-def _token_mask(tokens: Tokens, settings: Settings) -> tuple[Array, dict[str, float]]:
-    ratio, valid = tokens.ratio("old", "rollout", READER), tokens.mask > 0
-    low, high = (
-        tokens.rounded(settings.token_mask_is_threshold_low),
-        tokens.rounded(settings.token_mask_is_threshold_high),
-    )
-    inside = (ratio >= low) & (ratio <= high)
-    removed = total(~inside & valid) / max(total(valid), 1.0)
-    return single(inside | ~valid), {"token_mask_ratio": removed}
-
-
-def _token_weights(tokens: Tokens, settings: Settings) -> tuple[Array, dict[str, float]]:
-    ratio, valid = tokens.ratio("old", "rollout", READER), tokens.mask > 0
-    cap = tokens.rounded(settings.token_tis_ratio_clip_high)
-    clipped = total((ratio > cap) & valid) / max(total(valid), 1.0)
-    return np.minimum(ratio, cap), {"tis_token_clip_high_ratio": clipped}
-
-
-def _sequence_weights(tokens: Tokens, settings: Settings) -> tuple[Array, dict[str, float]]:
-    ratio, cap = _product(tokens), tokens.rounded(settings.sequence_tis_ratio_clip_high)
-    return np.minimum(ratio, cap), {"tis_seq_clip_high_ratio": float((ratio > cap).mean())}
-
-
-def _sequence_mask(tokens: Tokens, settings: Settings) -> tuple[Array, dict[str, float]]:
-    """The mask of rows whose product or geometric mean of weights is inside the bounds, (rows, 1), and its metrics."""
-    if settings.sequence_mask_metric == "geometric":
-        ratio, low, high, name = _geometric_mean(tokens), settings.geo_mask_low, settings.geo_mask_high, "geo"
-    else:
-        ratio, low, high, name = _product(tokens), settings.product_mask_low, settings.product_mask_high, "product"
-    return _kept(ratio > tokens.rounded(high), ratio < tokens.rounded(low), f"{name}_sequence_mask")
-
-
-def _product(tokens: Tokens) -> Array:
-    return tokens.exp(row_sums(tokens.log_ratio("old", "rollout", READER), tokens.mask))
-
-
-def _geometric_mean(tokens: Tokens) -> Array:
-    sums = row_sums(tokens.log_ratio("old", "rollout", READER), tokens.mask)
-    return tokens.exp(sums / row_counts(tokens.mask))
-
-
-def _kept(over: Array, under: Array, name: str) -> tuple[Array, dict[str, float]]:
-    """(1.0 for rows neither over nor under, else 0.0; the share of rows dropped for each reason)."""
+def _kept(over: Array, under: Array, name: str, metrics: dict[str, float]) -> Array:
+    """1.0 for rows neither over nor under, else 0.0; adds the share of rows dropped for each reason to the metrics."""
     dropped = over | under
     shares = {"masked": dropped, "over_high": over, "under_low": under}
-    return single(~dropped), {f"{name}_{why}_ratio": float(rows.mean()) for why, rows in shares.items()}
-
-
-WEIGHTS = {"token": _token_weights, "sequence": _sequence_weights}
+    metrics |= {f"{name}_{why}_ratio": float(rows.mean()) for why, rows in shares.items()}
+    return single(~dropped)

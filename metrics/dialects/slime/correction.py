@@ -53,7 +53,13 @@ def settings_for(correction: Correction) -> Settings:
         return Settings(use_rollout_logprobs=correction.gap == "total")
     first = steps[0]
     if len(steps) == 1 and isinstance(first, Weigh) and first.level == "token":
-        return _hook(first, correction.gap)
+        # The settings of one weight per token: vanilla TIS, icepop, or off-policy IS for gap `total`.
+        if correction.gap == "total" and first.outside == "zero":
+            raise _no_setting("weights on current / rollout set to zero")
+        method = (
+            "off_policy_is" if correction.gap == "total" else "icepop" if first.outside == "zero" else "vanilla_tis"
+        )
+        return Settings(method=method, use_tis=True, tis_clip_low=first.low, tis_clip=first.high)
     if correction.gap == "total":
         raise _no_setting("more than one clamped weight per token on current / rollout")
     settings = Settings(method="mis", use_tis=True, **_mis_keys(steps))
@@ -79,14 +85,6 @@ def _mis_steps(settings: Settings) -> list[CorrectionStep]:
 
 def _weigh(level: Level, low: float, high: float, log_limit: float = math.inf) -> Weigh:
     return Weigh(level, max(low, 0.0), high, log_limit=log_limit)
-
-
-def _hook(step: Weigh, gap: str) -> Settings:
-    """The settings of one weight per token: vanilla TIS, icepop, or off-policy IS for gap `total`."""
-    if gap == "total" and step.outside == "zero":
-        raise _no_setting("weights on current / rollout set to zero")
-    method = "off_policy_is" if gap == "total" else "icepop" if step.outside == "zero" else "vanilla_tis"
-    return Settings(method=method, use_tis=True, tis_clip_low=step.low, tis_clip=step.high)
 
 
 def _mis_keys(steps: Sequence[CorrectionStep]) -> dict[str, Any]:

@@ -77,7 +77,10 @@ def step_of(batch: DialectBatch, settings: Settings, micro_batches: list[Integer
         old = recorded(batch.needed("current_logprobs"), batch.mask)
     mask = single(batch.mask)
     counts = row_totals(mask)
-    rollouts = _rollouts(batch)
+    # The rollout number of each row, from 0. Rows with one `rollout_id` are one rollout; without ids each row is
+    # one.
+    ids = batch.extra.get("rollout_ids")
+    rollouts = np.arange(len(batch.mask)) if ids is None else np.unique(ids, return_inverse=True)[1].reshape(-1)
     return Step(
         inside=np.arange(batch.shape[1]) < batch.lengths[:, None],
         mask=mask,
@@ -96,12 +99,6 @@ def step_of(batch: DialectBatch, settings: Settings, micro_batches: list[Integer
 def recorded(values: Array, mask: Array) -> Array:
     """Per-token values in float32. slime has a finite number at every masked position; one that is not on record is 0 here."""
     return single(np.where(mask | np.isfinite(values), values, 0))
-
-
-def _rollouts(batch: DialectBatch) -> Array:
-    """The rollout number of each row, from 0. Rows with one `rollout_id` are one rollout; without ids each row is one."""
-    ids = batch.extra.get("rollout_ids")
-    return np.arange(len(batch.mask)) if ids is None else np.unique(ids, return_inverse=True)[1].reshape(-1)
 
 
 def _divisor(settings: Settings, counts: Array, rollouts: Array) -> float:

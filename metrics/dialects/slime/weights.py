@@ -73,7 +73,16 @@ def mis(step: Step, settings: Settings) -> HookOutcome:
     if settings.tis_batch_normalize:
         factor = _mean_weights(step, weights, settings.tis_level)
         weights, metrics["batch_norm_factor"] = weights / factor, factor
-    metrics |= _final(step, weights)
+    # Mean, smallest and largest final weight of each row's unmasked tokens; 0 for a row without any.
+    valid = step.mask > 0
+    some = valid.any(axis=1, keepdims=True)
+    least = np.where(valid, weights, np.inf).min(axis=1, keepdims=True, initial=np.inf)
+    most = np.where(valid, weights, -np.inf).max(axis=1, keepdims=True, initial=-np.inf)
+    metrics |= {
+        "is_ratio_mean_final": step.row_means(weights),
+        "is_ratio_min_final": np.where(some, least, 0),
+        "is_ratio_max_final": np.where(some, most, 0),
+    }
     return HookOutcome(weights, mask, _prefixed(step, metrics))
 
 
@@ -154,19 +163,6 @@ def _mean_weights(step: Step, weights: Array, level: str) -> Array:
         if mean > SMALLEST_MEAN:
             means[rows] = mean
     return means
-
-
-def _final(step: Step, weights: Array) -> dict[str, Array]:
-    """Mean, smallest and largest final weight of each row's unmasked tokens; 0 for a row without any."""
-    valid = step.mask > 0
-    some = valid.any(axis=1, keepdims=True)
-    least = np.where(valid, weights, np.inf).min(axis=1, keepdims=True, initial=np.inf)
-    most = np.where(valid, weights, -np.inf).max(axis=1, keepdims=True, initial=-np.inf)
-    return {
-        "is_ratio_mean_final": step.row_means(weights),
-        "is_ratio_min_final": np.where(some, least, 0),
-        "is_ratio_max_final": np.where(some, most, 0),
-    }
 
 
 def _prefixed(step: Step, metrics: dict[str, Array]) -> dict[str, Array]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ratioscope.arrays import Array, Integers, Singles
 
-from ..batch import DialectBatch
+from ..batch import DialectBatch, rows_of
 from ..evaluation import Call, Evaluation, evaluator
 from ..single_precision import single
 from .correction import write
@@ -75,7 +75,7 @@ def _window(call: Call[Settings]) -> Evaluation:
         metrics = sampling_metrics(old - rollout, ratio, arrays.mask, processes, settings)
     inputs = _inputs(arrays, ratio, settings)
     window = Accumulation(len(groups), int(arrays.mask.sum()))
-    steps = [micro_step(inputs.rows(rows), settings, window) for rows in groups]
+    steps = [micro_step(rows_of(inputs, rows), settings, window) for rows in groups]
     losses = {"loss": sum(step.loss for step in steps)}
     left = arrays.mask if inputs.kept is None else arrays.mask & inputs.kept
     if ratio is not None and settings.vllm_importance_sampling_mode.endswith("mask"):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -76,11 +76,6 @@ class Inputs:
     entropy: Singles | None
     reference: Singles | None
     """The reference policy's log-probs; None without one."""
-
-    def rows(self, rows: Integers) -> "Inputs":
-        """The arrays of these rows."""
-        values = ((each.name, getattr(self, each.name)) for each in fields(self))
-        return replace(self, **{name: value[rows] for name, value in values if value is not None})
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,10 @@ def parse(config: Mapping[str, Any] | None, version: str | None = None) -> VerlS
         raise not_allowed("loss_type", block["loss_type"], LOSS_TYPES)
     newest = version == VERSIONS[0]
     is_level, is_upper, is_lower = _importance(block, newest)
+    # The clip range of `actor_rollout_ref.actor` if the whole configuration is given, else verl's default.
+    actor = section(section(whole, "actor_rollout_ref"), "actor")
+    both = actor.get("clip_ratio", 0.2)
+    low, high = (actor.get(key) for key in ("clip_ratio_low", "clip_ratio_high"))
     settings = VerlSettings(
         version=version,
         is_level=is_level,
@@ -50,7 +54,7 @@ def parse(config: Mapping[str, Any] | None, version: str | None = None) -> VerlS
         rejections=_rejections(block, newest),
         bypass=bool(block["bypass_mode"]),
         loss_type=block["loss_type"],
-        clip=_clip_range(whole),
+        clip=ClipRange(both if low is None else low, both if high is None else high, actor.get("clip_ratio_c", 3.0)),
     )
     return replace(settings, warnings=warnings_about(settings, block, whole))
 
@@ -117,14 +121,6 @@ def _divergence(option: str, text: str, ordered: bool) -> Rejection:
         wanted = f"{pair}, or one number >= 1 for {option}"
         raise not_allowed("rollout_rs_threshold", text, wanted)
     return Rejection(option, lower, upper)
-
-
-def _clip_range(whole: Mapping[str, Any]) -> ClipRange:
-    """The clip range of `actor_rollout_ref.actor` if the whole configuration is given, else verl's default."""
-    actor = section(section(whole, "actor_rollout_ref"), "actor")
-    both = actor.get("clip_ratio", 0.2)
-    low, high = (actor.get(key) for key in ("clip_ratio_low", "clip_ratio_high"))
-    return ClipRange(both if low is None else low, both if high is None else high, actor.get("clip_ratio_c", 3.0))
 
 
 def _pair(text: str) -> tuple[float | None, float | None]:

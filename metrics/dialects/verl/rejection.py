@@ -45,8 +45,12 @@ def reject_by_divergence(ratio: LogRatio, rejections: tuple[Rejection, ...]) -> 
 def _judged(ratio: LogRatio, rejection: Rejection) -> tuple[Booleans, dict[str, float]]:
     """(the tokens that one option keeps, (rows, positions); its metrics). No option keeps NaN."""
     per, kind = rejection.option.rsplit("_", 1)
-    mask, (low, high) = ratio.mask, _limits(rejection)
-    exact, own = (_statistic(x, mask, per, kind) for x in (ratio.exact, ratio.own))
+    mask, low, high = ratio.mask, None, rejection.upper
+    if rejection.lower is not None:
+        low, high = math.log(rejection.lower), math.log(high)
+    exact, own = (_DIVERGENCE[kind](bounded(x)) for x in (ratio.exact, ratio.own))  # per token, (rows, positions)
+    if per != "token":
+        exact, own = (_OVER_ROW[per](x, mask) for x in (exact, own))  # per row, (rows,)
     keeps = own <= high
     if low is not None:
         keeps &= own >= low
@@ -56,18 +60,6 @@ def _judged(ratio: LogRatio, rejection: Rejection) -> tuple[Booleans, dict[str, 
     metrics["masked_fraction"] = token_mean(~tokens_keep, mask)
     metrics["seq_masked_fraction"] = mean(any_in_row(mask & ~tokens_keep)[filled])
     return tokens_keep, metrics
-
-
-def _limits(rejection: Rejection) -> tuple[float | None, float]:
-    if rejection.lower is None:
-        return None, rejection.upper
-    return math.log(rejection.lower), math.log(rejection.upper)
-
-
-def _statistic(x: Reals, mask: Booleans, per: str, kind: str) -> Reals:
-    """The divergence per token, (rows, positions), for a token option; per row, (rows,), for a sequence option."""
-    tokens = _DIVERGENCE[kind](bounded(x))
-    return tokens if per == "token" else _OVER_ROW[per](tokens, mask)
 
 
 def _summary(exact: Reals, own: Reals, mask: Booleans, low: float | None, high: float) -> dict[str, float]:
@@ -184,16 +176,16 @@ def probability_metrics(old: Reals, rollout: Reals, mask: Booleans) -> dict[str,
     p, q = (np.exp(each.astype(np.float64))[mask] for each in (old, rollout))
     distance = np.abs(p - q)
     names = ("diff_max", "diff_mean", "diff_std")
-    values = (distance.max(), distance.mean(), _spread(distance)) if distance.size else (math.nan,) * 3
+    values = (
+        (distance.max(), distance.mean(), distance.std(ddof=1) if distance.size > 1 else math.nan)
+        if distance.size
+        else (math.nan,) * 3
+    )
     return {
         "training/rollout_probs_diff_valid": float(distance.size > 0),
         **{f"training/rollout_probs_{name}": float(value) for name, value in zip(names, values, strict=True)},
         "training/rollout_actor_probs_pearson_corr": _correlation(p, q),
     }
-
-
-def _spread(values: Reals) -> float:
-    return float(values.std(ddof=1)) if values.size > 1 else math.nan
 
 
 def _correlation(p: Reals, q: Reals) -> float:

@@ -99,13 +99,11 @@ def warnings_about(settings: VerlSettings, block: Mapping[str, Any], whole: Mapp
     return tuple(rule.text.format(**block) for rule in RULES if rule.applies(settings, block, whole))
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _lost_pair(threshold: object) -> bool:
     """Whether the threshold is a number outside the usual caps, which an unquoted pair may have become."""
-    return _is_number(threshold) and not USUAL_CAPS[0] <= float(str(threshold)) <= USUAL_CAPS[1]
+    return (isinstance(threshold, int | float) and not isinstance(threshold, bool)) and not USUAL_CAPS[0] <= float(
+        str(threshold)
+    ) <= USUAL_CAPS[1]
 
 
 def _fragile_pair(threshold: object) -> bool:

@@ -153,7 +153,12 @@ def importance_weights(ratio: LogRatio, settings: VerlSettings) -> tuple[Array, 
         outside = (raw.own < settings.is_lower) | (raw.own > upper)
         metrics["rollout_is_oob_ratio"] = token_mean(outside, mask)
     if settings.batch_normalize:
-        factor = _batch_mean(applied, mask, settings.is_level)
+        # The divisor of the weights: their mean over tokens, or over rows with a token; 1 if the mean is not above 1e-8.
+        if settings.is_level == "token":
+            average = token_mean(applied, mask)
+        else:
+            average = mean(row_means(applied, mask)[any_in_row(mask)])
+        factor = average if average > 1e-8 else 1.0
         metrics["rollout_is_batch_norm_factor"] = factor
         applied = applied / factor
     return applied.astype(ratio.own.dtype), metrics
@@ -164,11 +169,14 @@ def ratio_summary(prefix: str, values: Reals, raw: Ratios, mask: Booleans, band:
     rows = row_means(values, mask)
     raw_rows = row_means(raw.own, mask)
     clamped = np.clip(values, band.clamp_low, band.high)
+    # Effective sample size over the number of tokens, in (0, 1]; 0 if every weight is 0, for which verl divides
+    # by zero.
+    square = token_mean(np.square(clamped / (token_mean(clamped, mask) + 1e-8)), mask)
     summary = {
         "mean": token_mean(values, mask),
         **(_token_extremes(values, raw, mask, band) if raw.log_rows is None else _row_extremes(*raw.log_rows, band)),
         "std": token_std(clamped, mask),
-        "eff_sample_size": _effective_share(clamped, mask),
+        "eff_sample_size": (1.0 / square if square else 0.0),
         "seq_mean": mean(rows),
         "seq_std": sample_std(rows),
         "seq_max": float(rows.max()),
@@ -201,18 +209,3 @@ def _row_extremes(exact: Reals, own: Reals, band: Band) -> dict[str, float]:
         "ratio_fraction_high": mean(own > log_high),
         "ratio_fraction_low": mean(own < log_low),
     }
-
-
-def _effective_share(weights: Reals, mask: Booleans) -> float:
-    """Effective sample size over the number of tokens, in (0, 1]; 0 if every weight is 0, for which verl divides by zero."""
-    square = token_mean(np.square(weights / (token_mean(weights, mask) + 1e-8)), mask)
-    return 1.0 / square if square else 0.0
-
-
-def _batch_mean(weights: Reals, mask: Booleans, level: str) -> float:
-    """The divisor of the weights: their mean over tokens, or over rows with a token; 1 if the mean is not above 1e-8."""
-    if level == "token":
-        average = token_mean(weights, mask)
-    else:
-        average = mean(row_means(weights, mask)[any_in_row(mask)])
-    return average if average > 1e-8 else 1.0

@@ -70,7 +70,6 @@ FIREWORKS: dict[str, tuple[str | None, dict[str, Any]]] = {
     **{name: (None, preset) for name, preset in fireworks.PRESETS.items()},
     "capped icepop": (None, {"tis": {"icepop_threshold": 2.0, "cap": 1.2}}),
     "tight cap": (None, {"tis": {"cap": 1.1, "level": "sequence"}}),
-    "pull request 169": ("pr169", {"tis_cap": 1.1}),
 }
 AREAL: dict[str, tuple[str | None, dict[str, Any]]] = {
     **{name: (None, preset) for name, preset in areal.PRESETS.items() if name != "m2po"},
