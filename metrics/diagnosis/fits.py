@@ -99,7 +99,11 @@ def slope(of: Floats, over: Floats) -> float:
 @once
 def mean_weight(evidence: Evidence) -> tuple[float, float]:
     """(mean importance weight, its standard error). 1 for any trainer, if the sampler's log-probs are those it sampled from."""
-    return _mean(evidence, np.exp(np.minimum(evidence.log_ratio, MOST)))
+    values = np.exp(np.minimum(evidence.log_ratio, MOST))
+    mean = evidence.mean(values)
+    residual = row_sums(evidence, values - mean)
+    rows = max(len(residual), 2)
+    return mean, float(np.sqrt((residual**2).sum() * rows / (rows - 1)) / max(float(evidence.weights.sum()), 1e-300))
 
 
 @once
@@ -114,10 +118,3 @@ def surprisal_gap(evidence: Evidence) -> tuple[float, float]:
     mean = float((weights * own).sum() / weights.sum())
     squares = ((weights * (own - mean)) ** 2).sum() * tokens / (tokens - 1)
     return mean, float(np.sqrt(squares) / weights.sum())
-
-
-def _mean(evidence: Evidence, values: Floats) -> tuple[float, float]:
-    mean = evidence.mean(values)
-    residual = row_sums(evidence, values - mean)
-    rows = max(len(residual), 2)
-    return mean, float(np.sqrt((residual**2).sum() * rows / (rows - 1)) / max(float(evidence.weights.sum()), 1e-300))

@@ -88,7 +88,10 @@ def course(history: History) -> Course:
     if len(known.steps) < LEAST_STEPS:
         return Course("flat")
     y, error = np.log(known.level), least_errors(known.error, known.tokens)
-    falls = _falls(y, error)
+    # Places of the steps that lie clearly below a third of the step before.
+    fall = -np.diff(y)
+    clear = (fall > np.log(DROP)) & (fall > 4 * np.hypot(error[1:], error[:-1]))
+    falls = np.flatnonzero(clear) + 1
     if len(falls) >= max(2, len(y) / RARE):
         return _sawtooth(known.steps, y, falls)
     weights = weights_of(y, error)
@@ -205,13 +208,6 @@ def _growth(steps: Integers, y: Floats, weights: Floats) -> float:
     left = float((weights * (y - slope * x) ** 2).sum())
     is_clear = slope > CLEAR / np.sqrt(size) and left < _jumps(y, weights).least + BETTER
     return slope * float(steps[-1] - steps[0]) if is_clear else 0.0
-
-
-def _falls(y: Floats, error: Floats) -> Integers:
-    """Places of the steps that lie clearly below a third of the step before."""
-    fall = -np.diff(y)
-    clear = (fall > np.log(DROP)) & (fall > 4 * np.hypot(error[1:], error[:-1]))
-    return np.flatnonzero(clear) + 1
 
 
 def _sawtooth(steps: Integers, y: Floats, falls: Integers) -> Course:

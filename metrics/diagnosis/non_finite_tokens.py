@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ratioscope.arrays import Booleans, Floats, Integers
+from ratioscope.arrays import Floats, Integers
 
 from .evidence import distances
 from .marked import all_marked, marked
@@ -38,7 +38,7 @@ def of_tokens(counts: AtSteps, tokens: Tokens) -> NonFinite:
     """Those among these tokens. counts: of all steps."""
     kinds: dict[str, int] = {}
     for policy, values in zip(tokens.policies, (tokens.earlier, tokens.later), strict=True):
-        for name, where in _kinds(values).items():
+        for name, where in {"NaN": np.isnan(values), "−inf": np.isneginf(values), "+inf": np.isposinf(values)}.items():
             if count := int(where.sum()):
                 kinds[f"{name} on {_side(policy, tokens.policies)}"] = count
     finite = np.isfinite(tokens.earlier) & np.isfinite(tokens.later)
@@ -53,10 +53,6 @@ def _side(policy: str, policies: Sequence[str]) -> str:
     if "rollout" not in policies:
         return f"the side of {policy}"
     return "the sampler's side" if policy == "rollout" else "the trainer's side"
-
-
-def _kinds(values: Floats) -> dict[str, Booleans]:
-    return {"NaN": np.isnan(values), "−inf": np.isneginf(values), "+inf": np.isposinf(values)}
 
 
 def joined(counts: AtSteps, parts: Sequence[NonFinite]) -> NonFinite:

@@ -68,7 +68,9 @@ def raised_steps(history: History) -> RaisedSteps | None:
     if len(known.steps) < 2 * LEAST_STEPS:
         return None
     y = np.log(known.level)
-    is_high = _majority(y > split_in_two(y))
+    # Most of the LEAST_SPAN steps around each step, which keeps every span of so many: one noisy step ends none.
+    padded = np.pad((y > split_in_two(y)), LEAST_SPAN // 2, mode="edge")
+    is_high = np.asarray(np.lib.stride_tricks.sliding_window_view(padded, LEAST_SPAN).mean(axis=1) > 0.5, np.bool_)
     high, low = y[is_high], y[~is_high]
     if not len(high) or not len(low):
         return None
@@ -86,12 +88,6 @@ def raised_steps(history: History) -> RaisedSteps | None:
     error = float(np.sqrt(high.var() / len(high) + low.var() / len(low)))
     edges = tuple(known.steps[begins[1:]].tolist())
     return RaisedSteps(tuple(spans), edges, bool(is_high[0]), float(np.exp(low.mean())), float(np.exp(step)), error)
-
-
-def _majority(values: Booleans) -> Booleans:
-    """Most of the LEAST_SPAN steps around each step, which keeps every span of so many: one noisy step ends none."""
-    padded = np.pad(values, LEAST_SPAN // 2, mode="edge")
-    return np.asarray(np.lib.stride_tricks.sliding_window_view(padded, LEAST_SPAN).mean(axis=1) > 0.5, np.bool_)
 
 
 def _falls_back(is_high: Booleans, begins: Integers) -> bool:

@@ -22,19 +22,12 @@ def weights_of(y: Floats, error: Floats) -> Floats:
 
     y, error: log levels and their standard errors, shape (steps,).
     """
-    weights: Floats = 1 / (error**2 + _scatter(y, error))
-    return np.asarray(weights / _wander(y, weights))
-
-
-def _scatter(y: Floats, error: Floats) -> float:
-    """Variance of the level between neighbouring steps beyond its errors.
-
-    It is the smaller one of the medians of squared first and second differences: a trend inflates the first. A second difference
-    has six times the variance of one step.
-    """
+    # Variance of the level between neighbouring steps beyond its errors. It is the smaller one of the medians of squared
+    # first and second differences: a trend inflates the first. A second difference has six times the variance of one step.
     first = float(np.median(np.diff(y) ** 2)) / (2 * MEDIAN)
     second = float(np.median(np.diff(y, 2) ** 2)) / (6 * MEDIAN)
-    return max(min(first, second) - float(np.median(error**2)), 0.0)
+    weights: Floats = 1 / (error**2 + max(min(first, second) - float(np.median(error**2)), 0.0))
+    return np.asarray(weights / _wander(y, weights))
 
 
 def _wander(y: Floats, weights: Floats) -> float:

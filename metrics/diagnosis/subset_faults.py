@@ -58,7 +58,8 @@ def subset_fault(
         sure = bool(coefficients[0] > clear * errors[0] * (1 + 4 / rows) and ratio > least)
     if not sure and not np.isfinite(error) and evidence.distance.any():
         return undecided(gap_of(words, ratio, error))
-    sure = sure and (by_size or _ratio_without_outlying(evidence, bad) > least)
+    # The ratio of the gaps without the tokens that may be outlying: a fault is not one of single tokens.
+    sure = sure and (by_size or ratio_of(_without_outlying(evidence), np.delete(bad, largest(evidence)))[0] > least)
     shown = max(least, float(np.exp(min(clear * error, 50.0))))
     larger = f"{words} with more than {times(float(f'{shown:.2g}'))} the gap of the others would show"
     return Result(
@@ -88,11 +89,6 @@ def _without_outlying(evidence: Evidence) -> Evidence:
     kept = np.ones(len(evidence), np.bool_)
     kept[largest(evidence)] = False
     return evidence.kept(kept)
-
-
-def _ratio_without_outlying(evidence: Evidence, bad: Booleans) -> float:
-    """The ratio of the gaps without the tokens that may be outlying: a fault is not one of single tokens."""
-    return ratio_of(_without_outlying(evidence), np.delete(bad, largest(evidence)))[0]
 
 
 @once

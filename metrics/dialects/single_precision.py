@@ -50,3 +50,8 @@ def row_means(values: Array, mask: Array) -> Singles:
 def k3(log_ratio: Singles) -> Singles:
     """The estimator exp(x) - x - 1 of a divergence, >= 0 up to rounding."""
     return exp(log_ratio) - log_ratio - np.float32(1)
+
+
+def dual_clip(loss: Array, advantages: Array, bound: float) -> Singles:
+    """The clipped loss, at most -bound * advantage where the advantage is negative. Ye 2020, eq. 5."""
+    return single(np.where(advantages < 0, np.minimum(loss, -advantages * single(bound)), loss))

@@ -24,8 +24,7 @@ from .arrow_columns import GapRows, Groups, gap_rows, step_groups
 from .block_tokens import Block, Tokens, token_weights, tokens_at_once
 from .level_statistics import statistics_by_level
 from .loops import NUMPY_LOOPS, LogWeights, Loops, Runs
-from .portion import PortionSums, block_sums, portion_sums, portions
-from .portion_cells import merged, portion_cells, statistics_of_cells
+from .portion import PortionSums, block_sums, merged, portion_cells, portion_sums, portions, statistics_of_cells
 from .slices import Labels, SliceCodes, slices_again, slices_of
 from .spread import Spread
 from .statistics_table import SliceCells, statistics_table

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ratioscope.arrays import Booleans, Integers
+from ratioscope.arrays import Booleans
 
 from ..cause import Cause, Result, undecided
 from ..evidence import Evidence, distances
@@ -42,21 +42,17 @@ def repeated(evidence: Evidence) -> Booleans:
     return result
 
 
-def _by_chance(evidence: Evidence) -> Integers:
-    """The ids with those at the same position dealt to other sequences, shape (tokens,)."""
-    dealt = np.lexsort((np.random.default_rng(0).random(len(evidence)), evidence.position))
-    tokens = np.empty(len(evidence), np.int64)
-    tokens[np.lexsort((evidence.row_codes, evidence.position))] = evidence.facts["token"][dealt]
-    return tokens
-
-
 def _never_repeated(evidence: Evidence, again: Booleans) -> Result | None:
     """The result of a penalty so strong that hardly any token is repeated; None if tokens are repeated.
 
     A text repeats its own words more often than sequences do whose words are dealt at random. The mass of the repeated tokens is
     with the new ones, so that the trainer gives these less.
     """
-    chance = replace(evidence, facts={**evidence.facts, "token": _by_chance(evidence)})
+    # The ids with those at the same position dealt to other sequences, shape (tokens,).
+    dealt = np.lexsort((np.random.default_rng(0).random(len(evidence)), evidence.position))
+    tokens = np.empty(len(evidence), np.int64)
+    tokens[np.lexsort((evidence.row_codes, evidence.position))] = evidence.facts["token"][dealt]
+    chance = replace(evidence, facts={**evidence.facts, "token": tokens})
     expected = int(repeated(chance).sum())
     if again.sum() > AVOIDED * expected or expected - again.sum() < PENALTY[0] * np.sqrt(expected):
         return None

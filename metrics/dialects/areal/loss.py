@@ -157,17 +157,13 @@ def record_loss(
     else:
         record.stat(step.clipped, clipped_new_logp=i.current, clipped_old_logp=i.rollout)
     if behave is not None:
-        _record_behave(record, i, behave)
+        record.counts["unclipped_behave_tokens"] = behave.kept
+        record.stat(behave.kept, behave_imp_weight=behave.weight, behave_approx_kl=i.old - i.rollout)
+        if behave.filtered is not None:
+            record.scalars["rs_filtered_fraction"] = behave.filtered
     if s.generation.development:
         _record_development(record, i, mask, behave, s)
     return total(np.where(left, loss, 0.0)) / max(int(mask.sum()), 1)
-
-
-def _record_behave(record: Record, i: Inputs, behave: Behave) -> None:
-    record.counts["unclipped_behave_tokens"] = behave.kept
-    record.stat(behave.kept, behave_imp_weight=behave.weight, behave_approx_kl=i.old - i.rollout)
-    if behave.filtered is not None:
-        record.scalars["rs_filtered_fraction"] = behave.filtered
 
 
 def _record_development(record: Record, i: Inputs, mask: Booleans, behave: Behave | None, s: Settings) -> None:

@@ -98,21 +98,21 @@ def _rejected(old: Singles, rollout: Singles, loss_mask: Booleans, r: Rejection)
     per_sequence_weight = r.level == "sequence" and r.metric == "ratio"
     weight = exp(row_means(log_ratio, loss_mask) if per_sequence_weight else log_ratio)
     weight = np.broadcast_to(weight, log_ratio.shape)
-    inside = _inside(log_ratio, _metric(old, rollout, log_ratio, r), loss_mask, r)
+    if per_sequence_weight:
+        metric = exp(_aggregate(log_ratio, loss_mask, r.agg))
+    else:
+        metric = _metric(old, rollout, log_ratio, r)
+        metric = metric if r.level == "token" else _aggregate(metric, loss_mask, r.agg)
+    inside = np.broadcast_to((metric <= r.upper) & (r.lower is None or metric >= r.lower), log_ratio.shape)
     if r.action == "mask":
         left = loss_mask & inside
-        filtered = _share(loss_mask & ~inside, loss_mask)
+        changed = loss_mask & ~inside
     else:
         clamped = np.clip(weight, 0.0 if r.lower is None else r.lower, r.upper)
         bounded = single(np.where(inside, weight, clamped)) if r.level == "sequence" else clamped
-        left, filtered = loss_mask, _share(loss_mask & (bounded != weight), loss_mask)
-        weight = bounded
+        left, changed, weight = loss_mask, loss_mask & (bounded != weight), bounded
     weight = single(np.where(left, weight, 0.0))
-    return Behave(weight, (weight > 0) & left, left, filtered)
-
-
-def _share(part: Booleans, whole: Booleans) -> float:
-    return float(part.sum() / max(whole.sum(), 1))
+    return Behave(weight, (weight > 0) & left, left, float(changed.sum() / max(loss_mask.sum(), 1)))
 
 
 def _metric(old: Singles, rollout: Singles, log_ratio: Singles, r: Rejection) -> Singles:
@@ -133,19 +133,6 @@ def _bernoulli_kl(log_p: Singles, log_q: Singles) -> Singles:
     """KL between two Bernoulli distributions: the token or any other (KPop)."""
     p, q = (np.clip(exp(each), 1e-8, 1 - 1e-8) for each in (log_p, log_q))
     return single(p * log(p / q) + (1 - p) * log((1 - p) / (1 - q)))
-
-
-def _inside(log_ratio: Singles, metric: Singles, loss_mask: Booleans, r: Rejection) -> Booleans:
-    if r.level == "token":
-        aggregated = metric
-    elif r.metric == "ratio":
-        aggregated = exp(_aggregate(log_ratio, loss_mask, r.agg))
-    else:
-        aggregated = _aggregate(metric, loss_mask, r.agg)
-    inside = aggregated <= r.upper
-    if r.lower is not None:
-        inside = inside & (aggregated >= r.lower)
-    return np.broadcast_to(inside, log_ratio.shape)
 
 
 def _aggregate(values: Singles, mask: Booleans, agg: str) -> Singles:

@@ -7,7 +7,7 @@ import numpy as np
 
 from ratioscope.arrays import Array, Singles
 
-from ..single_precision import exp, k3, mean, single, total
+from ..single_precision import dual_clip, exp, k3, mean, single, total
 from .settings import Settings
 
 SAFETY_CLAMP = 20.0
@@ -110,8 +110,7 @@ def _dapo(d: Datum, s: Settings) -> Loss:
     clipped = _clipped(ratio, s)
     loss = np.maximum(-ratio * d.advantage, -clipped * d.advantage)
     if s.eps_clip_c is not None:
-        dual = np.minimum(single(-s.eps_clip_c) * d.advantage, loss)
-        loss = np.where(d.advantage < 0, dual, loss)
+        loss = dual_clip(loss, d.advantage, s.eps_clip_c)
     return Loss(
         single(loss) * d.tis * d.mask, {"dapo_clip_frac": mean(clipped != ratio), "ppo_ratio_mean": mean(ratio)}
     )

@@ -49,15 +49,9 @@ PRESETS: dict[str, dict[str, Any]] = {
 CANONICAL: dict[str, str | None] = {
     "train/gen_kl_error": "mismatch/kl_k3",
     "train/sampling_importance_ratio": "mismatch/mean_weight_token",
-    "train/token_mult_prob_error": None,
-    "train/policy_kl_error": None,
-    "train/js_divergence_error": None,
-    "train/is_oob_ratio": None,
-    "train/probs_ratio": None,
-    "train/approx_entropy": None,
-    "train/max_seq_mult_prob_error": None,
-    "train/mean_seq_mult_prob_error": None,
-    "train/min_seq_mult_prob_error": None,
+    **{f"train/{name}": None for name in ("token_mult_prob_error", "policy_kl_error", "js_divergence_error")},
+    **{f"train/{name}": None for name in ("is_oob_ratio", "probs_ratio", "approx_entropy")},
+    **{f"train/{extreme}_seq_mult_prob_error": None for extreme in ("max", "mean", "min")},
 }
 
 NOTES: dict[str, str] = {

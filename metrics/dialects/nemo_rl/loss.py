@@ -7,7 +7,7 @@ import numpy as np
 
 from ratioscope.arrays import Singles
 
-from ..single_precision import exp, log, single, total
+from ..single_precision import dual_clip, exp, log, single, total
 from .settings import Settings
 from .weights import EPSILON, Tensors, Weights, masked_row_means
 
@@ -92,10 +92,7 @@ def _clipped_loss(t: Tensors, ratio: Singles, clamped: Singles, s: Settings) -> 
     if s.use_cispo:
         return single(-t.advantages * clamped * t.current)
     loss = single(np.maximum(-t.advantages * ratio, -t.advantages * clamped))
-    if s.ratio_clip_c is None:
-        return loss
-    dual = np.minimum(loss, -t.advantages * single(s.ratio_clip_c))
-    return single(np.where(t.advantages < 0, dual, loss))
+    return loss if s.ratio_clip_c is None else dual_clip(loss, t.advantages, s.ratio_clip_c)
 
 
 def _reduced(values: Singles, t: Tensors, s: Settings, count: Denominators) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ratioscope.arrays import Array
 
-from ..single_precision import exp, single, total
+from ..single_precision import dual_clip, exp, single, total
 from .settings import Settings
 from .weights import Rounded, Tokens, masked_mean, row_counts, row_sums
 
@@ -52,9 +52,8 @@ def _regular(tokens: Tokens, settings: Settings) -> TokenLoss:
 
 def _dual_clip(tokens: Tokens, settings: Settings) -> TokenLoss:
     """PPO with a loss of at most -c A for A < 0. `clip_ratio` does not count this second clip."""
-    ppo, advantages = _regular(tokens, settings), tokens.needed("advantages", "dual_clip")
-    capped = np.minimum(-advantages * single(settings.clip_ratio_c), ppo.loss)
-    return TokenLoss(np.where(advantages < 0, capped, ppo.loss), ppo.metrics)
+    ppo = _regular(tokens, settings)
+    return TokenLoss(dual_clip(ppo.loss, tokens.needed("advantages", "dual_clip"), settings.clip_ratio_c), ppo.metrics)
 
 
 def _gspo(tokens: Tokens, settings: Settings) -> TokenLoss:

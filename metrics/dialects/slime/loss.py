@@ -10,7 +10,7 @@ from ratioscope.arrays import Array, Integers
 
 from ..batch import DialectBatch
 from ..evaluation import needed
-from ..single_precision import exp, row_totals, single
+from ..single_precision import dual_clip, exp, row_totals, single
 from .settings import Settings
 
 
@@ -152,8 +152,7 @@ def token_loss(step: Step, settings: Settings) -> TokenLoss:
     plain, capped = -ratio * advantages, -clamped * advantages
     loss = np.maximum(plain, capped)
     if settings.eps_clip_c is not None:
-        dual = np.minimum(np.float32(-settings.eps_clip_c) * advantages, loss)
-        loss = np.where(advantages < 0, dual, loss)
+        loss = dual_clip(loss, advantages, settings.eps_clip_c)
     return TokenLoss(loss, capped > plain, ppo_kl, ratio)
 
 

@@ -32,13 +32,10 @@ CANONICAL: dict[str, str | None] = {
     "sampling/sampling_logp_difference/mean": "mismatch/abs_log_ratio",
     "sampling/sampling_logp_difference/max": "mismatch/max_abs_log_ratio",
     "sampling/importance_sampling_ratio/mean": "mismatch/mean_weight_token",
-    "sampling/importance_sampling_ratio/min": None,
-    "sampling/importance_sampling_ratio/max": None,
-    "clip_ratio/low_mean": None,
-    "clip_ratio/high_mean": None,
+    **{f"sampling/importance_sampling_ratio/{extreme}": None for extreme in ("min", "max")},
+    **{f"clip_ratio/{name}": None for name in ("low_mean", "high_mean")},
     "clip_ratio/region_mean": "drift/share_outside_0.8_1.2",
-    "clip_ratio/low_min": None,
-    "clip_ratio/high_max": None,
+    **{f"clip_ratio/{name}": None for name in ("low_min", "high_max")},
 }
 
 NOTES: dict[str, str] = {
