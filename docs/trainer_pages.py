@@ -15,6 +15,8 @@ from typing import Any
 from ratioscope.app.presentation.trainers import against, objects, to_paste
 from ratioscope.collectors.adapter import Adapter
 from ratioscope.collectors.trainers import ADAPTERS
+from ratioscope.metrics.dialects import NAMES as DIALECTS
+from ratioscope.metrics.dialects import dialect
 
 ROOT = Path(__file__).parent.parent
 MEASURED = ROOT / "benchmarks" / "adapter_look.json"
@@ -34,6 +36,8 @@ def _page(adapter: Adapter) -> Iterator[str]:
     yield "| | |\n| --- | --- |"
     yield f"| tested with | {', '.join(adapter.tested)} |"
     yield f"| tests run | {against(adapter)} |"
+    if adapter.name in DIALECTS:
+        yield f"| metrics and corrections reproduced of | {', '.join(dialect(adapter.name).VERSIONS)} |"
     for source in _sources(adapter):
         yield f"| source | {source} |"
     yield f"| package | `{adapter.distribution or adapter.package}` |"

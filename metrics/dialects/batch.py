@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,10 @@ from ratioscope.errors import SchemaError
 
 from ..engines.arrow_columns import flat_values, list_lengths
 
-A = TypeVar("A")  # a dataclass
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+A = TypeVar("A", bound="DataclassInstance")
 MicroBatches = Sequence[Sequence[int]]
 """Row numbers of each micro-batch, in the order the trainer visits them."""
 

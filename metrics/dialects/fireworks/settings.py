@@ -54,7 +54,8 @@ def parse(config: Mapping[str, Any], version: str | None = None) -> Settings:
     The mapping has `tis` with cap, level and icepop_threshold, beside `loss`, clip ranges and `anchor_logp` (or `anchor`).
     """
     version = checked_version(version, VERSIONS, ("pr169",))
-    flat = {_RENAMED.get(name, name): value for name, value in config.items() if name != "tis"} | section(config, "tis")
+    renamed = {_RENAMED.get(name, name): value for name, value in config.items() if name != "tis"}
+    flat = {**renamed, **section(config, "tis")}
     if "loss" in flat:
         flat["loss"] = ALIASES.get(flat["loss"], flat["loss"])
     settings = read(Settings, flat)

@@ -151,7 +151,7 @@ def _masked(tokens: Tokens, ratio: Array, settings: Settings, metrics: dict[str,
         low, high = settings.outlier_token_is_threshold_low, settings.outlier_token_is_threshold_high
         over = (mask > 0) & (high is not None) & (ratio > rounded(high))
         under = (mask > 0) & (low is not None) & (ratio < rounded(low))
-        mask = mask * _kept(over.any(axis=-1)[:, None], under.any(axis=-1)[:, None], "outlier_seq", metrics)
+        mask = mask * _kept(np.any(over, axis=-1)[:, None], np.any(under, axis=-1)[:, None], "outlier_seq", metrics)
     if settings.masks_tokens:
         low, high = settings.token_mask_is_threshold_low, settings.token_mask_is_threshold_high
         inside, valid = (ratio >= rounded(low)) & (ratio <= rounded(high)), mask > 0
