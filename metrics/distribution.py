@@ -160,12 +160,7 @@ def whole_histogram(distribution: "pl.DataFrame") -> Histogram:
 
 def histogram_columns(level: Level) -> tuple[str, str, str, str]:
     """The names of a level's four list columns: buckets, counts, log-sums of weights, log-sums of squared weights."""
-    return (
-        f"{level}_buckets",
-        f"{level}_counts",
-        f"{level}_log_sum_weights",
-        f"{level}_log_sum_square_weights",
-    )
+    return (f"{level}_buckets", f"{level}_counts", f"{level}_log_sum_weights", f"{level}_log_sum_square_weights")
 
 
 def quantile(part: Histogram, q: float) -> Interval:

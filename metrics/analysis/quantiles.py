@@ -63,11 +63,7 @@ def extremes_over_steps(metrics: pl.DataFrame, gap: str) -> pl.DataFrame:
 
 
 def quantiles_over_steps(
-    distribution: pl.DataFrame,
-    extremes: pl.DataFrame,
-    quantiles: Sequence[float] = QUANTILES,
-    *,
-    columns: int = 250,
+    distribution: pl.DataFrame, extremes: pl.DataFrame, quantiles: Sequence[float] = QUANTILES, *, columns: int = 250
 ) -> pl.DataFrame:
     """One row per group of neighbouring steps: `first`, `last`, `steps` (their number), `count`, `min`, `p5` ..., `max` (nats).
 

@@ -81,9 +81,7 @@ def _without_fillers(evidence: Evidence, spans: bool) -> Result:
     if not fillers or (in_spans >= 0.5) != spans:
         where = "spans of equal values stand" if spans else "constant stands"
         return Result(
-            False,
-            f"no {where} in place of log-probs",
-            f"{RUN} equal values that the other side contradicts would show",
+            False, f"no {where} in place of log-probs", f"{RUN} equal values that the other side contradicts would show"
         )
     share = share_explained(evidence, undone_by_leaving(evidence, bad))
     read = " that were read" if evidence.sampled else ""

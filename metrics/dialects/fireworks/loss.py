@@ -142,10 +142,7 @@ def _reinforce(d: Datum, s: Settings) -> Loss:
     beta = single(s.kl_beta)
     if d.reference is not None and s.kl_beta > 0:
         loss = loss + beta * (d.current - d.reference)
-    sums = {
-        "mean_adv_loss": total(-d.advantage * ratio * d.mask),
-        "mean_kl_penalty": total(beta * d.current * d.mask),
-    }
+    sums = {"mean_adv_loss": total(-d.advantage * ratio * d.mask), "mean_kl_penalty": total(beta * d.current * d.mask)}
     return Loss(loss * d.mask, {"is_ratio_mean": mean(ratio[d.active])}, sums)
 
 

@@ -107,10 +107,7 @@ def write(correction: Settings | Correction) -> str:
 def _side_effects(settings: Settings) -> list[str]:
     """A text for each other change that the settings make, or that they need."""
     rules = (
-        (
-            settings.is_correction_level is not None,
-            "is_correction_level needs pull request 2269: main ignores it",
-        ),
+        (settings.is_correction_level is not None, "is_correction_level needs pull request 2269: main ignores it"),
         (
             settings.level == "sequence" and settings.is_correction_level is None,
             "there is one PPO ratio per sequence, too (GSPO)",

@@ -27,19 +27,14 @@ PRESETS: dict[str, dict[str, Any]] = {
     "product_mask": {"off_policy_correction": {"sequence_mask_metric": "product"}},
     "token_tis": {"off_policy_correction": {"tis_ratio_type": "token"}},
     "sequence_tis": {"off_policy_correction": {"tis_ratio_type": "sequence"}},
-    "token_mask": {
-        "off_policy_correction": {"token_mask_is_threshold_low": 0.5, "token_mask_is_threshold_high": 2.0},
-    },
+    "token_mask": {"off_policy_correction": {"token_mask_is_threshold_low": 0.5, "token_mask_is_threshold_high": 2.0}},
     "outlier_mask": {
-        "off_policy_correction": {"outlier_token_is_threshold_low": 1e-4, "outlier_token_is_threshold_high": 100.0},
+        "off_policy_correction": {"outlier_token_is_threshold_low": 1e-4, "outlier_token_is_threshold_high": 100.0}
     },
     "rollout_is": {"policy_loss_type": "rollout_is"},
     "cispo_rollout": {"policy_loss_type": "cispo", "cispo": {"cispo_anchor": "rollout"}},
     "dppo_tv": {"policy_loss_type": "dppo"},
-    "dppo_kl": {
-        "policy_loss_type": "dppo",
-        "dppo": {"dppo_type": "binary_kl", "delta_low": 0.05, "delta_high": 0.05},
-    },
+    "dppo_kl": {"policy_loss_type": "dppo", "dppo": {"dppo_type": "binary_kl", "delta_low": 0.05, "delta_high": 0.05}},
 }
 """Preset name -> `trainer.algorithm`. The values are SkyRL's defaults or those of its documentation."""
 

@@ -123,11 +123,7 @@ _SAMPLING = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
 _MIN, _MAX = "vllm_importance_sampling_clip_min", "vllm_importance_sampling_clip_max"
 
 _RULES = (
-    Rule(
-        _MIN,
-        lambda s: s.bounds[0] >= s.bounds[1],
-        f"below {_MAX}",
-    ),
+    Rule(_MIN, lambda s: s.bounds[0] >= s.bounds[1], f"below {_MAX}"),
     Rule(
         _MAX,
         lambda s: (

@@ -63,66 +63,55 @@ PREFIX = "rollout_corr/"
 _EMPTY_ROWS = "a mean over all rows, and rows without a valid token count as "
 _LEGACY = "up to 0.7.1 computed from the raw ratios, from 0.8.0 on from the applied weights"
 
-_OFF_POLICY: Mapping[str, tuple[str | None, str]] = {
-    "training_ppl": ("mismatch/ppl_old", f"{_EMPTY_ROWS}perplexity 1: padding rows dilute it"),
-    "training_log_ppl": ("mismatch/log_ppl_old", f"{_EMPTY_ROWS}0: padding rows dilute it"),
-    "kl": ("mismatch/kl_direct", "the same; K1 is unbiased and can be negative"),
-    "k3_kl": (
-        "mismatch/kl_k3",
-        "in float32 it loses its digits below log-ratios of 1e-3, can be negative at 1e-4 and is inf above 88.7; one "
-        "rollout log-prob of -inf makes it NaN",
-    ),
-    "rollout_ppl": ("mismatch/ppl_rollout", f"{_EMPTY_ROWS}perplexity 1"),
-    "rollout_log_ppl": ("mismatch/log_ppl_rollout", f"{_EMPTY_ROWS}0"),
-    "log_ppl_diff": ("mismatch/log_ppl_gap", f"{_EMPTY_ROWS}0; verl's documentation states the opposite sign"),
-    "log_ppl_abs_diff": (None, f"{_EMPTY_ROWS}0"),
-    "log_ppl_diff_max": (None, "a row without a valid token keeps it at or above 0"),
-    "log_ppl_diff_min": (None, "a row without a valid token keeps it at or below 0"),
-    "ppl_ratio": (
-        "mismatch/ppl_ratio",
-        f"{_EMPTY_ROWS}1; a mean of exponentials, documented as the exponential of a mean",
-    ),
-    "chi2_token": (
-        "mismatch/chi2_token",
-        "log-ratios are clamped to +-20; it can be negative, contrary to verl's documentation",
-    ),
-    "chi2_seq": ("mismatch/chi2_sequence", f"row sums are clamped to +-20: never above e^40; {_EMPTY_ROWS}0"),
+_OFF_POLICY: Mapping[str, str] = {
+    "training_ppl": f"{_EMPTY_ROWS}perplexity 1: padding rows dilute it",
+    "training_log_ppl": f"{_EMPTY_ROWS}0: padding rows dilute it",
+    "kl": "the same; K1 is unbiased and can be negative",
+    "k3_kl": "in float32 it loses its digits below log-ratios of 1e-3, can be negative at 1e-4 and is inf above 88.7; one "
+    "rollout log-prob of -inf makes it NaN",
+    "rollout_ppl": f"{_EMPTY_ROWS}perplexity 1",
+    "rollout_log_ppl": f"{_EMPTY_ROWS}0",
+    "log_ppl_diff": f"{_EMPTY_ROWS}0; verl's documentation states the opposite sign",
+    "log_ppl_abs_diff": f"{_EMPTY_ROWS}0",
+    "log_ppl_diff_max": "a row without a valid token keeps it at or above 0",
+    "log_ppl_diff_min": "a row without a valid token keeps it at or below 0",
+    "ppl_ratio": f"{_EMPTY_ROWS}1; a mean of exponentials, documented as the exponential of a mean",
+    "chi2_token": "log-ratios are clamped to +-20; it can be negative, contrary to verl's documentation",
+    "chi2_seq": f"row sums are clamped to +-20: never above e^40; {_EMPTY_ROWS}0",
+}
+_OFF_POLICY_CANONICAL = {
+    "training_ppl": "mismatch/ppl_old",
+    "training_log_ppl": "mismatch/log_ppl_old",
+    "kl": "mismatch/kl_direct",
+    "k3_kl": "mismatch/kl_k3",
+    "rollout_ppl": "mismatch/ppl_rollout",
+    "rollout_log_ppl": "mismatch/log_ppl_rollout",
+    "log_ppl_diff": "mismatch/log_ppl_gap",
+    "ppl_ratio": "mismatch/ppl_ratio",
+    "chi2_token": "mismatch/chi2_token",
+    "chi2_seq": "mismatch/chi2_sequence",
 }
 
-_IMPORTANCE: Mapping[str, tuple[str | None, str]] = {
-    "mean": (
-        "mismatch/mean_weight_token",
-        "after truncation, so below the mean weight: it need not be 1 even if the records are right; "
-        f"{_LEGACY}; at sequence level long rows weigh more",
-    ),
-    "max": (
-        None,
-        "at token level never above the threshold from 0.8.0 on; at sequence level the maximum of untruncated products",
-    ),
-    "min": (None, "at sequence level the minimum of untruncated products, not clamped: it underflows to 0"),
-    "std": (
-        None,
-        "from weights clamped to the threshold, as a difference of squares: noise in float32 if the spread is small",
-    ),
-    "eff_sample_size": (
-        "mismatch/ess_token",
-        "a share, not a count; from weights clamped to the threshold, so nearer 1",
-    ),
-    "ratio_fraction_high": (None, "share above the threshold alone; at sequence level a mean over all rows"),
-    "ratio_fraction_low": (None, "share below 1 / threshold, a bound that truncation does not use"),
-    "seq_mean": (None, f"{_EMPTY_ROWS}0; at token level from each row's arithmetic mean, not from its product"),
-    "seq_std": (None, f"{_EMPTY_ROWS}0"),
-    "seq_max": (None, _LEGACY),
-    "seq_min": (None, "0 as soon as one row has no valid token"),
-    "seq_max_deviation": (None, "at least 1 as soon as one row has no valid token"),
-    "seq_fraction_high": (None, "from raw row means; in 0.8.0 from truncated ones, so always 0"),
-    "seq_fraction_low": (None, "rows without a valid token count as low"),
-    "oob_ratio": (
-        None,
-        "the share of tokens that IcePop sets to zero; the mask and the loss's denominator do not change",
-    ),
-    "batch_norm_factor": (None, "the divisor; every other rollout_is metric is computed before the division"),
+_IMPORTANCE: Mapping[str, str] = {
+    "mean": "after truncation, so below the mean weight: it need not be 1 even if the records are right; "
+    f"{_LEGACY}; at sequence level long rows weigh more",
+    "max": "at token level never above the threshold from 0.8.0 on; at sequence level the maximum of untruncated products",
+    "min": "at sequence level the minimum of untruncated products, not clamped: it underflows to 0",
+    "std": "from weights clamped to the threshold, as a difference of squares: noise in float32 if the spread is small",
+    "eff_sample_size": "a share, not a count; from weights clamped to the threshold, so nearer 1",
+    "ratio_fraction_high": "share above the threshold alone; at sequence level a mean over all rows",
+    "ratio_fraction_low": "share below 1 / threshold, a bound that truncation does not use",
+    "seq_mean": f"{_EMPTY_ROWS}0; at token level from each row's arithmetic mean, not from its product",
+    "seq_std": f"{_EMPTY_ROWS}0",
+    "seq_max": _LEGACY,
+    "seq_min": "0 as soon as one row has no valid token",
+    "seq_max_deviation": "at least 1 as soon as one row has no valid token",
+    "seq_fraction_high": "from raw row means; in 0.8.0 from truncated ones, so always 0",
+    "seq_fraction_low": "rows without a valid token count as low",
+    "oob_ratio": "the share of tokens that IcePop sets to zero; the mask and the loss's denominator do not change",
+    "batch_norm_factor": "the divisor; every other rollout_is metric is computed before the division",
 }
+_IMPORTANCE_CANONICAL = {"mean": "mismatch/mean_weight_token", "eff_sample_size": "mismatch/ess_token"}
 
 _REJECTION: Mapping[str, str] = {
     "mean": "for a sequence option the mean of the row statistic, weighted by row length",
@@ -142,61 +131,44 @@ _REJECTION: Mapping[str, str] = {
     "seq_masked_fraction": "rows with a rejected token over rows with a valid one; the combined one divides by all rows",
 }
 
-_OTHER: Mapping[str, tuple[str | None, str]] = {
-    "rollout_corr/rollout_rs_masked_fraction": (
-        None,
-        "share of tokens rejected; workers still count them in the loss's denominator",
-    ),
-    "rollout_corr/rollout_rs_seq_masked_fraction": (
-        None,
-        "rows with a rejected token over all rows, empty ones included",
-    ),
-    "rollout_corr/rollout_is_veto_fraction": (None, "before 0.7.1 only, where it is 0.0 while the veto is off"),
-    "rollout_corr/rollout_is_catastrophic_token_fraction": (None, "before 0.7.1 only, 0.0 while the veto is off"),
-    "training/rollout_probs_diff_valid": (None, "1 if the batch has a valid token"),
-    "training/rollout_probs_diff_max": (
-        "mismatch/max_prob_diff",
-        "a difference of probabilities, though verl calls it logprob; NaN if any is NaN",
-    ),
-    "training/rollout_probs_diff_mean": (
-        "mismatch/prob_diff",
-        "a difference of probabilities, though verl calls it logprob; not logged in bypass mode",
-    ),
-    "training/rollout_probs_diff_std": (None, "a difference of probabilities"),
-    "training/rollout_actor_probs_pearson_corr": (
-        "mismatch/prob_correlation",
-        "near 1 even for a large gap, because most probabilities are near 1 or 0; not comparable between temperatures",
-    ),
-    "actor/ppo_kl": (
-        "drift/ppo_kl",
-        "log-ratios clamped to +-20; in bypass mode rollout - current over the tokens left (REINFORCE: not clamped)",
-    ),
-    "actor/pg_clipfrac": (
-        None,
-        "counts a token only if its advantage has the sign that clips, so it is below the share outside the clip range",
-    ),
-    "actor/pg_clipfrac_lower": (None, "the share that the dual clip decides, for negative advantages only"),
-    "actor/pg_loss": (None, "workers divide by the tokens before rejection, so rejecting shrinks the loss"),
+_OTHER: Mapping[str, str] = {
+    "rollout_corr/rollout_rs_masked_fraction": "share of tokens rejected; workers still count them in the loss's denominator",
+    "rollout_corr/rollout_rs_seq_masked_fraction": "rows with a rejected token over all rows, empty ones included",
+    "rollout_corr/rollout_is_veto_fraction": "before 0.7.1 only, where it is 0.0 while the veto is off",
+    "rollout_corr/rollout_is_catastrophic_token_fraction": "before 0.7.1 only, 0.0 while the veto is off",
+    "training/rollout_probs_diff_valid": "1 if the batch has a valid token",
+    "training/rollout_probs_diff_max": "a difference of probabilities, though verl calls it logprob; NaN if any is NaN",
+    "training/rollout_probs_diff_mean": "a difference of probabilities, though verl calls it logprob; not logged in bypass mode",
+    "training/rollout_probs_diff_std": "a difference of probabilities",
+    "training/rollout_actor_probs_pearson_corr": "near 1 even for a large gap, because most probabilities are near 1 "
+    "or 0; not comparable between temperatures",
+    "actor/ppo_kl": "log-ratios clamped to +-20; in bypass mode rollout - current over the tokens left (REINFORCE: not clamped)",
+    "actor/pg_clipfrac": "counts a token only if its advantage has the sign that clips, so it is below the share outside the "
+    "clip range",
+    "actor/pg_clipfrac_lower": "the share that the dual clip decides, for negative advantages only",
+    "actor/pg_loss": "workers divide by the tokens before rejection, so rejecting shrinks the loss",
+}
+_OTHER_CANONICAL = {
+    "training/rollout_probs_diff_max": "mismatch/max_prob_diff",
+    "training/rollout_probs_diff_mean": "mismatch/prob_diff",
+    "training/rollout_actor_probs_pearson_corr": "mismatch/prob_correlation",
+    "actor/ppo_kl": "drift/ppo_kl",
 }
 
-_TABLE: Mapping[str, tuple[str | None, str]] = {
-    **{PREFIX + name: entry for name, entry in _OFF_POLICY.items()},
-    **{f"{PREFIX}rollout_is_{name}": entry for name, entry in _IMPORTANCE.items()},
+NOTES: Mapping[str, str] = {
+    **{PREFIX + name: note for name, note in _OFF_POLICY.items()},
+    **{f"{PREFIX}rollout_is_{name}": note for name, note in _IMPORTANCE.items()},
+    **{f"{PREFIX}rollout_rs_{option}_{name}": note for option in DIVERGENCES for name, note in _REJECTION.items()},
     **{
-        f"{PREFIX}rollout_rs_{option}_{name}": (None, note)
-        for option in DIVERGENCES
-        for name, note in _REJECTION.items()
-    },
-    **{
-        f"{PREFIX}rollout_rs_{name}": (None, "before 0.7.1: from ratios, not from divergences; " + note)
-        for name, (_, note) in _IMPORTANCE.items()
+        f"{PREFIX}rollout_rs_{name}": "before 0.7.1: from ratios, not from divergences; " + note
+        for name, note in _IMPORTANCE.items()
         if name not in {"oob_ratio", "batch_norm_factor"}
     },
     **_OTHER,
 }
-
-CANONICAL: Mapping[str, str | None] = {name: canonical for name, (canonical, _) in _TABLE.items()}
-NOTES: Mapping[str, str] = {name: note for name, (_, note) in _TABLE.items()}
+_CANONICAL = {PREFIX + name: canonical for name, canonical in _OFF_POLICY_CANONICAL.items()} | _OTHER_CANONICAL
+_CANONICAL |= {f"{PREFIX}rollout_is_{name}": canonical for name, canonical in _IMPORTANCE_CANONICAL.items()}
+CANONICAL: Mapping[str, str | None] = {name: _CANONICAL.get(name) for name in NOTES}
 
 Groups = Sequence[Integers] | None
 
