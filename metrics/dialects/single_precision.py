@@ -17,6 +17,11 @@ def single(values: npt.ArrayLike) -> Singles:
     return np.asarray(values, dtype=np.float32)
 
 
+def recorded(values: Array, mask: Array) -> Singles:
+    """Per-token values in float32. A trainer has a finite number at every masked position; one not on record is 0 here."""
+    return single(np.where(mask | np.isfinite(values), values, 0))
+
+
 def exp(values: Singles) -> Singles:
     """exp, rounded once from float64. It equals torch's float32 exp for 99% of values; numpy's float32 exp, for 60%."""
     return single(np.exp(values.astype(np.float64)))

@@ -12,9 +12,10 @@ import numpy as np
 
 from ratioscope.arrays import Array
 
-from ..single_precision import dual_clip, exp, single, total
+from ..evaluation import needed
+from ..single_precision import dual_clip, exp, row_means, single, total
 from .settings import Settings
-from .weights import Rounded, Tokens, masked_mean, row_counts, row_sums
+from .weights import Rounded, Tokens, masked_mean
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def _surrogates(ratio: Array, advantages: Array, settings: Settings, rounded: Ro
 
 
 def _clipped(ratio: Array, tokens: Tokens, settings: Settings, rounded: Rounded) -> TokenLoss:
-    advantages = tokens.needed("advantages", settings.policy_loss_type)
+    advantages = needed(tokens, "advantages", settings.policy_loss_type)
     plain, clamped = _surrogates(ratio, advantages, settings, rounded)
     return TokenLoss(-np.minimum(plain, clamped), {"clip_ratio": masked_mean(clamped < plain, tokens.mask)})
 
@@ -53,13 +54,13 @@ def _regular(tokens: Tokens, settings: Settings) -> TokenLoss:
 def _dual_clip(tokens: Tokens, settings: Settings) -> TokenLoss:
     """PPO with a loss of at most -c A for A < 0. `clip_ratio` does not count this second clip."""
     ppo = _regular(tokens, settings)
-    return TokenLoss(dual_clip(ppo.loss, tokens.needed("advantages", "dual_clip"), settings.clip_ratio_c), ppo.metrics)
+    return TokenLoss(dual_clip(ppo.loss, needed(tokens, "advantages", "dual_clip"), settings.clip_ratio_c), ppo.metrics)
 
 
 def _gspo(tokens: Tokens, settings: Settings) -> TokenLoss:
     """PPO on each sequence's mean log-ratio, which is clamped at 10 and has no lower bound."""
     log_ratio = tokens.log_ratio("current", "old", "gspo")
-    means = row_sums(log_ratio, tokens.mask) / row_counts(tokens.mask)
+    means = row_means(log_ratio, tokens.mask)
     ratio = np.broadcast_to(exp(np.minimum(means, single(10.0))), log_ratio.shape)
     return _clipped(ratio, tokens, settings, single)
 
@@ -77,7 +78,7 @@ def _cispo(tokens: Tokens, settings: Settings) -> TokenLoss:
         "cispo/ratio_max": float(active.max()),
         "cispo/ratio_min": float(active.min()),
     }
-    loss = -tokens.needed("advantages", "cispo") * clamped * tokens.needed("current", "cispo")
+    loss = -needed(tokens, "advantages", "cispo") * clamped * needed(tokens, "current", "cispo")
     return TokenLoss(loss, metrics, clamped if settings.anchors_on_rollout else None)
 
 
@@ -87,14 +88,14 @@ def _rollout_is(tokens: Tokens, settings: Settings) -> TokenLoss:
     low, high = tokens.rounded(1 - settings.eps_clip_low), tokens.rounded(1 + settings.eps_clip_high)
     inside = (ratio > low) & (ratio < high)
     weights = np.where(inside, ratio, np.float32(0))
-    loss = -(weights * tokens.needed("advantages", "rollout_is") * tokens.needed("current", "rollout_is"))
+    loss = -(weights * needed(tokens, "advantages", "rollout_is") * needed(tokens, "current", "rollout_is"))
     return TokenLoss(loss, {"clip_ratio": masked_mean(~inside, tokens.mask)}, weights)
 
 
 def _dppo(tokens: Tokens, settings: Settings) -> TokenLoss:
     """-q A, or 0 if the probability moved further than delta in the direction of the advantage."""
     behaviour = "old" if tokens.rollout is None else "rollout"
-    advantages = tokens.needed("advantages", "dppo")
+    advantages = needed(tokens, "advantages", "dppo")
     low, high = tokens.rounded(settings.delta_low), tokens.rounded(settings.delta_high)
     moved, distance = _dppo_distance(tokens, behaviour, settings.dppo_type)
     beyond = ((advantages > 0) & (moved > 0) & (distance > high)) | ((advantages < 0) & (moved < 0) & (distance > low))
@@ -105,7 +106,7 @@ def _dppo(tokens: Tokens, settings: Settings) -> TokenLoss:
 
 def _dppo_distance(tokens: Tokens, behaviour: str, kind: str) -> tuple[Array, Array]:
     """(the token's probability now minus earlier, its distance: the absolute value, or KL of token against any other)."""
-    rounded, current, earlier = tokens.rounded, tokens.needed("current", "dppo"), tokens.needed(behaviour, "dppo")
+    rounded, current, earlier = tokens.rounded, needed(tokens, "current", "dppo"), needed(tokens, behaviour, "dppo")
     p, q = rounded(exp(earlier)), rounded(exp(current))
     moved = rounded(q - p)
     if kind == "binary_tv":
@@ -118,7 +119,7 @@ def _dppo_distance(tokens: Tokens, behaviour: str, kind: str) -> tuple[Array, Ar
 
 def _sapo(tokens: Tokens, settings: Settings) -> TokenLoss:
     """-(4 / tau) sigmoid(tau (q - 1)) A, tau by the sign of A."""
-    advantages = tokens.needed("advantages", "sapo")
+    advantages = needed(tokens, "advantages", "sapo")
     ratio = tokens.ratio("current", "old", "sapo")
     tau = np.where(advantages > 0, single(settings.tau_pos), single(settings.tau_neg))
     gates = 4 / tau / (1 + exp(-tau * tokens.rounded(ratio - 1)))
@@ -129,11 +130,11 @@ def _importance_sampling(tokens: Tokens, settings: Settings) -> TokenLoss:
     """-q A with q not clamped. The mean of q is nan if every token is masked."""
     ratio = _unclamped(tokens, settings)
     mean = float(np.float64(total(ratio * tokens.mask)) / np.float64(total(tokens.mask)))
-    return TokenLoss(-(ratio * tokens.needed("advantages", "importance_sampling")), {"importance_ratio": mean})
+    return TokenLoss(-(ratio * needed(tokens, "advantages", "importance_sampling")), {"importance_ratio": mean})
 
 
 def _cross_entropy(tokens: Tokens, settings: Settings) -> TokenLoss:
-    return TokenLoss(-tokens.needed("current", settings.policy_loss_type), {"clip_ratio": 0.0})
+    return TokenLoss(-needed(tokens, "current", settings.policy_loss_type), {"clip_ratio": 0.0})
 
 
 def _kl_cov(tokens: Tokens, settings: Settings) -> TokenLoss:
@@ -141,11 +142,11 @@ def _kl_cov(tokens: Tokens, settings: Settings) -> TokenLoss:
 
     Among equal covariances (one advantage for all) torch's choice is not defined; here the first tokens get the penalty.
     """
-    rounded, advantages = tokens.rounded, tokens.needed("advantages", "kl_cov")
+    rounded, advantages = tokens.rounded, needed(tokens, "advantages", "kl_cov")
     penalty = rounded(settings.ppo_kl_coef * np.abs(tokens.log_ratio("current", "old", "kl_cov")))
     valid = np.flatnonzero(tokens.mask > 0)
     if valid.size:
-        a, c = advantages.ravel()[valid], tokens.needed("current", "kl_cov").ravel()[valid]
+        a, c = advantages.ravel()[valid], needed(tokens, "current", "kl_cov").ravel()[valid]
         agreement = (a - single(a.mean(dtype=np.float64))) * rounded(c - rounded(c.mean(dtype=np.float64)))
         count = max(1, int(valid.size * settings.kl_cov_frac))
         valid = valid[np.argsort(-agreement, kind="stable")[:count]]
@@ -155,9 +156,9 @@ def _kl_cov(tokens: Tokens, settings: Settings) -> TokenLoss:
 
 def _clip_cov(tokens: Tokens, settings: Settings) -> TokenLoss:
     """PPO without some tokens between two covariance bounds, which SkyRL draws at random: nan at these candidates."""
-    mask, advantages = tokens.mask, tokens.needed("advantages", "clip_cov")
+    mask, advantages = tokens.mask, needed(tokens, "advantages", "clip_cov")
     plain, clamped = _surrogates(_unclamped(tokens, settings), advantages, settings, tokens.rounded)
-    current = tokens.needed("current", "clip_cov")
+    current = needed(tokens, "current", "clip_cov")
     centred = tokens.rounded(current - single(masked_mean(current, mask)))
     covariance = (advantages - single(masked_mean(advantages, mask))) * centred
     between = (covariance > settings.clip_cov_lb) & (covariance < settings.clip_cov_ub)

@@ -14,7 +14,7 @@ from ratioscope.errors import ConfigError
 
 from ..batch import DialectBatch, MicroBatches, row_groups, rows_of
 from ..settings import not_allowed
-from ..single_precision import single, total
+from ..single_precision import recorded, single, total
 from .loss import token_loss
 from .settings import REDUCTIONS, WITHOUT_CORRECTION, Boundaries, Settings
 from .weights import PRECISIONS, CorrectedBatch, Tokens, corrected_batch, masked_mean, sample_std
@@ -133,7 +133,7 @@ def batch_tokens(arrays: DialectBatch, settings: Settings) -> Tokens:
     """
     rounded = PRECISIONS[settings.dtype]
     current, old, rollout, advantages = (
-        None if value is None else single(np.where(arrays.mask | np.isfinite(value), value, 0))
+        None if value is None else recorded(value, arrays.mask)
         for value in (arrays.current_logprobs, arrays.old_logprobs, arrays.rollout_logprobs, arrays.advantages)
     )
     current, old, rollout = (None if value is None else rounded(value) for value in (current, old, rollout))

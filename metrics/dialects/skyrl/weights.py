@@ -17,7 +17,7 @@ import numpy as np
 from ratioscope.arrays import Array
 
 from ..evaluation import needed
-from ..single_precision import exp, row_totals, single, total
+from ..single_precision import exp, row_means, row_totals, single, total
 from .settings import Settings
 
 Rounded = Callable[[Any], Array]
@@ -56,13 +56,9 @@ class Tokens:
         """Whether the batch has the arrays that every loss reads."""
         return self.current is not None and self.advantages is not None
 
-    def needed(self, name: str, reader: str) -> Array:
-        """The array of that name. SchemaError if the batch lacks it; the message names `reader`, the setting that reads it."""
-        return needed(self, name, reader)
-
     def log_ratio(self, later: str, earlier: str, reader: str) -> Array:
         """later - earlier, in the precision of the log-probs."""
-        return self.rounded(self.needed(later, reader) - self.needed(earlier, reader))
+        return self.rounded(needed(self, later, reader) - needed(self, earlier, reader))
 
     def ratio(self, later: str, earlier: str, reader: str) -> Array:
         """exp(later - earlier), with the log-ratio clamped to +-20."""
@@ -76,16 +72,6 @@ class Tokens:
 def masked_mean(values: Array, mask: Array) -> float:
     """Mean over unmasked tokens; 0 if there are none."""
     return total(values * mask) / max(total(mask), 1.0)
-
-
-def row_sums(values: Array, mask: Array) -> Array:
-    """Sum over each row's unmasked tokens, (rows, 1) in float32."""
-    return row_totals(values * mask)
-
-
-def row_counts(mask: Array) -> Array:
-    """Unmasked tokens of each row, at least 1, (rows, 1) in float32."""
-    return np.maximum(row_totals(mask), np.float32(1))
 
 
 def sample_std(values: Array) -> float:
@@ -127,18 +113,15 @@ def corrected_batch(tokens: Tokens, settings: Settings) -> CorrectedBatch:
         metrics["tis_token_clip_high_ratio"] = total((ratio > cap) & valid) / max(total(valid), 1.0)
         weights = np.minimum(ratio, cap)
     elif settings.tis_ratio_type == "sequence":
-        cap, product = tokens.rounded(settings.sequence_tis_ratio_clip_high), tokens.exp(row_sums(log_ratio, mask))
+        cap, product = tokens.rounded(settings.sequence_tis_ratio_clip_high), tokens.exp(row_totals(log_ratio * mask))
         metrics["tis_seq_clip_high_ratio"] = float((product > cap).mean())
         weights = np.minimum(product, cap)
     if settings.sequence_mask_metric is not None:
-        sums, low, high, name = (
-            row_sums(log_ratio, mask),
-            settings.product_mask_low,
-            settings.product_mask_high,
-            "product",
-        )
         if settings.sequence_mask_metric == "geometric":
-            sums, low, high, name = sums / row_counts(mask), settings.geo_mask_low, settings.geo_mask_high, "geo"
+            sums, low, high, name = row_means(log_ratio, mask), settings.geo_mask_low, settings.geo_mask_high, "geo"
+        else:
+            sums, name = row_totals(log_ratio * mask), "product"
+            low, high = settings.product_mask_low, settings.product_mask_high
         over, under = tokens.exp(sums) > tokens.rounded(high), tokens.exp(sums) < tokens.rounded(low)
         mask = mask * _kept(over, under, f"{name}_sequence_mask", metrics)
     return CorrectedBatch(weights, mask, metrics)

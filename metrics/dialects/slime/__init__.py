@@ -12,8 +12,9 @@ from ratioscope.arrays import Array
 
 from ..batch import row_groups
 from ..evaluation import Call, Evaluation, evaluator
+from ..single_precision import recorded
 from .correction import write
-from .loss import Step, recorded, reference_kl, sequence_mask, step_of, token_loss
+from .loss import Step, reference_kl, sequence_mask, step_of, token_loss
 from .settings import HOOK_PATHS, VERSIONS, Settings, parse
 from .weights import HOOKS, HookOutcome
 

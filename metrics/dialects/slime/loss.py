@@ -10,7 +10,7 @@ from ratioscope.arrays import Array, Integers
 
 from ..batch import DialectBatch
 from ..evaluation import needed
-from ..single_precision import dual_clip, exp, row_totals, single
+from ..single_precision import dual_clip, exp, recorded, row_means, row_totals, single
 from .settings import Settings
 
 
@@ -43,18 +43,10 @@ class Step:
         """Unmasked tokens of each row, at least 1, (rows, 1)."""
         return np.maximum(row_totals(self.mask), np.float32(1))
 
-    def row_means(self, values: Array) -> Array:
-        """Mean over each row's unmasked tokens, (rows, 1); 0 for a row without any."""
-        return row_totals(values * self.mask) / self.counts
-
     @property
     def has_loss(self) -> bool:
         """Whether the batch has the arrays that every loss reads."""
         return self.current is not None and self.advantages is not None
-
-    def needed(self, name: str, reader: str) -> Array:
-        """The array of that name. SchemaError if the batch lacks it; the message names `reader`, the setting that reads it."""
-        return needed(self, name, reader)
 
     def logged(self, values: Array, mask: Array | None = None) -> float:
         """slime's logged number of a per-token value: a masked sum over denominators that rejection does not change."""
@@ -94,11 +86,6 @@ def step_of(batch: DialectBatch, settings: Settings, micro_batches: list[Integer
         divisor=_divisor(settings, counts, rollouts),
         per_token=settings.calculate_per_token_loss,
     )
-
-
-def recorded(values: Array, mask: Array) -> Array:
-    """Per-token values in float32. slime has a finite number at every masked position; one that is not on record is 0 here."""
-    return single(np.where(mask | np.isfinite(values), values, 0))
 
 
 def _divisor(settings: Settings, counts: Array, rollouts: Array) -> float:
@@ -141,10 +128,10 @@ class SequenceMask:
 
 def token_loss(step: Step, settings: Settings) -> TokenLoss:
     """The loss of `advantage_estimator`; GSPO's log-ratio is the mean over each row, repeated on its tokens."""
-    current, advantages = step.needed("current", READER), step.needed("advantages", READER)
+    current, advantages = needed(step, "current", READER), needed(step, "advantages", READER)
     ppo_kl = step.anchor - current
     if settings.advantage_estimator == "gspo":
-        ppo_kl = np.broadcast_to(step.row_means(ppo_kl), ppo_kl.shape)
+        ppo_kl = np.broadcast_to(row_means(ppo_kl, step.mask), ppo_kl.shape)
     ratio = exp(-ppo_kl)
     clamped = clamped_to(ratio, *settings.clip_bounds)
     if settings.advantage_estimator == "cispo":
@@ -161,15 +148,15 @@ def sequence_mask(step: Step, settings: Settings) -> SequenceMask:
 
     Each token's own advantage decides. The share of a row counts masked tokens in its numerator, but not in its denominator.
     """
-    far = step.row_means(step.anchor - step.needed("current", READER)) > np.float32(settings.opsm_delta)
-    zeroed = single((step.needed("advantages", READER) < 0) & far) * step.inside
+    far = row_means(step.anchor - needed(step, "current", READER), step.mask) > np.float32(settings.opsm_delta)
+    zeroed = single((needed(step, "advantages", READER) < 0) & far) * step.inside
     share = (zeroed.sum(axis=1, keepdims=True, dtype=np.float64) / step.counts).sum()
     return SequenceMask(single(1) - zeroed, float(share))
 
 
 def reference_kl(step: Step, reference: Array, settings: Settings) -> Array:
     """The term of KL to the reference per token, from x = current - reference; low_var_kl clamps the term to +-10."""
-    current = step.needed("current", READER)
+    current = needed(step, "current", READER)
     x = current - reference
     match settings.kl_loss_type:
         case "k1":

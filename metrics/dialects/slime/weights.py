@@ -11,7 +11,8 @@ import numpy as np
 
 from ratioscope.arrays import Array
 
-from ..single_precision import exp, k3, row_totals, single, total
+from ..evaluation import needed
+from ..single_precision import exp, k3, row_means, row_totals, single, total
 from .loss import Step, clamped_to
 from .settings import Settings
 
@@ -30,20 +31,20 @@ class HookOutcome:
 
 def vanilla_tis(step: Step, settings: Settings) -> HookOutcome:
     """clamp(old / rollout, tis_clip_low, tis_clip)."""
-    ratio = exp(step.old - step.needed("rollout", "vanilla TIS"))
+    ratio = exp(step.old - needed(step, "rollout", "vanilla TIS"))
     return _outcome(step, ratio, clamped_to(ratio, settings.tis_clip_low, settings.tis_clip))
 
 
 def icepop(step: Step, settings: Settings) -> HookOutcome:
     """old / rollout inside the bounds, else 0. Zeroed tokens stay in every denominator."""
-    ratio = exp(step.old - step.needed("rollout", "icepop"))
+    ratio = exp(step.old - needed(step, "rollout", "icepop"))
     inside = (ratio >= np.float32(settings.tis_clip_low)) & (ratio <= np.float32(settings.tis_clip))
     return _outcome(step, ratio, np.where(inside, ratio, np.float32(0)))
 
 
 def off_policy_is(step: Step, settings: Settings) -> HookOutcome:
     """clamp(current / rollout) without gradient: one weight for the whole gap between rollout and current."""
-    ratio = exp(step.needed("current", "off-policy IS") - step.needed("rollout", "off-policy IS"))
+    ratio = exp(needed(step, "current", "off-policy IS") - needed(step, "rollout", "off-policy IS"))
     return _outcome(step, ratio, clamped_to(ratio, *settings.off_policy_clip))
 
 
@@ -62,7 +63,7 @@ def mis(step: Step, settings: Settings) -> HookOutcome:
     metrics = _divergences(step)
     if not settings.use_tis:
         return HookOutcome(None, step.mask, _prefixed(step, metrics))
-    log_ratio = step.old - step.needed("rollout", "mis")
+    log_ratio = step.old - needed(step, "rollout", "mis")
     raw = exp(_clamped(_at_level(step, log_ratio, settings.tis_level)))
     weights, mask, shares = _bounded(step, raw, settings)
     metrics |= {"tis_weight_before_bound": raw, "tis_weight_after_bound": weights, **shares}
@@ -79,7 +80,7 @@ def mis(step: Step, settings: Settings) -> HookOutcome:
     least = np.where(valid, weights, np.inf).min(axis=1, keepdims=True, initial=np.inf)
     most = np.where(valid, weights, -np.inf).max(axis=1, keepdims=True, initial=-np.inf)
     metrics |= {
-        "is_ratio_mean_final": step.row_means(weights),
+        "is_ratio_mean_final": row_means(weights, step.mask),
         "is_ratio_min_final": np.where(some, least, 0),
         "is_ratio_max_final": np.where(some, most, 0),
     }
@@ -87,8 +88,8 @@ def mis(step: Step, settings: Settings) -> HookOutcome:
 
 
 def _divergences(step: Step) -> dict[str, Array]:
-    rollout, old = step.needed("rollout", "mis"), step.old
-    trainer, sampler = -step.row_means(old), -step.row_means(rollout)
+    rollout, old = needed(step, "rollout", "mis"), step.old
+    trainer, sampler = -row_means(old, step.mask), -row_means(rollout, step.mask)
     log_ratio = old - rollout
     gap = trainer - sampler
     square = exp(_clamped(log_ratio)) ** 2
@@ -102,7 +103,7 @@ def _divergences(step: Step) -> dict[str, Array]:
         "log_ppl_diff": gap,
         "log_ppl_abs_diff": np.abs(gap),
         "ppl_ratio": exp(gap),
-        "chi2_token": step.row_means(square) - np.float32(1),
+        "chi2_token": row_means(square, step.mask) - np.float32(1),
         "chi2_seq": exp(2 * _clamped(row_totals(log_ratio * step.mask))) - np.float32(1),
     }
 
@@ -119,7 +120,7 @@ def _at_level(step: Step, log_ratio: Array, level: str) -> Array:
         case "sequence":
             return np.broadcast_to(row_totals(log_ratio * step.mask), log_ratio.shape)
         case _:
-            return np.broadcast_to(step.row_means(log_ratio), log_ratio.shape)
+            return np.broadcast_to(row_means(log_ratio, step.mask), log_ratio.shape)
 
 
 def _bounded(step: Step, raw: Array, settings: Settings) -> tuple[Array, Array, dict[str, Array]]:
