@@ -172,9 +172,8 @@ def record_arrays(records: pa.Table) -> dict[str, Any]:
         arrays |= _raw(records["extra"], lengths)
     if _recorded(records, "group_id"):
         # A number for each value, in order of appearance.
-        _, first, codes = np.unique(
-            (records["group_id"]).to_numpy().astype(str), return_index=True, return_inverse=True
-        )
+        names = records["group_id"].to_numpy().astype(str)
+        _, first, codes = np.unique(names, return_index=True, return_inverse=True)
         arrays["group_ids"] = np.asarray(np.argsort(np.argsort(first))[codes], np.int64)
     if _recorded(records, "reward"):
         arrays["rewards"] = records["reward"].to_numpy()

@@ -40,9 +40,7 @@ def dialect_carried_out(
             raise SchemaError(f"the batch has no {lacks}, which this setting reads: log {lacks}")
         gap: WeightedGap = "mismatch" if each.batch.old_logprobs is not None else "total"
         rollout = each.batch.needed("rollout_logprobs").astype(np.float64)
-        later = (
-            each.batch.old_logprobs if each.batch.old_logprobs is not None else each.batch.needed("current_logprobs")
-        )
+        later = each.batch.needed("old_logprobs" if gap == "mismatch" else "current_logprobs")
         log_ratio = later.astype(np.float64) - rollout
         sampled = each.batch.mask & ~np.isnan(log_ratio)
         ones: Array = np.ones(each.batch.shape)
@@ -80,12 +78,11 @@ def dialect_evaluations(
     trainer divides by the number of tokens there.
     """
     trainer = dialect(name)
-    options = {} if version is None else {"version": version}
     for (attempt, step), part in _steps(records).items():
         batch = batch_arrays(part)
         if batch.mask.any():
             times = stands_for(part, np.arange(len(part)))
-            yield Evaluated(attempt, step, batch, trainer.evaluate(batch, config, **options), times)
+            yield Evaluated(attempt, step, batch, trainer.evaluate(batch, config, version=version), times)
 
 
 def _steps(records: pa.Table) -> dict[tuple[int, int], pa.Table]:

@@ -12,8 +12,7 @@ from . import dialect
 
 def correction_in(name: str, config: Mapping[str, Any], version: str | None = None) -> Correction:
     """The trainer's correction with this configuration; ConfigError if no Correction can express it."""
-    trainer = dialect(name)
-    settings = trainer.parse(config) if version is None else trainer.parse(config, version)
+    settings = dialect(name).parse(config, version)
     return cast(Correction, import_module(f".{name}.correction", __package__).correction_of(settings))
 
 

@@ -176,7 +176,7 @@ def ratio_summary(prefix: str, values: Reals, raw: Ratios, mask: Booleans, band:
         "mean": token_mean(values, mask),
         **(_token_extremes(values, raw, mask, band) if raw.log_rows is None else _row_extremes(*raw.log_rows, band)),
         "std": token_std(clamped, mask),
-        "eff_sample_size": (1.0 / square if square else 0.0),
+        "eff_sample_size": 1.0 / square if square else 0.0,
         "seq_mean": mean(rows),
         "seq_std": sample_std(rows),
         "seq_max": float(rows.max()),
