@@ -68,8 +68,14 @@ class Column:
     """The words behind its heading."""
     width: int | None = None
     """In pixels."""
-    reach: float | None = None
-    """The end of the axis of both signs, if its cells are lines: lists of numbers. Paper leaves lines out."""
+    ends: tuple[float, float] | None = None
+    """The ends of the axis, if its cells are lines: lists of numbers."""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """Each word that its cells hold, and the colour of the theme that it has; empty if they hold others."""
+    narrow: int | None = None
+    """Its width in a narrow window, in pixels; None for the same."""
+    shorter: Mapping[str, str] = field(default_factory=dict)
+    """Words of its cells, and those in their place in a narrow window."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,8 @@ class Table:
     """The columns of names that are shown as short as they can be told apart. Downloads have them whole."""
     rows: Sequence[Hashable] = ()
     """The names of its rows, by which they differ from those of another table: a pick is of these."""
+    has_ticks: bool = False
+    """True if a reader can also tick rows, see `pages.face.Face.ticked`. While some are ticked no row changes its place."""
 
 
 @dataclass(frozen=True)
@@ -220,6 +228,8 @@ class Part:
     """Its name on the page."""
     blocks: "Callable[[], Iterable[Block]]"
     """Makes the blocks."""
+    every: float | None = None
+    """Seconds after which a face that lives draws them anew; None for never."""
 
 
 @dataclass(frozen=True)
@@ -234,6 +244,10 @@ class Waiting:
     """True once it is made; then the page is drawn again."""
     blocks: "Callable[[], Iterable[Block]] | None" = None
     """Makes the blocks that stand in its place before and after, if these alone are to be drawn again."""
+    job: str = ""
+    """The background job that makes it, by its name in `pages.jobs`: a face shows its progress, and a button that cancels it."""
+    redrawn: int = 0
+    """Number of looks at the job after which the page shows what it has so far; 0: never."""
 
 
 @dataclass(frozen=True)

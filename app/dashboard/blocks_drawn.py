@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
+import polars as pl
 import streamlit as st
 
 from ..blocks import (
@@ -43,8 +44,10 @@ from ..pages.scope import Scope
 from ..presentation.escape import streamlit_label as label
 from ..presentation.escape import visible
 from .model.live import selectable
+from .model.served_folder import served_folder
 from .panels.charts import appearance, draw, number_column, numbers_behind, page_contents, table
-from .panels.clicked_rows import CELLS, clicked_row
+from .panels.chosen_rows import CELLS, clicked_row, in_place, tick_key
+from .panels.job_progress import job_at_work
 from .panels.layout import cells
 from .panels.links import IN_HEADER, go_to
 from .panels.widgets import WIDGETS, picks_at, place_of
@@ -60,7 +63,8 @@ TIME = st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm:ss", timezone="U
 
 def drawn(page: Callable[[Scope], Iterable[Block]], scope: Scope) -> None:
     """Draws a page, block by block as it yields them."""
-    _draw(page(replace(scope, face=WIDGETS)), scope, page.__name__)
+    scope = replace(scope, face=WIDGETS, runs=served_folder())
+    _draw(page(scope), scope, getattr(page, "__name__", "page"))
 
 
 def _draw(blocks: Iterable[Block], scope: Scope, key: str) -> None:
@@ -105,10 +109,17 @@ def _cards(block: Cards, scope: Scope, key: str) -> None:
 
 
 def _table(block: Table, scope: Scope, key: str) -> None:
-    frame = block.frame
-    if frame.is_empty() and block.none:
+    if block.frame.is_empty() and block.none:
         st.caption(label(block.none, LONGEST))
         return
+    if block.has_ticks:
+        block = in_place(block)
+    frame = block.frame
+    for name, column in block.columns.items():
+        if column.words:
+            frame = frame.with_columns(pl.concat_list(name))
+        elif column.shorter and is_narrow():
+            frame = frame.with_columns(pl.col(name).str.replace_many(column.shorter))
     named = {name: _column(name, column) for name, column in block.columns.items()}
     times = dict.fromkeys((name for name, kind in frame.schema.items() if kind.is_temporal()), TIME)
     order = [*(block.only or frame.columns)]
@@ -117,7 +128,8 @@ def _table(block: Table, scope: Scope, key: str) -> None:
         order = [name for name in dict.fromkeys((*first, *order)) if name not in block.wide_only]
     options: dict[str, Any] = {"column_config": times | named, "column_order": order}
     if block.leads is not None:
-        options |= {"key": block.picks, "on_select": partial(_follow_row, block), "selection_mode": CELLS}
+        key, mode = (tick_key(block.picks), ["multi-row", CELLS]) if block.has_ticks else (block.picks, CELLS)
+        options |= {"key": key, "on_select": partial(_follow_row, block, key), "selection_mode": mode}
     elif block.picks:
         options |= {"key": selectable(block.picks, block.rows), "on_select": "rerun", "selection_mode": CELLS}
     drawn = table(frame, block.title, cut=block.cut, height=block.tallest or "content", **options)
@@ -125,23 +137,26 @@ def _table(block: Table, scope: Scope, key: str) -> None:
         st.session_state[picks_at(block.picks)] = drawn
 
 
-def _follow_row(block: Table) -> None:
-    row = clicked_row(st.session_state[block.picks], len(block.frame))
+def _follow_row(block: Table, key: str) -> None:
+    row = clicked_row(st.session_state[key], len(block.frame))
     if row is not None and block.leads is not None:
         _go(block.leads(row))
 
 
 def _column(name: str, column: Column) -> Any:
     """Any: the settings of a column of st.dataframe."""
-    if column.reach is not None:
-        return st.column_config.LineChartColumn(
-            column.title, y_min=-column.reach, y_max=column.reach, width=column.width, help=column.help
-        )
+    width = column.narrow if column.narrow is not None and is_narrow() else column.width
+    if column.ends is not None:
+        low, high = column.ends
+        return st.column_config.LineChartColumn(column.title, y_min=low, y_max=high, width=width, help=column.help)
+    if column.words:
+        words, colours = [*column.words], [*column.words.values()]
+        return st.column_config.MultiselectColumn(options=words, color=colours, width=width, help=column.help or None)
     if column.format == "localized":
         return st.column_config.NumberColumn(column.title or None, format="localized", help=column.help or None)
     if column.format:
-        return number_column(column.title or name, column.help or name, column.format)
-    return st.column_config.Column(column.title or None, help=column.help or None, width=column.width)
+        return number_column(column.title or name, column.help or name, column.format, width)
+    return st.column_config.Column(column.title or None, help=column.help or None, width=width)
 
 
 def _chart(block: Chart, scope: Scope, key: str) -> None:
@@ -162,8 +177,10 @@ def _follow(block: Chart) -> None:
 def _go(link: Link) -> None:
     """Opens the page, or makes these choices on this one."""
     state, url = st.session_state, st.query_params
-    bound = {name for name in link.choices if name in state and (not link.page or name in url)}
-    here = bound | (set(link.choices) & {*IN_HEADER} if link.page else set())
+    drawn = {
+        name for name in link.choices if name in state
+    }  # Streamlit lets only the widget of this page set its value
+    here = {name for name in drawn if not link.page or name in url or name in IN_HEADER}
     st.session_state.update({name: link.choices[name] for name in here})
     if link.page:
         go_to(link.page, **{name: value for name, value in link.choices.items() if name not in here})
@@ -214,7 +231,7 @@ def _box(block: Box, scope: Scope, key: str) -> None:
 
 def _part(block: Part, scope: Scope, key: str) -> None:
     with st.container(key=block.name):
-        st.fragment(_draw_part, key=block.name)(block, scope)
+        st.fragment(_draw_part, run_every=block.every, key=block.name)(block, scope)
 
 
 def _draw_part(block: Part, scope: Scope) -> None:
@@ -222,6 +239,9 @@ def _draw_part(block: Part, scope: Scope) -> None:
 
 
 def _waiting(block: Waiting, scope: Scope, key: str) -> None:
+    if block.job:
+        job_at_work(block.job, block.words, redrawn=block.redrawn)
+        return
     st.fragment(_look_again, run_every=EVERY, key=block.name)(block, scope)
 
 

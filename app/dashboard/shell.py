@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -12,7 +11,10 @@ from ratioscope.errors import RatioscopeError
 from ratioscope.ingest.analysis.copy_facts import judged_first
 from ratioscope.ingest.analysis.no_gap import why_no_gap
 
+from ..blocks import Block
 from ..browser.listener import body_begins, listen, made_choices, page_begins
+from ..pages.empty_run import no_gap_yet, no_tokens, none_served, not_served
+from ..pages.folder import MOST_OTHERS, chosen_runs, opened
 from ..pages.logged_numbers import no_metric
 from ..pages.pages import ScopeChoice
 from ..pages.running_scripts import at_work
@@ -22,16 +24,15 @@ from ..presentation.escape import streamlit_label as label
 from ..presentation.page_letters import LETTERS
 from .blocks_drawn import drawn
 from .model.live import follow_beside, followed, live_line, may_grow, note_drawn, pause_button
+from .model.served_folder import served_folder
 from .model.served_runs import Served, served, watch
 from .model.view import SERVED
 from .pages import PAGES, Page
 from .panels.charts import LOG_X, begin_page, page_contents, show_numbers
-from .panels.controls import gap_picker, log_x_switch, others_picker, run_picker, steps_field
-from .panels.empty_run import WAITS, how_to_attach, say_empty, say_no_tokens, say_not_served
+from .panels.controls import NOT_SERVED, gap_picker, log_x_switch, run_picker, steps_field
 from .panels.keyboard import keys_button
 from .panels.links import IN_HEADER
 from .panels.note_button import note_button
-from .panels.other_runs import runs_beside
 from .panels.part_filter import part_field
 from .panels.part_reading import with_part
 from .panels.read_steps import have_read, say_digits
@@ -39,6 +40,7 @@ from .panels.reference import NOTHING, reference_picker
 from .panels.saved_views import views_button
 from .panels.share import share
 from .panels.tab import name_tab
+from .panels.widgets import WIDGETS
 
 NO_RUN = "No run was given. Start the dashboard with one: `ratioscope dashboard RUN`"
 PAUSES = "_pauses"
@@ -87,7 +89,8 @@ def _body(draw: Callable[[], object], tools: "_Tools", made: Mapping[str, str], 
     with at_work():
         draw()
         if tools.shown is not None:
-            _say_unkept(tools.shown)
+            if tools.shown.run.unkept:  # the reason why every visit computes results of this run again
+                st.caption(f":material/info: {label(tools.shown.run.unkept, 400)}")
             if may_grow(tools.shown) and not st.session_state[PAUSES]:  # the reader has put another run beside this one
                 st.rerun()
     listen({letter: "" if path == PAGES[0].path else path for letter, path in LETTERS.items()}, show_numbers)
@@ -101,11 +104,13 @@ def prepared(card: Page) -> Callable[[], object]:
         return partial(_drawn, NO_TOOLS, partial(st.info, NO_RUN))
     if not served_runs.runs:
         watch(served_runs)
-        return partial(_drawn, NO_TOOLS, partial(_say_none, served_runs))
+        nowhere = partial(none_served, served_runs.roots)
+        return partial(_drawn, NO_TOOLS, partial(drawn, nowhere, Scope(View("", 0, SERVED))))
     header = st.container(horizontal=True, vertical_alignment="center", gap="small", key="header")
     with header:
         name = run_picker(served_runs)
     if card.about == "runs":
+        watch(served_runs)
         with header:
             tools = _tools(card, name or "", None)
         return partial(
@@ -113,7 +118,9 @@ def prepared(card: Page) -> Callable[[], object]:
         )
     if name is None:
         watch(served_runs)
-        return partial(_drawn, NO_TOOLS, partial(say_not_served, served_runs))
+        waits = " This page shows it as soon as it begins there." if served_runs.waits else ""
+        elsewhere = partial(not_served, str(st.session_state[NOT_SERVED]), [*served_runs.runs], waits)
+        return partial(_drawn, NO_TOOLS, partial(drawn, elsewhere, Scope(View("", 0, SERVED))))
     try:
         chosen = followed(served_runs.runs[name])
     except RatioscopeError as error:
@@ -125,7 +132,10 @@ def _on_run(card: Page, served_runs: Served, name: str, chosen: View, header: De
     """Draws the choices for a run. Returns the function that draws the page, or why there is nothing to draw."""
     heeds = _heeded(card, chosen)
     with header:
-        gap = _gap(chosen, takes_readings="readings" in heeds) if "gap" in heeds else ""
+        gap = ""
+        if "gap" in heeds:
+            gaps = chosen.of(judged_first)
+            gap = gap_picker(gaps, chosen.run.reading_gaps, takes_readings="readings" in heeds)
         line = st.container(width="content")
         tools = _tools(card, name, chosen)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="header_choices"):
@@ -133,8 +143,10 @@ def _on_run(card: Page, served_runs: Served, name: str, chosen: View, header: De
         only = part_field(chosen, gap) if "only" in heeds else None
         reference = reference_picker(served_runs, chosen, gap) if "floor" in heeds else NOTHING
         st.session_state[LOG_X] = "steps" in heeds and log_x_switch(chosen)
-        others = others_picker(served_runs, name) if "others" in heeds else ()
-    beside = tuple(runs_beside(served_runs, others).values())
+        others = _others(served_runs, name) if "others" in heeds else []
+    left_out: list[Block] = []
+    beside = tuple(opened(served_folder(), others, left_out).values())
+    drawn(lambda _: left_out, Scope(chosen))
     with line:
         live_line(chosen, partial(name_tab, chosen))
     if (reason := _reason_for_nothing(card, chosen)) is not None:
@@ -152,14 +164,21 @@ def _on_run(card: Page, served_runs: Served, name: str, chosen: View, header: De
     return partial(_drawn, tools, partial(_rendered, card, scope))
 
 
+def _others(served_runs: Served, shown: str) -> list[str]:
+    """Names of the runs to lay over the one that is shown."""
+    title, names = "compare with", [name for name in served_runs.runs if name != shown]
+    look = {"placeholder": title, "most": MOST_OTHERS, "width": 230, "has_title": False}
+    return chosen_runs(WIDGETS, names, "with", title, **look) if names else []
+
+
 def _reason_for_nothing(card: Page, chosen: View) -> Callable[[], object] | None:
     """The function that says why the page has nothing to show on this run; None if it has something."""
     if chosen.run.steps and not chosen.run.gaps and chosen.run.no_tokens:
         return partial(drawn, no_metric, Scope(chosen))
     if not card.shows_empty and (why := chosen.of(why_no_gap)):
-        return partial(say_empty, chosen, why)
+        return partial(drawn, partial(no_gap_yet, why), Scope(chosen))
     if card.reads_tokens and chosen.run.no_tokens:
-        return partial(say_no_tokens, chosen)
+        return partial(drawn, no_tokens, Scope(chosen))
     return None
 
 
@@ -168,10 +187,6 @@ def _heeded(card: Page, shown: View) -> frozenset[ScopeChoice]:
     if not (shown.run.steps and shown.run.gaps):
         return frozenset()
     return card.choices - {"only"} if shown.run.no_tokens else card.choices
-
-
-def _gap(shown: View, *, takes_readings: bool) -> str:
-    return gap_picker(shown.of(judged_first), shown.run.reading_gaps, takes_readings=takes_readings)
 
 
 def _rendered(card: Page, scope: Scope) -> None:
@@ -230,18 +245,3 @@ def _drawn(tools: _Tools, draw: Callable[[], object]) -> None:
 
 def _chosen_in_header() -> dict[str, object]:
     return {key: st.session_state.get(key) for key in IN_HEADER}
-
-
-def _say_unkept(shown: View) -> None:
-    """The reason why every visit computes results of this run again, at the foot of the page; nothing if they are kept."""
-    if shown.run.unkept:
-        st.caption(f":material/info: {label(shown.run.unkept, 400)}")
-
-
-def _say_none(served_runs: Served) -> None:
-    """Advice for folders in which no run has begun yet."""
-    folders = ", ".join(label(root, 300) for root in served_runs.roots)
-    st.info(f"There is no run in {folders} yet. {WAITS}")
-    if served_runs.note:
-        st.caption(label(served_runs.note, 300))
-    how_to_attach(str(Path(served_runs.roots[0]) / "my-run"))

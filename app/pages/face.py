@@ -76,6 +76,14 @@ class Several:
     """The words of a button that chooses all of them; empty without one."""
     usual: list[str] = field(default_factory=list)
     """The chosen options unless the reader has chosen."""
+    placeholder: str = ""
+    """The words in place of none, of a list; empty for those behind its title."""
+    most: int | None = None
+    """The largest number that can be chosen; None for all."""
+    absent: str = ""
+    """As of `AtMostOne`."""
+    has_title: bool = True
+    """True if its title is seen, of a list."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +137,8 @@ class Text:
     """The words in place of none."""
     width: int = 200
     """In pixels."""
+    has_title: bool = True
+    """True if its title is seen."""
 
 
 @dataclass(frozen=True)
@@ -179,6 +189,10 @@ class Face(Protocol):
         """The row that the reader picked in the table of this name, which was drawn before; None without one."""
         ...
 
+    def ticked(self, name: str) -> Sequence[str]:
+        """The names of the rows that the reader ticked in the table of this name, which was drawn before."""
+        ...
+
     def unpick(self) -> None:
         """Lets no row be picked, after a click."""
         ...
@@ -226,6 +240,9 @@ class Paper:
 
     def picked(self, name: str, rows: int) -> int | None:
         return None
+
+    def ticked(self, name: str) -> Sequence[str]:
+        return ()
 
     def unpick(self) -> None:
         pass

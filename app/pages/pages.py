@@ -7,6 +7,7 @@ from typing import Literal
 from ..blocks import Block
 from ..presentation.theme import ThemeName
 from .alerts import alerts
+from .compare import compare
 from .diagnosis import diagnosis
 from .distributions import ahead as distributions_ahead
 from .distributions import distributions
@@ -14,6 +15,7 @@ from .health import health
 from .metrics import ahead as metrics_ahead
 from .metrics import metrics
 from .overview import overview
+from .runs import runs
 from .scope import Scope
 from .sequences import sequences
 from .staleness import staleness
@@ -44,6 +46,8 @@ class Page:
     """True if the page has something to say of a run without a gap."""
     ahead: Callable[[View, ThemeName], Iterable[CacheRequest]] = lambda view, theme: ()
     """Frames and figures that the first visit needs; a server makes them while another page of the run is open."""
+    about: Literal["run", "beside", "runs"] = "run"
+    """beside: a run and others of its folder. runs: the folder, also where no run is chosen. A file of one run has neither."""
 
 
 PAGES = (
@@ -103,6 +107,14 @@ PAGES = (
         reads_tokens=True,
     ),
     Page(
+        "compare",
+        "Compare",
+        "Two runs, groups of seeds or ranges of steps: what differs, by how much, and whether chance explains it.",
+        compare,
+        frozenset({"gap", "readings"}),
+        about="beside",
+    ),
+    Page(
         "alerts",
         "Alerts",
         "When each signal was out of bounds, and the rules that open an alert.",
@@ -117,4 +129,12 @@ PAGES = (
         frozenset(),
         shows_empty=True,
     ),
+    Page(
+        "runs",
+        "Runs",
+        "Every run in the folders that this dashboard serves.",
+        runs,
+        frozenset(),
+        about="runs",
+    ),  # fmt: skip
 )

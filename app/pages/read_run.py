@@ -19,6 +19,7 @@ from ratioscope.ingest.run import Run
 from ..presentation.run_state import RunState, state_of
 from ..report.privacy import scrubbed_text
 from .answered import Answered, answered
+from .jobs import Jobs
 from .view import View
 
 
@@ -30,6 +31,7 @@ class ReadRun:
     """The run."""
     _made: dict[tuple[object, ...], object] = field(default_factory=dict)
     """Function and arguments -> what it made."""
+    jobs: Jobs = field(default_factory=lambda: Jobs(Cache(cache_folder())))
 
     def run(self, view: View) -> Run:
         return self.opened

@@ -19,6 +19,7 @@ from ..figures.drawing.faint_run import FaintRun
 from ..presentation.noise_floor import NoiseFloor, with_floor
 from ..presentation.value_text import bound
 from .face import PAPER, Face
+from .folder import NO_FOLDER, Folder
 from .view import View
 
 NO_STEPS = "The run has no steps in this range."
@@ -79,6 +80,8 @@ class Scope:
     """The face that draws the page."""
     read: tuple[int, ...] = ()
     """Numbers of steps that were read for the part, of this run and of each other: charts are made again after more."""
+    runs: Folder = field(default=NO_FOLDER, compare=False, repr=False)
+    """The runs that the reader can choose from, this one among them."""
 
     @property
     def range(self) -> range:

@@ -145,7 +145,7 @@ def _list(scope: Scope, ranked: pl.DataFrame, step: int, order: str) -> Iterator
         columns={
             "": Column(width=28),
             "text": Column("begins with", width=230),
-            "line": Column("log-ratio along it", "", LINE.format(digits(reach)), 130, reach),
+            "line": Column("log-ratio along it", "", LINE.format(digits(reach)), 130, (-reach, reach)),
             **_titled(shown),
         },
         first=("sequence_id", order),

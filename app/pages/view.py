@@ -24,6 +24,7 @@ from ratioscope.record import GAPS, sides
 
 from ..presentation.run_state import RunState
 from .answered import Answered
+from .jobs import Jobs
 from .running_scripts import rest
 
 Made = TypeVar("Made")
@@ -56,6 +57,11 @@ class Source(Protocol):
 
     def state(self, view: "View") -> RunState:
         """The state of the run's writers at the last look."""
+        ...
+
+    @property
+    def jobs(self) -> Jobs:
+        """The background jobs on token rows, and what they found so far."""
         ...
 
 

@@ -1,9 +1,13 @@
 """The files of a run's pages: one HTML file for all, or one for each. Every file holds all it needs and loads nothing."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from ..blocks import Block
+from ..pages.folder import NO_FOLDER, Folder
 from ..pages.pages import PAGES, Page
+from ..pages.runs import rows_of
+from ..presentation.digits import count
 from ..presentation.escape import html as escaped
 from ..presentation.page_letters import LETTERS
 from ..presentation.theme import MARKS
@@ -12,24 +16,46 @@ from .material import Material
 from .shell import Shell, shell
 
 FIRST = "index.html"
-PATHS = frozenset(page.path for page in PAGES)
-KEYS = {letter: path for letter, path in LETTERS.items() if path in PATHS}
+PATHS = frozenset(page.path for page in PAGES if page.about == "run")
+"""The pages of a run that stands alone."""
 HOME = next(letter for letter, path in LETTERS.items() if path == "runs")
 """The letter after `g` that leads to the list of runs."""
 
 
-def one_file(run: Material, home: str = "") -> str:
+def one_file(run: Material, home: str = "", folder: Folder = NO_FOLDER) -> str:
     """All pages in one file, of which a browser shows one at a time. Equal data gives equal bytes.
 
-    home: the address of the list of runs that this one is in; "" if there is none.
+    home: the address of the list of runs that this one is in; "" if there is none. folder: the runs that it is compared with.
     """
-    made = [(page, whole(page.blocks(run.scope))) for page in PAGES]
-    return _document(run, made, _anchor, home)
+    scope, pages = replace(run.scope, runs=folder), _pages(beside=bool(folder.runs))
+    return _document(run, [(page, whole(page.blocks(scope))) for page in pages], pages, _anchor, home)
 
 
 def files(run: Material) -> dict[str, str]:
     """Name and content of a file for each page; the first page is FIRST. Equal data gives equal bytes."""
-    return {_file(page.path): _document(run, [(page, whole(page.blocks(run.scope)))], _file) for page in PAGES}
+    pages = _pages()
+    return {_file(page.path): _document(run, [(page, whole(page.blocks(run.scope)))], pages, _file) for page in pages}
+
+
+def start_page(run: Material, folder: Folder, addresses: Mapping[str, str]) -> str:
+    """The list of the runs of the folder, each a link to its file. run: any of them. addresses: name -> file."""
+    (page,) = (page for page in PAGES if page.about == "runs")
+    inside = Inside(run.drawn, _anchor, frozenset(), addresses)
+    worst = rows_of(folder.listed(())[0])["verdict"][0].partition(" ")[0]
+    return shell(
+        Shell(
+            title=f"{worst} {count(len(addresses), 'run')}",
+            head=f"<h1>{page.title}</h1>",
+            main=f'<section class="page runs">{markup(page.blocks(replace(run.scope, runs=folder)), inside)}</section>',
+            foot="This file loads nothing and sends nothing. The key t changes the theme.",
+            keys={},
+        )
+    )
+
+
+def _pages(*, beside: bool = False) -> list[Page]:
+    """The pages of a run. beside: also those about a run and others."""
+    return [page for page in PAGES if page.about == "run" or (beside and page.about == "beside")]
 
 
 def _anchor(path: str) -> str:
@@ -41,21 +67,28 @@ def _file(path: str) -> str:
 
 
 def _document(
-    run: Material, made: Sequence[tuple[Page, tuple[Block, ...]]], address: Callable[[str], str], home: str = ""
+    run: Material,
+    made: Sequence[tuple[Page, tuple[Block, ...]]],
+    pages: Sequence[Page],
+    address: Callable[[str], str],
+    home: str = "",
 ) -> str:
+    """made: the pages of this file. pages: all that there are."""
     drawn = {figure.name: figure for _, blocks in made for figure in map(run.drawn, charts_of(blocks))}
-    inside = Inside(run.drawn, address, PATHS)
+    paths = frozenset(page.path for page in pages)
+    letters = {letter: path for letter, path in LETTERS.items() if path in paths}
+    inside = Inside(run.drawn, address, paths)
     severity = run.data.diagnosis.head.severity
     here, current = (made[0][0].title, made[0][0].path) if len(made) == 1 else ("pages", "")
     name = run.data.name
     word = f'<span class="word {severity}">{MARKS[severity]} {severity}</span>'
-    keys = {**({HOME: home} if home else {}), **{letter: address(path) for letter, path in KEYS.items()}}
+    keys = {**({HOME: home} if home else {}), **{letter: address(path) for letter, path in letters.items()}}
     return shell(
         Shell(
             title=f"{MARKS[severity]} {escaped(here)} · {escaped(name, 200)}",
-            head=f"<h1>{escaped(name, 400)} {word}</h1>\n{_navigation(address, current, home)}",
+            head=f"<h1>{escaped(name, 400)} {word}</h1>\n{_navigation(pages, address, current, home)}",
             main="\n".join(_section(page, blocks, inside) for page, blocks in made),
-            foot=_footer(run, is_listed=bool(home)),
+            foot=_footer(run, letters, is_listed=bool(home)),
             keys=keys,
             drawn=drawn,
         )
@@ -66,12 +99,12 @@ def _section(page: Page, blocks: tuple[Block, ...], inside: Inside) -> str:
     return f'<section class="page" id="{page.path}"><h2>{page.title}</h2>\n{markup(blocks, inside)}\n</section>'
 
 
-def _navigation(address: Callable[[str], str], current: str, home: str) -> str:
-    letters = {path: letter for letter, path in KEYS.items()}
+def _navigation(pages: Sequence[Page], address: Callable[[str], str], current: str, home: str) -> str:
+    letters = {path: letter for letter, path in LETTERS.items()}
     back = f'<a href="{escaped(home)}" title="key: g {HOME}">‹ All runs</a>' if home else ""
     links = "".join(
         f'<a href="{address(page.path)}"{_here(page, current)}{_key(letters.get(page.path, ""))}>{page.title}</a>'
-        for page in PAGES
+        for page in pages
     )
     return f'<nav aria-label="pages">{back}{links}</nav>'
 
@@ -84,9 +117,9 @@ def _here(page: Page, current: str) -> str:
     return ' aria-current="page"' if page.path == current else ""
 
 
-def _footer(run: Material, *, is_listed: bool) -> str:
+def _footer(run: Material, letters: Mapping[str, str], *, is_listed: bool) -> str:
     made = run.data.reproduction
-    keys = ", ".join(f"g {letter} {path}" for letter, path in KEYS.items())
+    keys = ", ".join(f"g {letter} {path}" for letter, path in letters.items())
     back = f", g {HOME} all runs" if is_listed else ""
     return (
         f"ratioscope {escaped(made.version)} made this from input {escaped(made.digest[:12])}. This file loads nothing and sends"

@@ -1,8 +1,8 @@
 """Blocks as HTML. Every text is escaped here, once; only figures and `figures/html` give markup."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -43,6 +43,7 @@ from ..presentation.number_columns import column_texts
 from ..presentation.theme import DARK, LIGHT, MARKS
 from ..report.drawings import Drawing
 from ..report.privacy import scrubbed_settings, scrubbed_text
+from ..report.sparkline import HEIGHT, WIDTH, svg_path
 
 ROWS = 200
 """Most rows of a table."""
@@ -59,6 +60,8 @@ class Inside:
     """Path of a page -> the address of a link to it."""
     paths: frozenset[str]
     """The pages that there are: a link to another one is text."""
+    runs: Mapping[str, str] = field(default_factory=dict)
+    """Name of a run -> the address of its pages."""
 
 
 def whole(blocks: Iterable[Block]) -> tuple[Block, ...]:
@@ -142,17 +145,27 @@ def _table(block: Table, inside: Inside) -> str:
         return _words(Paragraph(block.none, "absent"), inside)
     if block.only:
         frame = frame.select(block.only)
-    columns = [own for own in frame.head(ROWS).iter_columns() if own.dtype != pl.List]
+    ends = {name: column.ends for name, column in block.columns.items() if column.ends is not None}
+    columns = [own for own in frame.head(ROWS).iter_columns() if own.dtype != pl.List or own.name in ends]
     cut = f'<p class="muted small">the first {ROWS} of {count(len(frame), "row")}</p>' if len(frame) > ROWS else ""
     kinds = [
         ' class="number"' if _is_number(own) or (block.is_numbers and at) else "" for at, own in enumerate(columns)
     ]
     titles = [(block.columns[own.name].title if own.name in block.columns else "") or own.name for own in columns]
     head = "".join(f"<th{kind}>{escaped(name)}</th>" for kind, name in zip(kinds, titles, strict=True))
-    texts = [column_texts(own) if own.dtype.is_float() else [*map(_text_of, own)] for own in columns]
+    cells = [
+        [_line(values, ends[own.name]) for values in own]
+        if own.name in ends
+        else [*map(_cell, column_texts(own) if own.dtype.is_float() else map(_text_of, own))]
+        for own in columns
+    ]
+    if inside.runs and block.leads is not None:
+        led = (inside.runs[block.leads(row).choices["run"]] for row in range(len(columns[0])))
+        cells[0] = [f'<a href="{escaped(address)}">{cell}</a>' for address, cell in zip(led, cells[0], strict=True)]
+        kinds = [f'{kind} data-of="{escaped(title)}"' for kind, title in zip(kinds, titles, strict=True)]
     rows = "".join(
-        f"<tr>{''.join(f'<td{kind}>{_cell(text)}</td>' for kind, text in zip(kinds, row, strict=True))}</tr>"
-        for row in zip(*texts, strict=True)
+        f"<tr>{''.join(f'<td{kind}>{cell}</td>' for kind, cell in zip(kinds, row, strict=True))}</tr>"
+        for row in zip(*cells, strict=True)
     )
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
     return f'<div class="scroll" tabindex="0" role="region" aria-label="{escaped(block.title)}">{table}</div>{cut}'
@@ -177,6 +190,14 @@ def _cell(text: str) -> str:
     """A grade in its colour, any other text as it is."""
     severity = next((word for word, mark in MARKS.items() if text == f"{mark} {word}"), None)
     return escaped(text) if severity is None else f'<span class="word {severity}">{escaped(text)}</span>'
+
+
+def _line(values: Sequence[float] | None, ends: tuple[float, float]) -> str:
+    """The line of a cell, small."""
+    line = "" if values is None else svg_path([*values], ends=ends)
+    return (
+        f'<svg class="spark" viewBox="0 0 {WIDTH} {HEIGHT}" aria-hidden="true"><path d="{line}"/></svg>' if line else ""
+    )
 
 
 def _charts(block: Charts, inside: Inside) -> str:

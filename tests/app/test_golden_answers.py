@@ -15,16 +15,18 @@ from support.shown_numbers import shown
 
 from ratioscope.app.cli import main
 from ratioscope.app.dashboard.pages import PAGES as DASHBOARD
-from ratioscope.app.pages.pages import PAGES
+from ratioscope.app.pages.pages import PAGES as EVERY
 from ratioscope.app.presentation.theme import LIGHT
 from ratioscope.app.report.drawings import Drawing
 from ratioscope.app.report.json import json_report
 from ratioscope.app.static_site import material as static_material
-from ratioscope.app.static_site.document import FIRST, files
+from ratioscope.app.static_site.document import FIRST, PATHS, files
 from ratioscope.app.static_site.material import Material, material
 from ratioscope.ingest import run as of_run
 from ratioscope.ingest.analysis import diagnosis as of_diagnosis
 
+PAGES = [page for page in EVERY if page.path in PATHS]
+"""Those of a run that stands alone."""
 VERBS = ("info", "diagnose", "corrections", "check", "diff")
 SHIPPED = ROOT / "sample_data/runs"
 TOO_LONG = ("corrections", "diff")

@@ -13,11 +13,10 @@ from support.pages_open import Open, html
 from ratioscope.app.cli import main
 from ratioscope.app.dashboard.model.diagnoses import diagnoses
 from ratioscope.app.dashboard.model.view import view
-from ratioscope.app.dashboard.pages.runs.page import COLOURS
-from ratioscope.app.dashboard.pages.runs.summaries import summary_of
 from ratioscope.app.export.sinks.prometheus import TextFile
 from ratioscope.app.export.wandb.rows import STEP, step_rows
-from ratioscope.app.presentation.run_list import WORDS
+from ratioscope.app.pages.run_summary import summary_of
+from ratioscope.app.pages.runs import COLOURS, WORDS
 from ratioscope.app.presentation.theme import MARKS
 from ratioscope.app.report.data import report_data
 from ratioscope.app.report.html import html_report

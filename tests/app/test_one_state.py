@@ -14,10 +14,11 @@ from support.run_folders import FakeWriter
 
 from ratioscope.app.cli import main
 from ratioscope.app.cli.watching.looks import Watched
-from ratioscope.app.dashboard.model.served_runs import found_below
-from ratioscope.app.dashboard.pages.runs.page import rows_of
+from ratioscope.app.dashboard.model.served_folder import Summaries
 from ratioscope.app.export.wandb.sync import Sync
 from ratioscope.app.export.wandb.sync_record import Destination, SyncRecord
+from ratioscope.app.pages.folder import ListedRun
+from ratioscope.app.pages.runs import rows_of
 from ratioscope.app.presentation.run_state import LIVES, Life
 from ratioscope.app.report.data import report_data
 from ratioscope.app.report.markdown import markdown_report
@@ -83,7 +84,8 @@ def test_every_face_says_the_state_of_a_run_in_the_same_word(
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert next(words[1].rstrip(",") for words in lines if words[:1] == ["state"]) == life
     assert Watched(root).look().state.life == life
-    assert life in rows_of(found_below([str(root.parent)]), time.time())["state"][0]
+    known = ListedRun("run", None, Summaries().state(str(root), here(), time.time()))
+    assert life in rows_of([known])["state"][0]
     file = tmp_path / "run.prom"
     assert main(["sync", str(root), "--to", f"prometheus:{file}"]) == 0
     assert f'ratioscope_run_state{{run="{open_run(root).name}"}} {float(LIVES.index(life))}' in file.read_text()

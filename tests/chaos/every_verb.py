@@ -77,9 +77,9 @@ def _watched(words: list[str]) -> int:
 
 def _shown(root: Path) -> int:
     """What the server reads of the runs below a folder, and of one that is opened."""
+    from ratioscope.app.dashboard.model.served_folder import Summaries
     from ratioscope.app.dashboard.model.view import prefetch, warm
     from ratioscope.app.dashboard.pages import PAGES
-    from ratioscope.app.dashboard.pages.runs.summaries import Summaries
     from ratioscope.ingest.files.run_tree import runs_below
     from ratioscope.process import here
 

@@ -16,6 +16,7 @@ from ratioscope.ingest.rows.part import Part
 from ratioscope.ingest.run import Run
 
 from ...pages.answered import Answered
+from ...pages.jobs import Jobs
 from ...pages.running_scripts import in_advance, wait_for_pages
 from ...pages.view import CacheRequest, View
 from ...presentation.run_state import RunState
@@ -66,6 +67,10 @@ class Served:
 
     def state(self, view: View) -> RunState:
         return state_seen(view.path)
+
+    @property
+    def jobs(self) -> Jobs:
+        return jobs()
 
 
 SERVED = Served()

@@ -12,9 +12,7 @@ from ...pages.scope import Scope
 from ...pages.view import CacheRequest, View
 from ..blocks_drawn import drawn
 from ..panels.charts import last_appearance
-from .compare import page as compare
 from .corrections import page as corrections
-from .runs import page as runs
 from .tokens import page as tokens
 
 
@@ -51,6 +49,7 @@ def _of(page: SharedPage) -> Page:
         reads_tokens=page.reads_tokens,
         shows_empty=page.shows_empty,
         prefetch=lambda view: page.ahead(view, last_appearance()),
+        about="runs" if page.about == "runs" else "run",
     )
 
 
@@ -75,15 +74,5 @@ PAGES = (
         prefetch=corrections.prefetch,
         reads_tokens=True,
     ),
-    Page(
-        "compare",
-        "Compare",
-        "Two runs, groups of seeds or ranges of steps: what differs, by how much, and whether chance explains it.",
-        compare.render,
-        frozenset({"gap", "readings"}),
-    ),
     *map(_of, SHARED[_BEFORE:]),
-    Page(
-        "runs", "Runs", "Every run in the folders that this dashboard serves.", runs.render, frozenset(), about="runs"
-    ),
 )

@@ -134,9 +134,10 @@ def table(frame: pl.DataFrame, name: str, *, cut: Sequence[str] = (), **options:
     )
 
 
-def number_column(title: str, name: str, format: str | None = None) -> Any:
+def number_column(title: str, name: str, format: str | None = None, width: int | None = None) -> Any:
     """A column of numbers under a title, with its name as help. Below a short title a long number would lose its first digits."""
-    width = WIDEST_NUMBER if format is not None and len(title) < SHORT_TITLE else None
+    if width is None and format is not None and len(title) < SHORT_TITLE:
+        width = WIDEST_NUMBER
     return st.column_config.NumberColumn(title, format=format, help=name, width=width)
 
 

@@ -22,11 +22,8 @@ NOT_SAMPLED = "plain means over rollout samples, not divergences: the tokens wer
 ONLY_RECORDED = "its thresholds and tests are of whole steps, and a reading is of chosen sequences"
 LONGEST = 620
 """Pixels of the picker of runs: the ends of names tell runs apart."""
-NOT_HERE = "not served here: {}"
 NOT_SERVED = "_not_served"
 """The state that holds the name of the run that the address asked for, while it is not served."""
-MOST_OTHERS = 7
-"""Most runs beside the shown one; there are eight colours."""
 
 
 def run_picker(served_runs: Served) -> str | None:
@@ -93,36 +90,6 @@ def log_x_switch(view: View) -> bool:
     if chosen and view.steps and view.steps[0] <= 0:
         st.caption(f"without step {view.steps[0]}, which has no logarithm", width="content")
     return chosen
-
-
-def others_picker(served_runs: Served, shown: str) -> tuple[str, ...]:
-    """Names of the runs to lay over the one that is shown, at most seven."""
-    others = [name for name in served_runs.runs if name != shown]
-    if not others:
-        return ()
-    gone = not_served(served_runs, "with")
-    chosen = st.multiselect(
-        "compare with",
-        others,
-        key="with",
-        bind="query-params",
-        max_selections=MOST_OTHERS,
-        placeholder="compare with",
-        label_visibility="collapsed",
-        width=230,
-        format_func=visible,
-    )
-    beside = tuple(name for name in chosen if name in others)
-    say_absent("with", gone, beside, NOT_HERE)
-    return beside
-
-
-def not_served(served_runs: Served, key: str) -> str | None:
-    """The runs that the address asks for under this key and that are not served; None without any.
-
-    Ask before the widget of this key is made: it takes a value that it does not know out of the address.
-    """
-    return ", ".join(name for name in st.query_params.get_all(key) if name not in served_runs.runs) or None
 
 
 def steps_field() -> Steps:

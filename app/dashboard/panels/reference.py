@@ -8,13 +8,13 @@ import streamlit as st
 
 from ratioscope.errors import ConfigError, RatioscopeError
 from ratioscope.ingest.files.folder import is_run
-from ratioscope.ingest.files.reference_file import Pinned, pin, pinned, unpin
 
+from ...pages.pinning import pinned_above
 from ...pages.view import View
 from ...presentation.escape import streamlit_label as label
 from ...presentation.escape import visible
 from ...presentation.noise_floor import NoiseFloor
-from ...presentation.run_names import shortened, typed_path
+from ...presentation.run_names import typed_path
 from ...referee.baselines import baseline, baseline_names
 from ...referee.floor_of_run import reference_floor
 from ..model.live import beside
@@ -23,7 +23,6 @@ from .choices import dropdown
 from .controls import asked, say_wrong
 
 NO_FLOOR = "no baseline"
-SAID = "_reference_said"
 ABOUT = "Charts and cards compare with this: the pinned reference of the folder, or a noise floor of `ratioscope baseline save`."
 
 
@@ -42,7 +41,11 @@ NOTHING = ReferenceValues()
 
 def reference_picker(served_runs: Served, shown: View, gap: str) -> ReferenceValues:
     """The chosen reference: by default the pinned one. No control where none is pinned and no baseline is saved."""
-    known, folder = _pinned_for(served_runs, shown.path)
+    known, folder = None, Path(shown.path).parent
+    try:
+        known, folder = pinned_above(served_runs.roots, shown.path)
+    except ConfigError as error:
+        say_wrong(str(error))
     names = list(baseline_names())
     word = "" if known is None else known.name if known.kind == "baseline" else f"reference {visible(known.name, 80)}"
     if known is not None and known.kind == "baseline" and known.name not in names:
@@ -67,55 +70,6 @@ def reference_picker(served_runs: Served, shown: View, gap: str) -> ReferenceVal
     except ConfigError as error:
         say_wrong(str(error))
         return NOTHING
-
-
-def pin_button(served_runs: Served, name: str) -> None:
-    """A button that pins the run as the reference of its folder, or takes it away."""
-    path = served_runs.runs[name]
-    known, folder = _pinned_for(served_runs, path)
-    project = _folders(served_runs, Path(path))[-1]
-    is_pinned = known is not None and known.kind == "run" and str(folder / known.name) == path
-    st.button(
-        "unpin the reference" if is_pinned else f"pin {label(shortened(name))} as reference",
-        key=f"pin_{name}",
-        icon=":material/keep_off:" if is_pinned else ":material/keep:",
-        help="Every chart and card of the runs in its folder then compares with it.",
-        on_click=_change,
-        args=(str(folder), None) if is_pinned else (str(project), Path(path).relative_to(project).as_posix()),
-    )
-    if said := st.session_state.pop(SAID, ""):
-        st.caption(label(said, 400), width="content")
-
-
-def _change(folder: str, run: str | None) -> None:
-    try:
-        if run is None:
-            unpin(Path(folder))
-        else:
-            pin(Path(folder), Pinned("run", run))
-        st.session_state[SAID] = (
-            "No run is the reference now." if run is None else f"{run} is the reference of {folder}."
-        )
-    except ConfigError as error:
-        st.session_state[SAID] = f"Not pinned: {error}"
-
-
-def _pinned_for(served_runs: Served, path: str) -> tuple[Pinned | None, Path]:
-    """(the reference, its folder) of the nearest folder above the run that pins one, up to the served folder."""
-    for folder in _folders(served_runs, Path(path)):
-        try:
-            if (found := pinned(folder)) is not None:
-                return found, folder
-        except ConfigError as error:
-            say_wrong(str(error))
-            break
-    return None, Path(path).parent
-
-
-def _folders(served_runs: Served, run: Path) -> list[Path]:
-    """The folders above a run, from its own up to the served one; for a run that is served itself its folder alone."""
-    root = next((Path(root) for root in served_runs.roots if Path(root) in run.parents), run.parent)
-    return [folder for folder in run.parents if folder == root or root in folder.parents]
 
 
 def _not_compared(why: str, folder: Path) -> ReferenceValues:

@@ -11,7 +11,7 @@ from ...presentation.digits import count
 from ...presentation.escape import visible
 from ..model.live import deselect, show_newest
 from .choices import choice, dropdown, optional, several, words_of_pills
-from .clicked_rows import clicked_row
+from .chosen_rows import clicked_row, ticked_rows
 from .controls import asked as asked_for
 from .controls import say_absent, step_picker
 from .layout import control_row
@@ -47,6 +47,9 @@ class Widgets:
     def picked(self, name: str, rows: int) -> int | None:
         drawn = st.session_state.get(picks_at(name))
         return None if drawn is None else clicked_row(drawn, rows)
+
+    def ticked(self, name: str) -> Sequence[str]:
+        return ticked_rows(name)
 
     def unpick(self) -> None:
         deselect()
@@ -153,10 +156,15 @@ def _any_of(asked: Several) -> list[str]:
 def _bound(asked: Several) -> list[str]:
     """Options without words of their own: Streamlit keeps them in the URL."""
     if asked.look == "list":
+        # before the widget is made, which takes a value that it does not know out of the address
+        gone = ", ".join(name for name in st.query_params.get_all(asked.key) if name not in asked.options) or None
         chosen = st.multiselect(
-            asked.title, asked.options, asked.usual, key=asked.key, bind="query-params", placeholder=asked.help,
-            width=asked.width,
+            asked.title, asked.options, asked.usual, key=asked.key, bind="query-params", max_selections=asked.most,
+            placeholder=asked.placeholder or asked.help, help=asked.help if asked.placeholder else None, width=asked.width,
+            label_visibility="visible" if asked.has_title else "collapsed",
         )  # fmt: skip
+        if asked.absent:
+            say_absent(asked.key, gone, chosen, asked.absent)
     else:
         chosen = st.pills(
             asked.title, asked.options, selection_mode="multi", default=asked.usual, key=asked.key, bind="query-params",
@@ -180,8 +188,9 @@ def _number(asked: Number) -> float | None:
 
 def _text(asked: Text) -> str:
     typed = st.text_input(
-        asked.title, asked.usual, key=asked.key, bind="query-params", placeholder=asked.placeholder, width=asked.width
-    )
+        asked.title, asked.usual, key=asked.key, bind="query-params", placeholder=asked.placeholder, width=asked.width,
+        label_visibility="visible" if asked.has_title else "collapsed",
+    )  # fmt: skip
     return typed or ""
 
 

@@ -19,12 +19,12 @@ from support.pages_open import Open, charts, opener, plain, well
 from support.recorded import recorded
 from support.run_folders import write_run_file
 
+from ratioscope.app.dashboard import blocks_drawn
 from ratioscope.app.dashboard.model.jobs import jobs
 from ratioscope.app.dashboard.model.view import SERVED
-from ratioscope.app.dashboard.pages.compare import page as compare_page
-from ratioscope.app.dashboard.pages.compare.courses import _events
-from ratioscope.app.dashboard.pages.compare.sides import ComparedRun
 from ratioscope.app.figures.sides import SideRun, courses, graded_shares, survivals
+from ratioscope.app.pages.compare import _events
+from ratioscope.app.pages.compare_sides import ComparedRun
 from ratioscope.app.pages.scope import Steps
 from ratioscope.app.pages.view import View
 from ratioscope.app.presentation.comparison_words import (
@@ -369,7 +369,7 @@ def test_foreign_names_of_runs_are_onlyplain() -> None:
 
 
 def test_a_narrow_window_shows_both_sides_whole(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare_page, "is_narrow", lambda: True)
+    monkeypatch.setattr(blocks_drawn, "is_narrow", lambda: True)
     table = opened("compare", ["stale"], a_steps="4:6", b_steps="4:6").dataframe[0]
     widths = {name: each.get("width") for name, each in json.loads(table.proto.columns).items()}
     assert sum(widths[name] for name in ("metric", "A", "B")) <= 380, "a window of 420 pixels has 390 for it"

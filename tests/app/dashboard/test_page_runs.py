@@ -12,11 +12,17 @@ from support.pages_open import Open, codes
 from support.run_folders import FakeWriter
 from support.statistics_runs import write_statistics_run
 
+from ratioscope.app.blocks import Actions, Link, Table
+from ratioscope.app.dashboard.model import served_folder
+from ratioscope.app.dashboard.model.served_folder import Summaries, signature_of
 from ratioscope.app.dashboard.model.served_runs import found_below
-from ratioscope.app.dashboard.pages.runs import page as runs
-from ratioscope.app.dashboard.pages.runs import summaries as run_summary
-from ratioscope.app.dashboard.pages.runs.summaries import Summaries, Summary, signature_of, summary_of
-from ratioscope.app.presentation.run_list import WORDS
+from ratioscope.app.dashboard.model.view import SERVED
+from ratioscope.app.dashboard.panels import chosen_rows
+from ratioscope.app.pages import runs
+from ratioscope.app.pages.run_summary import Summary, summary_of
+from ratioscope.app.pages.runs import WORDS
+from ratioscope.app.pages.scope import Scope
+from ratioscope.app.pages.view import View
 from ratioscope.app.presentation.run_names import shortened
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.analysis.grades import verdict_of
@@ -38,7 +44,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every run is read before the page is drawn."""
-    monkeypatch.setattr(runs, "BUDGET", 600.0)
+    monkeypatch.setattr(served_folder, "BUDGET", 600.0)
 
 
 def test_every_run_is_listed_with_what_is_wrong_with_it(opened: Open, tree: Path) -> None:
@@ -71,8 +77,8 @@ def test_runs_are_read_a_few_at_a_time_and_the_others_say_so(
     opened: Open, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = Summaries()
-    monkeypatch.setattr(runs, "summaries", lambda: known)
-    monkeypatch.setattr(runs, "BUDGET", 0.0)
+    monkeypatch.setattr(served_folder, "summaries", lambda: known)
+    monkeypatch.setattr(served_folder, "BUDGET", 0.0)
     app = opened("runs", tree)
     for left in range(7, 0, -1):
         assert (app.dataframe[0].value["verdict"].str[0] == "not yet read").sum() == left
@@ -83,7 +89,7 @@ def test_runs_are_read_a_few_at_a_time_and_the_others_say_so(
 
 def test_what_is_looked_for_is_read_first(tree: Path) -> None:
     found = found_below([str(tree)])
-    assert [Path(path).name for path in runs._wanted_first(found, "stale")][0] == "stale"
+    assert [Path(path).name for path in runs._wanted_first(found.runs, "stale")][0] == "stale"
 
 
 def test_a_run_is_read_again_when_it_has_grown_and_some_time_has_passed(tmp_path: Path) -> None:
@@ -110,7 +116,7 @@ def test_a_run_that_is_read_slowly_is_not_read_all_the_time(tmp_path: Path, monk
         now[0] += 2.0
         return Summary()
 
-    monkeypatch.setattr(run_summary, "summary_of", slow)
+    monkeypatch.setattr(served_folder, "summary_of", slow)
     path = str(write_statistics_run(tmp_path / "run", 3, close=False))
     known = Summaries(lambda: now[0])
     for second in range(60):
@@ -140,20 +146,23 @@ def test_nothing_recorded_anywhere_shows_how_to_attach(opened: Open, tmp_path: P
     assert len(app.info) == 1 and any("ratioscope.attach" in code for code in codes(app)) and len(app.dataframe) == 1
 
 
-def test_a_click_opens_the_run_and_ticked_ones_are_laid_over(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    went: list[tuple[str, dict[str, object]]] = []
-    state: dict[str, object] = {"_listing": runs.RunList(names=("a", "b", "c"))}
-    monkeypatch.setattr(st, "session_state", state)
-    monkeypatch.setattr(runs, "go_to", lambda path, **choices: went.append((path, choices)))
-    state["runs_table_0"] = _Table([(1, "verdict")])
-    runs._chosen()
-    assert state.get("run") == "b" and went == [("overview", {})]
-    state["runs_table_0"] = _Table([])
-    runs._chosen()
-    runs._overlay(("c", "a"))
-    assert state.get("run") == "c" and went[1:] == [("metrics", {"with": ["a"]})]
-    runs._overlay(("a",))
-    assert went[2:] == [("metrics", {})]
+def test_a_click_opens_the_run_and_ticked_ones_are_laid_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(st, "session_state", {})
+    table = chosen_rows.in_place(_table("a", "b", "c"))
+    assert table.leads is not None and table.leads(1) == Link("overview", {"run": "b"})
+    scope = Scope(View("", 0, SERVED))
+    (several, *_), (one, *_), none = (
+        [block for block in runs._of_ticked(scope, names) if isinstance(block, Actions)]
+        for names in (("c", "a"), ("a",), ())
+    )
+    assert several.actions[0].do == Link("metrics", {"run": "c", "with": ["a"]}) and none == []
+    assert one.actions[0].do == Link("metrics", {"run": "a"})
+
+
+def _table(*names: str) -> Table:
+    rows = pl.DataFrame({"run": names})
+    leads = [Link("overview", {"run": name}) for name in names].__getitem__
+    return Table("runs", rows, picks="runs_table", leads=leads, rows=names, has_ticks=True)
 
 
 def _captions(app: AppTest) -> str:
@@ -175,16 +184,21 @@ def test_ticked_runs_keep_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
     state: dict[str, object] = {}
     monkeypatch.setattr(st, "session_state", state)
 
-    def listed(*names: str, find: str = "") -> list[str]:
-        return runs._in_place(pl.DataFrame({"run": names}), find)["run"].to_list()
+    def listed(*names: str) -> list[str]:
+        table = chosen_rows.in_place(_table(*names))
+        assert table.leads is not None and table.leads(0).choices["run"] == table.rows[0]
+        return table.frame["run"].to_list()
+
+    def ticked() -> list[str]:
+        return chosen_rows.ticked_rows("runs_table")
 
     assert listed("b", "d") == ["b", "d"]
     state["runs_table_0"] = _Table([], [1])
-    assert runs._listing().ticked == ["d"]
-    assert listed("a", "b", "c", "d") == ["b", "d", "a", "c"] and runs._listing().ticked == ["d"]
-    assert listed("a", "b", "c", "d", find="x") == ["a", "b", "c", "d"] and runs._listing().ticked == []
+    assert ticked() == ["d"]
+    assert listed("a", "b", "c", "d") == ["b", "d", "a", "c"] and ticked() == ["d"]
+    assert listed("a", "b", "c") == ["a", "b", "c"] and ticked() == [], "a listed row is gone"
     state["runs_table_1"] = _Table([], [0])
-    assert listed("b", "c", find="x") == ["b", "c"] and runs._listing().key == "runs_table_2"
+    assert listed("b", "c") == ["b", "c"] and chosen_rows.tick_key("runs_table") == "runs_table_2"
 
 
 class _Table:
@@ -201,7 +215,7 @@ def test_long_names_are_cut_in_the_middle_and_what_is_invisible_shows() -> None:
     assert "\u202e" not in shortened("a\u202eb") and shortened("short") == "short"
 
 
-def test_words_match_in_every_text_column_but_the_path() -> None:
-    rows = pl.DataFrame({"run": ["Alpha", "beta"], "steps": [1, 2], "state": [None, "live"], "path": ["/x/live", "/y"]})
+def test_words_match_in_every_text_column_but_the_age() -> None:
+    rows = pl.DataFrame({"run": ["Alpha", "beta"], "steps": [1, 2], "state": [None, "live"], "age": ["live", "1 s"]})
     assert rows.filter(runs.matches(rows, "LIVE"))["run"].to_list() == ["beta"]
     assert rows.filter(runs.matches(rows, " "))["run"].to_list() == ["Alpha", "beta"]

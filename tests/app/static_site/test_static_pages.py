@@ -20,7 +20,7 @@ from ratioscope.app.report.texts import value_of
 from ratioscope.app.static_site import site_folder
 from ratioscope.app.static_site.document import FIRST, PATHS, files, one_file
 from ratioscope.app.static_site.material import Material, material
-from ratioscope.app.static_site.several import entry_of, file_name, folder_of
+from ratioscope.app.static_site.several import file_name, folder_of
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.run import open_run
 
@@ -224,6 +224,8 @@ def test_several_runs_are_listed_worst_first_and_lead_to_their_files(runs: Path,
     assert "not available, because" in rows[2] and stale.data.diagnosis.head.title[1:10] in rows[0]
     assert HOSTILE[0] not in start and "<img" not in start
     assert all('<a href="index.html" title="key: g r">' in text for text in content.values())
+    compared = _plain(content["stale.html"].partition('id="compare"')[2])
+    assert "A: stale" in compared and "B: " in compared and "Pair by pair" not in compared and "compare" not in PATHS
 
 
 def test_runs_of_one_name_have_a_file_each(stale: Material) -> None:
@@ -238,9 +240,10 @@ def test_runs_of_one_name_have_a_file_each(stale: Material) -> None:
 
 def test_the_small_courses_of_all_runs_have_one_scale(runs: Path, stale: Material) -> None:
     healthy = material_of(runs, "healthy")
-    low, high = (
-        [float(y) for y in re.findall(r"[ML]\S+ (\S+?)(?=[LMh]|$)", entry_of(run, "x.html").course)]
-        for run in (healthy, stale)
+    start = dict(folder_of([healthy, stale]))[FIRST]
+    high, low = (
+        [float(y) for y in re.findall(r"[ML]\S+ (\S+?)(?=[LMh]|$)", course)]
+        for course in re.findall(r'class="spark".*? d="([^"]*)"', start)
     )
     assert max(low) < 26 and sum(low) / len(low) > sum(high) / len(high) + 2  # y grows downwards
 

@@ -8,8 +8,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from support.browser import ARGUMENTS, chromium
 from support.site import material_of
 
-from ratioscope.app.pages.pages import PAGES
-from ratioscope.app.static_site.document import FIRST, files, one_file
+from ratioscope.app.pages.pages import PAGES as EVERY
+from ratioscope.app.static_site.document import FIRST, PATHS, files, one_file
 from ratioscope.app.static_site.material import material
 from ratioscope.app.static_site.several import folder_of
 from ratioscope.app.static_site.site_folder import write_folder
@@ -17,6 +17,7 @@ from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.run import open_run
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="needs Chromium: tests/support/install_chromium.sh")
+PAGES = [page for page in EVERY if page.path in PATHS]
 VISIBLE = "[...document.querySelectorAll('.figure')].filter(figure => figure.checkVisibility())"
 ALL_DRAWN = f"() => {VISIBLE}.every(figure => figure.querySelector('.main-svg'))"
 PASS_BY = f"""async () => {{

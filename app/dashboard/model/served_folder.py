@@ -1,0 +1,131 @@
+"""The served runs as the page Runs lists them: each is read once per state of its commit logs, a few runs at a time."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from ratioscope.errors import RatioscopeError, SourceError
+from ratioscope.ingest.commits.liveness import current_writers, sizes, writer_statuses
+from ratioscope.inside import folder, status
+from ratioscope.layout import COMMITS, RUN_FILE
+from ratioscope.process import Here, here
+
+from ...pages.folder import Folder, ListedRun
+from ...pages.run_summary import Summary, summary_of
+from ...presentation.run_state import RunState, run_state
+from ...presentation.theme import MARKS
+from .live import beside
+from .opened_runs import opened_run
+from .served_runs import served
+
+AGAIN = 20.0
+"""Pause before a growing run is read again, as a multiple of the time of the last reading."""
+BUDGET = 1.0
+"""Seconds of reading between two drawings of the list, so that it fills while the page stays usable."""
+
+FolderSignature = tuple[tuple[str, int, int], ...]
+
+
+def signature_of(path: str) -> FolderSignature:
+    """Names, sizes and times of the commit logs and of run.json: they change with every commit."""
+    files: list[tuple[str, int, int]] = []
+    with suppress(OSError):
+        run_file = status(Path(path), RUN_FILE)
+        files.append((RUN_FILE, run_file.st_size, run_file.st_mtime_ns))
+    with suppress(OSError), folder(Path(path), COMMITS) as at, os.scandir(at) as entries:
+        for entry in entries:
+            about = entry.stat(follow_symlinks=False)
+            files.append((entry.name, about.st_size, about.st_mtime_ns))
+    return tuple(sorted(files))
+
+
+@dataclass(frozen=True)
+class _KeptSummary:
+    signature: FolderSignature
+    summary: Summary
+    until: float
+    """Time on the clock up to which it is used without a new look at the folder."""
+
+
+@dataclass
+class Summaries:
+    """Summaries that were read, shared by all sessions."""
+
+    clock: Callable[[], float] = time.monotonic
+    """Seconds on a clock that never goes back."""
+    _kept: dict[str, _KeptSummary] = field(default_factory=dict)
+    """Path of a run -> its summary."""
+    _words: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def known(self, path: str) -> Summary | None:
+        """The last summary of the run; None if the run was never read."""
+        entry = self._kept.get(path)
+        return None if entry is None else entry.summary
+
+    def state(self, path: str, here: Here, now: float) -> RunState:
+        """The present state of the run, in the words of its own pages. It reads the ends of changed commit logs."""
+        try:
+            self._words[path] = writer_statuses(Path(path), sizes(Path(path)), self._words.get(path, {}))
+        except SourceError:
+            self._words.pop(path, None)
+            return RunState("dead", "gone: its folder was deleted or moved", "", brief=f"{MARKS['act']} gone")
+        return run_state(current_writers(word for _, word in self._words[path].values()), here, now)
+
+    def read_some(self, paths: Iterable[str], seconds: float) -> int:
+        """Reads runs that were never read, then changed ones, for about so many seconds; at least one.
+
+        Returns the number of runs that were never read.
+        """
+        with self._lock:
+            end = self.clock() + seconds
+            waiting = list(paths)
+            new = [path for path in waiting if path not in self._kept]
+            for done, path in enumerate(self._in_turn(new, waiting)):
+                self._kept[path] = self._read(path)
+                if self.clock() >= end:
+                    return max(0, len(new) - done - 1)
+            return 0
+
+    def _in_turn(self, new: list[str], paths: list[str]) -> Iterator[str]:
+        yield from new
+        for path in paths:
+            entry = self._kept[path]
+            if path not in new and self.clock() >= entry.until and signature_of(path) != entry.signature:
+                yield path
+
+    def _read(self, path: str) -> _KeptSummary:
+        began = self.clock()
+        signature = signature_of(path)
+        try:
+            summary = summary_of(opened_run(path))
+        except RatioscopeError as error:
+            summary = Summary(error=str(error))
+        except OSError as error:
+            summary = Summary(error=f"it cannot be opened: {error.strerror}")
+        return _KeptSummary(signature, summary, self.clock() + AGAIN * (self.clock() - began))
+
+
+@st.cache_resource(show_spinner=False)
+def summaries() -> Summaries:
+    """The summaries of this process."""
+    return Summaries()
+
+
+def served_folder() -> Folder:
+    """The runs that this server may open, as pages choose among them."""
+    now = served()
+    return Folder(now.runs, beside, _listed, now.roots, now.note)
+
+
+def _listed(wanted: Sequence[str]) -> tuple[list[ListedRun], int]:
+    known, asking, now = summaries(), here(), time.time()
+    waiting, runs = known.read_some(wanted, BUDGET), served().runs
+    return [ListedRun(name, known.known(path), known.state(path, asking, now)) for name, path in runs.items()], waiting

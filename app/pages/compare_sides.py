@@ -1,0 +1,105 @@
+"""The two sides of a comparison: their runs and steps."""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+
+from ratioscope.errors import RatioscopeError
+
+from ..blocks import Action, Block, Link, Paragraph
+from ..presentation.escape import visible
+from ..presentation.gap_words import direction
+from .face import Text
+from .folder import chosen_runs, opened
+from .scope import Scope, Steps, steps_of
+from .slice_reading import read_rows
+from .unread_steps import not_read
+from .view import View, asked_gap
+
+MOST = 8
+"""Most runs of a side."""
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """One side of the comparison."""
+
+    letter: str
+    """A or B."""
+    names: tuple[str, ...]
+    views: tuple[View, ...]
+    typed: str
+    """Its steps as in the URL."""
+    steps: Steps
+
+    def recorded(self, shown: View) -> list[int]:
+        """The steps of its range that are on record."""
+        return self.steps.recorded(shown.steps)
+
+    @property
+    def words(self) -> str:
+        """The runs and steps of the side in words."""
+        names = ", ".join(self.names)
+        return f"{names}, steps {self.typed}" if self.typed else names
+
+
+def asked_sides(scope: Scope) -> Generator[Block, None, tuple[ComparedRun, ComparedRun]]:
+    """The chosen sides. By default A is the page's run and B another; with a single run they are its first and its last half."""
+    runs, notes = scope.runs.runs, list[Block]()
+    own = next((name for name, path in runs.items() if path == scope.view.path), scope.view.name)
+    other = next((name for name in runs if name != own), own)
+    with scope.face.row("sides"):
+        names_a, typed_a = _asked(scope, "A", own, notes)
+        names_b, typed_b = _asked(scope, "B", other, notes)
+        if (names_a, names_b) == ([own], [own]) and not (typed_a or typed_b):
+            typed_a, typed_b = _halves(scope.view.steps)
+        a, b = (
+            ComparedRun(letter, tuple(found), tuple(found.values()), typed, steps_of(typed))
+            for letter, names, typed in (("A", names_a, typed_a), ("B", names_b, typed_b))
+            for found in [opened(scope.runs, names, notes)]
+        )
+        turned = {"a": [*b.names], "b": [*a.names], "a_steps": b.typed, "b_steps": a.typed}
+        yield Action("swap", "swap", Link("", turned), is_plain=True)
+    yield from notes
+    return a, b
+
+
+def _asked(scope: Scope, letter: str, usual: str, notes: list[Block]) -> tuple[list[str], str]:
+    """The chosen runs of a side, and its steps as typed. notes: gets the reason if those are no steps."""
+    key, about = letter.lower(), "one run, or several seeds of one setting"
+    look = {"width": 300, "help": about, "placeholder": visible(usual, 40), "most": MOST}
+    names = chosen_runs(scope.face, scope.runs.runs, key, letter, **look)
+    typed = scope.face.ask(
+        Text(f"{key}_steps", f"steps of {letter}", placeholder="all, or 100:200, -50:", width=170)
+    ).strip()
+    try:
+        steps_of(typed)
+    except RatioscopeError as error:
+        notes.append(Paragraph(str(error), "warning"))
+        typed = ""
+    return names or [usual], typed
+
+
+def _halves(steps: Sequence[int]) -> tuple[str, str]:
+    """The first and the last half of the steps, in the form that a reader types; a single step twice."""
+    middle = len(steps) // 2
+    return f":{steps[max(0, middle - 1)]}", f"{steps[middle]}:"
+
+
+def with_gap(side: ComparedRun, scope: Scope) -> Generator[Block, None, ComparedRun]:
+    """The side without the runs that lack a reading of the gap, which it names. The rows of the others are read once."""
+    gap = scope.gap
+    if not asked_gap(gap):
+        return side
+    runs = dict(zip(side.names, side.views, strict=True))
+    lacking = [name for name, shown in runs.items() if gap not in shown.run.reading_gaps]
+    if lacking:
+        have = "it has no such reading" if len(lacking) == 1 else "they have no such reading"
+        why = f"because {have}; `ratioscope rescore RUN --model PATH` makes one"
+        yield Paragraph(f"{side.letter}: {gap} is not available for {', '.join(lacking)}, {why}", "absent")
+    kept = {name: shown for name, shown in runs.items() if name not in lacking}
+    for name, shown in kept.items():
+        read_rows(shown, scope.face, ("step",), direction(gap), None, gap)
+        read = set(shown.read_steps(gap))
+        if unread := [step for step in side.recorded(shown) if step not in read]:
+            yield Paragraph(f"{side.letter}: {name}: {gap} is {not_read(shown, gap, unread)}", "absent")
+    return replace(side, names=tuple(kept), views=tuple(kept.values()))

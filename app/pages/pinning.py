@@ -1,0 +1,69 @@
+"""The reference of a folder of runs, which a page pins or takes away."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from ratioscope.errors import ConfigError
+from ratioscope.ingest.files.reference_file import Pinned, pin, pinned, unpin
+
+from ..blocks import Action, Paragraph
+from ..presentation.run_names import shortened
+from .face import Face
+from .scope import Scope
+
+SAID = "_reference_said"
+
+
+def pin_action(scope: Scope, name: str) -> Action | None:
+    """A button that pins the run as the reference of its folder, or takes it away; None where nothing can be pinned."""
+    path = scope.runs.runs.get(name)
+    if path is None or not scope.runs.roots:
+        return None
+    known, folder = None, Path(path).parent
+    with suppress(ConfigError):  # a damaged file pins nothing, and a click says so
+        known, folder = pinned_above(scope.runs.roots, path)
+    project = folders_above(scope.runs.roots, Path(path))[-1]
+    is_pinned = known is not None and known.kind == "run" and str(folder / known.name) == path
+    words = "unpin the reference" if is_pinned else f"pin {shortened(name)} as reference"
+    change = (folder, None) if is_pinned else (project, Path(path).relative_to(project).as_posix())
+    about = "Every chart and card of the runs in its folder then compares with it."
+    return Action(f"pin_{name}", words, partial(_change, scope.face, *change), about)
+
+
+def said_of_pin(face: Face) -> Iterator[Paragraph]:
+    """The result of a click, once."""
+    if said := face.remembered(SAID, ""):
+        yield Paragraph(said, "muted")
+    face.forget(SAID)
+
+
+def _change(face: Face, folder: Path, run: str | None) -> None:
+    face.forget(SAID)
+    try:
+        if run is None:
+            unpin(folder)
+        else:
+            pin(folder, Pinned("run", run))
+        said = "No run is the reference now." if run is None else f"{run} is the reference of {folder}."
+    except ConfigError as error:
+        said = f"Not pinned: {error}"
+    face.remembered(SAID, said)
+
+
+def pinned_above(roots: Sequence[str], path: str) -> tuple[Pinned | None, Path]:
+    """(the reference, its folder) of the nearest folder above the run that pins one, up to the served folder.
+
+    ConfigError where its file is damaged.
+    """
+    for folder in folders_above(roots, Path(path)):
+        if (found := pinned(folder)) is not None:
+            return found, folder
+    return None, Path(path).parent
+
+
+def folders_above(roots: Sequence[str], run: Path) -> list[Path]:
+    """The folders above a run, from its own up to the served one; for a run that is served itself its folder alone."""
+    root = next((Path(root) for root in roots if Path(root) in run.parents), run.parent)
+    return [folder for folder in run.parents if folder == root or root in folder.parents]
