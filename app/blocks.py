@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 Fact = tuple[str, str, str]
 """Name, value and meaning, as plain text."""
-Tone = Literal["", "lead", "answer", "muted", "small", "absent", "info", "warning", "good"]
+Tone = Literal["", "lead", "answer", "muted", "small", "absent", "info", "warning", "good", "wrong"]
 """lead: bold. answer: a heading that answers. muted, small: an aside. absent: a fact that is not on record, with the reason.
-info: nothing to show, with the reason. warning: something is wrong. good: something was looked for and is not there."""
+info: nothing to show, with the reason. warning: something is wrong. good: something was looked for and is not there.
+wrong: the reader asked for something that cannot be."""
 
 
 @dataclass(frozen=True)
@@ -184,8 +185,8 @@ class Action:
     """Its name on the page."""
     words: str
     """Plain text."""
-    do: "Callable[[], None] | Link"
-    """Called after a click, before the page is drawn again; or the place that a click opens."""
+    do: "Callable[[], Link | None] | Link | Download"
+    """Called after a click, before the page is drawn again; or the place that a click opens, or the file that it saves."""
     help: str = ""
     """The words behind it."""
     is_plain: bool = False
@@ -194,6 +195,19 @@ class Action:
     """The key that clicks it."""
     is_off: bool = False
     """True if it cannot be clicked now."""
+    icon: str = ""
+    """A name of Material's icons; empty for none."""
+    redraws_page: bool = False
+    """True if a click in a `Part` redraws more than the part."""
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file that a click saves."""
+
+    name: str
+    text: str
+    media_type: str
 
 
 @dataclass(frozen=True)
@@ -260,6 +274,8 @@ class Markup:
     """The name of its numbers; empty without."""
     numbers: pl.DataFrame | None = None
     """The same as a table, for downloads."""
+    leads: "Callable[[int], Link] | None" = None
+    """The position of a clicked token of `figures.html.tinted_text` -> where it leads."""
 
 
 @dataclass(frozen=True)
@@ -284,6 +300,10 @@ class Code:
     """Plain text."""
     language: str = ""
     """By a name that Pygments knows; empty for plain words."""
+    name: str = ""
+    """Its name on the page; empty if none is needed."""
+    tallest: int | None = None
+    """Pixels of what is shown before it scrolls; None for all lines."""
 
 
 @dataclass(frozen=True)

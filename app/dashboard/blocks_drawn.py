@@ -20,6 +20,7 @@ from ..blocks import (
     Charts,
     Code,
     Column,
+    Download,
     Drawer,
     Facts,
     Heading,
@@ -38,7 +39,7 @@ from ..blocks import (
 )
 from ..browser.chart import points
 from ..browser.code import code
-from ..browser.listener import is_narrow
+from ..browser.listener import is_narrow, listen_to_tokens
 from ..figures.html.fact_cards import fact_cards, fact_list
 from ..pages.scope import Scope
 from ..presentation.escape import streamlit_label as label
@@ -82,7 +83,8 @@ def _paragraph(block: Paragraph, scope: Scope, key: str) -> None:
     if block.head:
         words = f"**{label(block.head, LONGEST)}** {words}"
     if block.help:
-        st.markdown(words, help=label(block.help, LONGEST), width=READABLE)
+        draw = st.caption if block.tone == "muted" else st.markdown
+        draw(words, help=label(block.help, LONGEST), width=READABLE)
     else:
         _TONES[block.tone](words)
 
@@ -95,6 +97,7 @@ _TONES: dict[str, Callable[[str], object]] = {
     "small": st.caption,
     "absent": lambda words: st.caption(f":material/info: {words}"),
     "good": lambda words: st.caption(f":material/check: {words}"),
+    "wrong": lambda words: st.caption(f":material/error: {words}"),
     "info": st.info,
     "warning": partial(st.warning, icon=":material/warning:"),
 }
@@ -205,12 +208,24 @@ def _at(block: At, scope: Scope, key: str) -> None:
 
 
 def _action(block: Action, scope: Scope, key: str) -> None:
-    do = partial(_go, block.do) if isinstance(block.do, Link) else block.do
-    look: Literal["tertiary", "secondary"] = "tertiary" if block.is_plain else "secondary"
-    st.button(
-        label(block.words, 300), key=block.name, type=look, help=label(block.help, LONGEST) or None, on_click=do,
-        shortcut=block.shortcut or None, disabled=block.is_off,
+    do = block.do
+    icon, about = f":material/{block.icon}:" if block.icon else None, label(block.help, LONGEST) or None
+    if isinstance(do, Download):
+        st.download_button(
+            label(block.words, 300), do.text, do.name, do.media_type, key=block.name, on_click="ignore", icon=icon, help=about
+        )  # fmt: skip
+        return
+    clicked = st.button(
+        label(block.words, 300), key=block.name, type="tertiary" if block.is_plain else "secondary", help=about,
+        on_click=_act, args=(do,), shortcut=block.shortcut or None, disabled=block.is_off, icon=icon,
     )  # fmt: skip
+    if clicked and block.redraws_page:
+        st.rerun()
+
+
+def _act(do: Callable[[], Link | None] | Link) -> None:
+    if (link := do if isinstance(do, Link) else do()) is not None:
+        _go(link)
 
 
 def _actions(block: Actions, scope: Scope, key: str) -> None:
@@ -256,6 +271,8 @@ def _look_again(block: Waiting, scope: Scope) -> None:
 
 def _markup(block: Markup, scope: Scope, key: str) -> None:
     st.html(block.draw(theme=appearance()))
+    if (leads := block.leads) is not None:
+        listen_to_tokens(lambda token: _go(leads(token)))
     if block.numbers is not None:
         page_contents().tables[block.title] = block.numbers.clone
 
@@ -271,7 +288,7 @@ def _tokens(block: TintedSequence, scope: Scope, key: str) -> None:
 
 
 def _code(block: Code, scope: Scope, key: str) -> None:
-    code("\n".join(block.lines), key, language=block.language)
+    code("\n".join(block.lines), block.name or key, language=block.language, tallest=block.tallest)
 
 
 def _json(block: Json, scope: Scope, key: str) -> None:

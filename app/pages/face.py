@@ -1,6 +1,6 @@
 """The face that draws a page, as the page asks it: the reader's choices, a bar while it reads, and the memory of a session."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Generic, Literal, Protocol, TypeVar
@@ -34,6 +34,10 @@ class Choice(Generic[Option]):
     """The words behind its title."""
     width: int = 240
     """In pixels."""
+    in_url: bool = True
+    """False if the address forgets it."""
+    is_off: bool = False
+    """True if another choice overrules it now; of a slider."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,9 @@ class AtMostOne:
     absent: str = ""
     """The words where the address asks for something that is no option, with {} in place of it; not of options with words."""
     usual: str | None = None
-    """None, unless the reader has chosen."""
+    """The option unless the reader has chosen, which the address then names; None for none."""
+    most: int | None = None
+    """Number of options in the list, the first ones; None for all. An address can name any other."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +85,13 @@ class Several:
     placeholder: str = ""
     """The words in place of none, of a list; empty for those behind its title."""
     most: int | None = None
-    """The largest number that can be chosen; None for all."""
+    """The most options that can be chosen; None without a limit."""
     absent: str = ""
     """As of `AtMostOne`."""
     has_title: bool = True
     """True if its title is seen, of a list."""
+    in_url: bool = True
+    """False if the address forgets it."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,12 @@ class Number:
     """In pixels."""
     placeholder: str | None = None
     """The words in place of no number."""
+    look: Literal["field", "slider"] = "field"
+    """The widget."""
+    has_title: bool = True
+    """True if its title is seen."""
+    of: Hashable = None
+    """The thing that it is a number of: one that was chosen of another thing, or lies beyond the ends, is forgotten."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +136,8 @@ class Switch:
     """The answer unless the reader has chosen."""
     help: str | None = None
     """The words behind its title."""
+    in_url: bool = True
+    """False if the address forgets it."""
 
 
 @dataclass(frozen=True)
@@ -135,10 +151,18 @@ class Text:
     """The words unless the reader has typed others."""
     placeholder: str = ""
     """The words in place of none."""
-    width: int = 200
-    """In pixels."""
+    width: int | Literal["stretch"] = 200
+    """In pixels, or all that there is."""
     has_title: bool = True
     """True if its title is seen."""
+    most: int | None = None
+    """The most characters; None without a limit."""
+    help: str | None = None
+    """The words behind its title."""
+    height: int | None = None
+    """Of a field for several lines, in pixels; None for one line."""
+    in_url: bool = True
+    """False if the address forgets it."""
 
 
 @dataclass(frozen=True)
@@ -167,18 +191,25 @@ class Face(Protocol):
         """The reader's choice, or the usual one. A face with widgets draws one here."""
         ...
 
+    def known(self, question: Question[Value]) -> Value:
+        """The answer to a question that is asked further below."""
+        ...
+
     def unasked(self, options: Sequence[Option]) -> Sequence[Option]:
         """The options that a page shows because nobody can choose them: none where a reader can, all on paper."""
         ...
 
-    def row(self, name: str) -> AbstractContextManager[object, Literal[False] | None]:
-        """Widgets that are asked for inside stand in one row."""
+    def row(self, name: str, *, labelled: bool = True) -> AbstractContextManager[object, Literal[False] | None]:
+        """Widgets that are asked for inside stand in one row. labelled: they have titles above them."""
         ...
 
     def menu(
-        self, name: str, words: str, *, is_wide: bool = False
+        self, name: str, words: str, *, is_wide: bool = False, icon: str = "tune", is_off: bool = False
     ) -> AbstractContextManager[object, Literal[False] | None]:
-        """Widgets that are asked for inside stand in a menu, which the reader opens. is_wide: as wide as the page."""
+        """Widgets that are asked for inside stand in a menu, which the reader opens.
+
+        is_wide: as wide as the page, and without an icon. icon: a name of Material's. is_off: it cannot be opened now.
+        """
         ...
 
     def place(self, name: str) -> None:
@@ -224,14 +255,16 @@ class Paper:
     def ask(self, question: Question[Value]) -> Value:
         return question.usual
 
+    known = ask
+
     def unasked(self, options: Sequence[Option]) -> Sequence[Option]:
         return options
 
-    def row(self, name: str) -> AbstractContextManager[object, Literal[False] | None]:
+    def row(self, name: str, *, labelled: bool = True) -> AbstractContextManager[object, Literal[False] | None]:
         return nullcontext()
 
     def menu(
-        self, name: str, words: str, *, is_wide: bool = False
+        self, name: str, words: str, *, is_wide: bool = False, icon: str = "tune", is_off: bool = False
     ) -> AbstractContextManager[object, Literal[False] | None]:
         return nullcontext()
 

@@ -8,6 +8,8 @@ from ..blocks import Block
 from ..presentation.theme import ThemeName
 from .alerts import alerts
 from .compare import compare
+from .corrections import ahead as corrections_ahead
+from .corrections import corrections
 from .diagnosis import diagnosis
 from .distributions import ahead as distributions_ahead
 from .distributions import distributions
@@ -19,6 +21,7 @@ from .runs import runs
 from .scope import Scope
 from .sequences import sequences
 from .staleness import staleness
+from .tokens import tokens
 from .view import CacheRequest, View
 from .where import where
 
@@ -104,6 +107,23 @@ PAGES = (
         "The sequences of one step, the worst first.",
         sequences,
         frozenset({"gap", "readings", "only"}),
+        reads_tokens=True,
+    ),
+    Page(
+        "tokens",
+        "Tokens",
+        "One sequence, token by token.",
+        tokens,
+        frozenset({"gap", "readings", "only"}),
+        reads_tokens=True,
+    ),
+    Page(
+        "corrections",
+        "Corrections",
+        "The effect of truncating, masking or rejecting weights, and the configuration for your trainer.",
+        corrections,
+        frozenset({"gap", "readings", "steps"}),
+        ahead=corrections_ahead,
         reads_tokens=True,
     ),
     Page(

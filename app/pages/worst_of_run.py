@@ -18,19 +18,25 @@ from .view import asked_gap, metrics_of
 def worst_of_run(scope: Scope) -> Iterator[Block]:
     """The sequences with the largest |x|, the worst first."""
     view, gap = scope.view, scope.gap
-    found = view.of(worst_of, gap)
-    if not found:
-        yield Paragraph(f"not available, because no token rows of {gap} are on record", "absent")
-        return
-    left_out = "" if view.of(has_texts) else " Texts were left out (--no-text)."
+    yield from worst_listed(scope, "" if view.of(has_texts) else "Texts were left out (--no-text).")
     legend = tokens_legend(gap)
-    yield Paragraph(f"The order is that of the largest |x| of {gap} among the recorded token rows.{left_out}", "muted")
-    yield Markup(lambda theme: legend)
-    for place, item in enumerate(found, 1):
+    for place, item in enumerate(view.of(worst_of, gap), 1):
+        if place == 1:
+            yield Markup(lambda theme: legend)
         cut = item.length > len(item.tokens)  # the part around the worst token is there, which the facts tell
         more = f"{count(len(item.tokens))} of {count(item.length, 'token')} are shown" if cut else ""
         tokens = tokens_html(item.tokens, gap)
         yield TintedSequence(f"{place}. {item.sequence_id}", sequence_facts(item), item.prompt, tokens, more)
+
+
+def worst_listed(scope: Scope, more: str) -> Iterator[Block]:
+    """The order of the sequences below, or the reason why there are none. more: a sentence."""
+    gap = scope.gap
+    if scope.view.of(worst_of, gap):
+        said = f"The order is that of the largest |x| of {gap} among the recorded token rows. {more}"
+        yield Paragraph(said.strip(), "muted")
+    else:
+        yield Paragraph(f"not available, because no token rows of {gap} are on record", "absent")
 
 
 def worst_of(run: Run, gap: str) -> tuple[WorstSequence, ...]:

@@ -105,7 +105,14 @@ def _heading(block: Heading, inside: Inside) -> str:
     return f"<h3>{escaped(block.text)}</h3>"
 
 
-_TONES = {"small": "muted small", "answer": "lead", "info": "absent", "warning": "lead", "good": "muted"}
+_TONES = {
+    "small": "muted small",
+    "answer": "lead",
+    "info": "absent",
+    "warning": "lead",
+    "good": "muted",
+    "wrong": "lead",
+}
 """The classes of a paragraph's tone, where they have other names."""
 
 

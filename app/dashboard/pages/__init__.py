@@ -1,4 +1,4 @@
-"""The pages of the dashboard: those of every face, and those that only Streamlit draws. PAGES lists them."""
+"""The pages of the dashboard: those of every face, as Streamlit draws them."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,8 +12,6 @@ from ...pages.scope import Scope
 from ...pages.view import CacheRequest, View
 from ..blocks_drawn import drawn
 from ..panels.charts import last_appearance
-from .corrections import page as corrections
-from .tokens import page as tokens
 
 
 @dataclass(frozen=True)
@@ -53,26 +51,4 @@ def _of(page: SharedPage) -> Page:
     )
 
 
-_BEFORE = 1 + next(place for place, page in enumerate(SHARED) if page.path == "sequences")
-"""The shared pages before those that only Streamlit draws."""
-PAGES = (
-    *map(_of, SHARED[:_BEFORE]),
-    Page(
-        "tokens",
-        "Tokens",
-        "One sequence, token by token.",
-        tokens.render,
-        frozenset({"gap", "readings", "only"}),
-        reads_tokens=True,
-    ),
-    Page(
-        "corrections",
-        "Corrections",
-        "The effect of truncating, masking or rejecting weights, and the configuration for your trainer.",
-        corrections.render,
-        frozenset({"gap", "readings", "steps"}),
-        prefetch=corrections.prefetch,
-        reads_tokens=True,
-    ),
-    *map(_of, SHARED[_BEFORE:]),
-)
+PAGES = tuple(map(_of, SHARED))

@@ -1,6 +1,6 @@
 """Charts and tables on a page: draw puts a figure on the page, with its numbers behind it; table shows a frame."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,13 +10,12 @@ import streamlit as st
 
 from ratioscope.ingest.rows.text_columns import changed
 
-from ...browser.chart import chart, points
+from ...browser.chart import chart
 from ...browser.chart_config import CLICKED, CONFIG
 from ...browser.listener import hide_numbers, is_narrow
 from ...figures.drawing.log_x import with_log_x
 from ...presentation.digits import count
 from ...presentation.escape import visible
-from ...presentation.metric_places import title_of
 from ...presentation.run_names import told_apart
 from ...presentation.theme import DARK, LIGHT, NARROW, Theme, ThemeName
 from ..model.export import PageContents, csv_of
@@ -68,8 +67,7 @@ def draw(
 ) -> None:
     """Draws the figure. Sessions may share it, so it is not changed.
 
-    numbers: makes the table behind the figure when the reader asks for it. on_click: called after a click on a point, see
-    `clicked`.
+    numbers: makes the table behind the figure when the reader asks for it. on_click: called after a click on a point.
     """
     shown = page_contents()
     if st.session_state.get(LOG_X):
@@ -116,12 +114,6 @@ def _download(frame: pl.DataFrame, key: str, shown: PageContents) -> None:
     )
 
 
-def clicked(key: str) -> Any:
-    """The customdata of the clicked point in the chart of this key; None if the point marks an event, which is no link."""
-    found = next((point.get("customdata") for point in points(key)), None)
-    return None if isinstance(found, str) else found
-
-
 def table(frame: pl.DataFrame, name: str, *, cut: Sequence[str] = (), **options: Any) -> Any:
     """Draws the frame as a table, with invisible characters made visible.
 
@@ -139,11 +131,6 @@ def number_column(title: str, name: str, format: str | None = None, width: int |
     if width is None and format is not None and len(title) < SHORT_TITLE:
         width = WIDEST_NUMBER
     return st.column_config.NumberColumn(title, format=format, help=name, width=width)
-
-
-def worded(names: Iterable[str]) -> dict[str, Any]:
-    """The columns of text with a title in words, each with its name as help."""
-    return {name: st.column_config.Column(title, help=name) for name in names if (title := title_of(name)) != name}
 
 
 def _distinct(names: pl.Series) -> pl.Series:

@@ -20,12 +20,16 @@ def choice(
     default: Option | None = None,
     help: str | None = None,
     label_visibility: Literal["visible", "collapsed"] = "visible",
+    bind: bool = True,
 ) -> Option:
-    """The chosen one of a row of options; the default, or else the first, unless chosen."""
+    """The chosen one of a row of options; the default, or else the first, unless chosen.
+
+    bind: False for a choice that is not in the URL.
+    """
     usual = options[0] if default is None else default
     chosen = st.segmented_control(
-        name, options, default=usual, required=True, key=key, bind="query-params", help=help,
-        label_visibility=label_visibility,
+        name, options, default=usual, required=True, key=key, bind="query-params" if bind else None, help=help,
+        label_visibility=label_visibility, wrap=True,
     )  # fmt: skip
     return usual if chosen is None or chosen not in options else chosen
 

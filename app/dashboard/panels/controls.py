@@ -1,6 +1,6 @@
 """The choices that pages share: run, gap, step. Each is in the URL, so that every view is a link."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import streamlit as st
 
@@ -162,6 +162,20 @@ def asked(key: str) -> str | int | None:
     """The reader's choice for this key, by the widget or by the URL; None without one."""
     chosen = st.session_state.get(key)
     return st.query_params.get(key) if chosen is None else chosen
+
+
+def hold_to(thing: Hashable, key: str, least: float, most: float, usual: float | None) -> None:
+    """Forgets a number that was chosen of another thing, and not by a link to this one, and one that does not exist here."""
+    wanted: float | str | None = asked(key)
+    known = f"_{key}_of"
+    of, before = st.session_state.get(known, (thing, None))
+    try:
+        is_there = wanted is not None and least <= float(wanted) <= most
+    except ValueError:
+        is_there = False
+    if not is_there or (of != thing and str(before) == str(wanted)):
+        st.session_state[key] = wanted = usual
+    st.session_state[known] = thing, wanted
 
 
 def _apart(steps: Sequence[int]) -> int:

@@ -13,12 +13,6 @@ def control_row(key: str, *, labelled: bool = True) -> DeltaGenerator:
     return st.container(horizontal=True, vertical_alignment="bottom" if labelled else "center", key=f"{key}_row")
 
 
-def columns(number: int, key: str) -> list[DeltaGenerator]:
-    """Columns side by side; one below the other in a narrow window."""
-    with st.container(key=f"{key}_columns"):
-        return st.columns(number, gap="small")
-
-
 def cells(number: int, key: str) -> list[DeltaGenerator]:
     """Places for so many charts, two side by side if there is room.
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import streamlit as st
 
+from ...browser.listener import in_address
 from ...pages.face import AtMostOne, Choice, Number, Option, Question, Several, Step, Switch, Tell, Text
 from ...presentation.digits import count
 from ...presentation.escape import visible
@@ -13,7 +14,7 @@ from ..model.live import deselect, show_newest
 from .choices import choice, dropdown, optional, several, words_of_pills
 from .chosen_rows import clicked_row, ticked_rows
 from .controls import asked as asked_for
-from .controls import say_absent, step_picker
+from .controls import hold_to, say_absent, step_picker
 from .layout import control_row
 from .step_buttons import step_buttons
 
@@ -28,21 +29,26 @@ class Widgets:
         value: Value = _ASKED[type(asked)](asked)
         return value
 
+    def known(self, question: Question[Value]) -> Value:
+        asked: Any = question
+        chosen: Value | None = asked_for(asked.key)  # type: ignore[assignment]  # a question is bound to values of its own
+        return question.usual if chosen is None else chosen
+
     def unasked(self, options: Sequence[Option]) -> Sequence[Option]:
         return ()
 
-    def row(self, name: str) -> AbstractContextManager[object, Literal[False] | None]:
-        return control_row(name)
+    def row(self, name: str, *, labelled: bool = True) -> AbstractContextManager[object, Literal[False] | None]:
+        return control_row(name, labelled=labelled)
 
     def place(self, name: str) -> None:
         st.session_state[_at(name)] = st.container(key=name)
 
     def menu(
-        self, name: str, words: str, *, is_wide: bool = False
+        self, name: str, words: str, *, is_wide: bool = False, icon: str = "tune", is_off: bool = False
     ) -> AbstractContextManager[object, Literal[False] | None]:
         if is_wide:
             return st.expander(words, key=name)
-        return st.popover(words, icon=":material/tune:", key=name)
+        return st.popover(words, icon=f":material/{icon}:", key=name, disabled=is_off)
 
     def picked(self, name: str, rows: int) -> int | None:
         drawn = st.session_state.get(picks_at(name))
@@ -97,30 +103,27 @@ def _at(name: str) -> str:
     return f"_place_{name}"
 
 
+def _bind(asked: Any) -> Literal["query-params"] | None:
+    return "query-params" if asked.in_url else None
+
+
+def _title(asked: Any) -> Literal["visible", "collapsed"]:
+    return "visible" if asked.has_title else "collapsed"
+
+
 def _one_of(asked: Choice[Any]) -> Any:
+    title, options, key = asked.title, asked.options, asked.key
     if asked.look == "segments":
-        visible: Literal["visible", "collapsed"] = "visible" if asked.has_title else "collapsed"
-        title, options = asked.title, asked.options
-        return choice(title, options, asked.key, default=asked.usual, help=asked.help, label_visibility=visible)
+        return choice(
+            title, options, key, default=asked.usual, help=asked.help, label_visibility=_title(asked), bind=asked.in_url
+        )
     if asked.look == "slider":
         return st.select_slider(
-            asked.title,
-            asked.options,
-            asked.usual,
-            key=asked.key,
-            bind="query-params",
-            help=asked.help,
-            width=asked.width,
-        )
+            title, options, asked.usual, key=key, bind=_bind(asked), help=asked.help, width=asked.width, disabled=asked.is_off
+        )  # fmt: skip
     return dropdown(
-        asked.title,
-        asked.options,
-        asked.key,
-        width=asked.width,
-        default=asked.usual,
-        help=asked.help,
-        shown=asked.shown,
-    )
+        title, options, key, width=asked.width, default=asked.usual, help=asked.help, shown=asked.shown, bind=asked.in_url
+    )  # fmt: skip
 
 
 def _at_most_one(asked: AtMostOne) -> str | None:
@@ -128,14 +131,21 @@ def _at_most_one(asked: AtMostOne) -> str | None:
     key, options, words = asked.key, asked.options, asked.placeholder
     if asked.shown is not None:
         return optional(asked.title, options, key, shown=asked.shown, width=asked.width, placeholder=words)
-    wanted = asked_for(key)
-    known = None if wanted is None or visible(str(wanted)) not in options else visible(str(wanted))
-    if wanted is not None:
-        st.session_state[key] = known
+    wanted, usual = asked_for(key), asked.usual
+    is_known = wanted is not None and visible(str(wanted)) in options
+    of_page = usual is not None and key in st.session_state  # chosen of other options, and not by the address
+    absent = None if is_known or of_page else wanted
+    if wanted is not None or usual is not None:
+        st.session_state[key] = visible(str(wanted)) if is_known else usual
+    first = options[: asked.most]
+    more = {st.session_state[key]} & set(options) - set(first) if key in st.session_state else ()
     chosen = st.selectbox(
-        asked.title, options, None, key=key, bind="query-params", width=asked.width, placeholder=words
+        asked.title, [*first, *more], None, key=key, bind="query-params", width=asked.width, placeholder=words
     )
-    say_absent(key, wanted if known is None else None, chosen, asked.absent)
+    if usual is not None:
+        chosen = chosen or usual
+        in_address(key, chosen)
+    say_absent(key, absent, chosen, asked.absent)
     return chosen
 
 
@@ -159,7 +169,7 @@ def _bound(asked: Several) -> list[str]:
         # before the widget is made, which takes a value that it does not know out of the address
         gone = ", ".join(name for name in st.query_params.get_all(asked.key) if name not in asked.options) or None
         chosen = st.multiselect(
-            asked.title, asked.options, asked.usual, key=asked.key, bind="query-params", max_selections=asked.most,
+            asked.title, asked.options, asked.usual, key=asked.key, bind=_bind(asked), max_selections=asked.most,
             placeholder=asked.placeholder or asked.help, help=asked.help if asked.placeholder else None, width=asked.width,
             label_visibility="visible" if asked.has_title else "collapsed",
         )  # fmt: skip
@@ -178,18 +188,24 @@ def _choose(key: str, options: list[str]) -> None:
 
 
 def _number(asked: Number) -> float | None:
-    draw: Any = st.number_input  # its overloads want one type for all numbers
+    key, draw = asked.key, cast(Any, st.number_input)  # its overloads want one type for all numbers
+    if asked.of is not None:
+        hold_to(asked.of, key, asked.least or 0, asked.most or 0, asked.usual)
+    if asked.look == "slider":
+        return float(st.slider(asked.title, int(asked.least or 0), int(asked.most or 0), key=key, bind="query-params"))
     number: float | None = draw(
-        asked.title, asked.least, asked.most, asked.usual, asked.step, asked.format, key=asked.key, bind="query-params",
-        help=asked.help, width=asked.width, placeholder=asked.placeholder,
+        asked.title, asked.least, asked.most, asked.usual, asked.step, asked.format, key=key, bind="query-params",
+        help=asked.help, width=asked.width, placeholder=asked.placeholder, label_visibility=_title(asked),
     )  # fmt: skip
     return number
 
 
 def _text(asked: Text) -> str:
-    typed = st.text_input(
-        asked.title, asked.usual, key=asked.key, bind="query-params", placeholder=asked.placeholder, width=asked.width,
-        label_visibility="visible" if asked.has_title else "collapsed",
+    draw: Any = st.text_area if asked.height else st.text_input  # their other arguments are the same
+    height = {"height": asked.height} if asked.height else {}
+    typed = draw(
+        asked.title, asked.usual, key=asked.key, bind=_bind(asked), placeholder=asked.placeholder, max_chars=asked.most,
+        width=asked.width, help=asked.help, label_visibility="visible" if asked.has_title else "collapsed", **height,
     )  # fmt: skip
     return typed or ""
 
@@ -201,7 +217,7 @@ def _step(asked: Step) -> int:
 
 
 def _switch(asked: Switch) -> bool:
-    return st.toggle(asked.title, asked.usual, key=asked.key, bind="query-params", help=asked.help)
+    return st.toggle(asked.title, asked.usual, key=asked.key, bind=_bind(asked), help=asked.help)
 
 
 _ASKED: dict[type[Any], Any] = {

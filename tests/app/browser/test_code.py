@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratioscope.app.browser.code import _parts
-from ratioscope.app.dashboard.pages.corrections.config import LANGUAGES
+from ratioscope.app.pages.corrections import LANGUAGES
 
 
 @given(st.text(st.characters(exclude_characters="\r")), st.sampled_from([*LANGUAGES.values(), "toml", "json"]))

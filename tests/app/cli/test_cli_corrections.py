@@ -16,8 +16,7 @@ from ratioscope.app.cli import main
 from ratioscope.app.cli.commands.corrections import FIRST_MINIBATCH
 from ratioscope.app.cli.commands.dialect_metrics import dialect_rows
 from ratioscope.app.cli.commands.explain import _entries
-from ratioscope.app.dashboard.pages.corrections.controls import DEFAULT
-from ratioscope.app.dashboard.pages.corrections.entries import comparison_of
+from ratioscope.app.pages.corrections_text import DEFAULT, comparison_of
 from ratioscope.ingest.importers.scalars.agreement import is_metric
 from ratioscope.metrics.corrections.correction import CORRECTIONS, USUAL
 from ratioscope.metrics.definitions.registry import METRICS

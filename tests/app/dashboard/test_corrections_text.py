@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratioscope.app.dashboard.pages.corrections.entries import (
+from ratioscope.app.pages.corrections_text import (
     LONGEST,
     MOST,
     OURS,

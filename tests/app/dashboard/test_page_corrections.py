@@ -16,9 +16,8 @@ from streamlit.testing.v1 import AppTest
 from support.edge_runs import made
 from support.pages_open import Open, charts, codes, fact_cards, html, words
 
-from ratioscope.app.dashboard.pages.corrections import outcomes
-from ratioscope.app.dashboard.pages.corrections.config import syntax
-from ratioscope.app.dashboard.pages.corrections.entries import comparison_of
+from ratioscope.app.pages import corrections_outcomes as outcomes
+from ratioscope.app.pages.corrections_text import comparison_of, syntax
 from ratioscope.ingest.analysis.correction_effects import correction_effects, effect_frame
 from ratioscope.ingest.run import Run, open_run
 from ratioscope.metrics.corrections.correction import CORRECTIONS, truncate

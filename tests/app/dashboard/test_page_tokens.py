@@ -13,9 +13,9 @@ from streamlit.testing.v1 import AppTest
 from support.frames import tokens
 from support.pages_open import Open, codes, html, plain, well, words
 
-from ratioscope.app.dashboard.pages.tokens.navigation import worst_order
 from ratioscope.app.figures.html.tinted_text import WeightBand, borders, tint, token_text
 from ratioscope.app.figures.strip_chart import strip_at, token_strip
+from ratioscope.app.pages.tokens import worst_order
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.rows.sequence_json import sequence_metrics
 from ratioscope.ingest.run import open_run
@@ -141,7 +141,7 @@ def test_the_step_before_and_after_are_one_key_away(opened: Open, runs: Path) ->
     ],
 )
 def test_what_is_missing_is_said(opened: Open, name: str, missing: str) -> None:
-    assert missing in words(opened("tokens", [name]))
+    assert missing in plain(opened("tokens", [name]))
 
 
 def test_the_drawer_holds_json_whose_numbers_come_back(opened: Open) -> None:

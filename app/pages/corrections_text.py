@@ -1,4 +1,4 @@
-"""The corrections that the page Corrections compares, as one line of text that fits a URL, and back.
+"""The corrections that the page Corrections compares, as one line of text that fits a URL, and back; each in a trainer's syntax.
 
     none                          every weight 1
     truncate:token:2              also mask, reject; token, sequence, geometric; low:high where there is a low bound
@@ -13,20 +13,25 @@ Parts are separated by commas; a lone - compares nothing. A part that cannot be 
 import base64
 import binascii
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf, isfinite
 from typing import Any
 
 from ratioscope.errors import ConfigError, RatioscopeError
 from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
-from ratioscope.metrics.corrections.correction import CORRECTIONS, NONE, Correction, Reject, WeightedGap
-from ratioscope.metrics.corrections.threshold import LEVEL_BY_NAME, RULE_BY_NAME, RULES, Threshold
+from ratioscope.metrics.corrections.correction import CORRECTIONS, NONE, USUAL, Correction, Reject, WeightedGap
+from ratioscope.metrics.corrections.threshold import LEVEL_BY_NAME, RULE_BY_NAME, RULES, Threshold, threshold_of
 from ratioscope.metrics.dialects import NAMES, dialect
+from ratioscope.metrics.dialects.translation import correction_in, own_written, same_effect, written
 from ratioscope.metrics.distribution import LEVELS
+from ratioscope.record import GAPS
 
-from ....presentation.config_text import mapping_in
-from ....presentation.escape import visible
+from ..blocks import Action, Actions, Block, Link, Paragraph
+from ..presentation.config_text import mapping_in
+from ..presentation.escape import visible
+from .face import Choice, Face, Several, Text
 
 EMPTY = "-"
 MOST = 6
@@ -64,8 +69,12 @@ class Comparison:
     """(part, reason) of parts that were left out."""
 
     @property
+    def parts(self) -> list[str]:
+        return [entry.text for entry in self.entries]
+
+    @property
     def text(self) -> str:
-        return comparison_text([entry.text for entry in self.entries])
+        return comparison_text(self.parts)
 
 
 def comparison_of(text: str) -> Comparison:
@@ -89,6 +98,11 @@ def comparison_of(text: str) -> Comparison:
 
 def comparison_text(parts: Sequence[str]) -> str:
     return ",".join(parts) or EMPTY
+
+
+def adding(compared: Comparison, *parts: str) -> Link:
+    """The page with these parts in its comparison."""
+    return Link("", {"lab": comparison_text([*dict.fromkeys((*compared.parts, *parts))])})
 
 
 def entry_of(part: str) -> Entry:
@@ -203,3 +217,96 @@ def _number(text: str) -> float:
 
 def _number_text(value: float) -> str:
     return f"{value:.12g}" if isfinite(value) else "inf"
+
+
+DEFAULT = comparison_text(["none", *(threshold_text(bound) for bound in map(threshold_of, USUAL) if bound)])
+"""The text of metrics.correction.USUAL, which the verb `corrections` compares too."""
+NEARLY = (
+    "The trainer applies these bounds in its own way (it limits log-ratios before exponentiation, or inverts a band), so the "
+    "effect may differ from the one shown at extreme weights."
+)
+
+
+def syntax(entry: Entry, gap: WeightedGap, trainer: str) -> tuple[str | None, Sequence[str]]:
+    """(the correction in the trainer's syntax, notes on it); (None, [reason why the trainer cannot express it])."""
+    made = entry.correction(gap if gap in GAPS else "mismatch")
+    try:
+        if isinstance(made, TrainerCorrection) and made.dialect == trainer:
+            text = own_written(trainer, made.config)
+            notes = [str(note) for note in dialect(trainer).parse(made.config).warnings]
+        else:
+            correction = made if isinstance(made, Correction) else correction_in(made.dialect, made.config)
+            text = written(trainer, correction)
+            notes = [] if same_effect(trainer, correction) else [NEARLY]
+    except RatioscopeError as error:
+        return None, [str(error)]
+    return text if text.strip() else "# nothing to set: this is the default of the trainer", notes
+
+
+LAB = Text(
+    "lab",
+    "the comparison as text, as in the URL",
+    placeholder=DEFAULT,
+    width="stretch",
+    most=LONGEST,
+    help="parts separated by commas: none, truncate|mask|reject:token|sequence|geometric:FLOOR:CAP, veto:FLOOR, ours:NAME, "
+    "TRAINER:PRESET, TRAINER=configuration",
+)
+PROBLEM = "_paste_problem"
+"""The session's key of what was wrong with the configuration that was pasted last."""
+
+
+def compared(face: Face) -> Comparison:
+    """The compared corrections of the URL."""
+    return comparison_of(face.known(LAB) or DEFAULT)
+
+
+def controls(face: Face, comparison: Comparison) -> Iterator[Block]:
+    """The controls that change the comparison: standard corrections, a trainer's presets, a pasted configuration."""
+    is_full = len(comparison.entries) >= MOST
+    with face.row("add"):
+        with face.menu("new_rule", "a standard correction", icon="add", is_off=is_full):
+            ours = [*OURS]
+            name = face.ask(
+                Choice("our_rule", "standard correction", ours, ours[0], lambda each: OURS[each].name, in_url=False)
+            )
+            yield Paragraph(OURS[name].source, "muted")
+            yield Action("add_ours", "add", adding(comparison, f"ours:{name}"))
+            title = "or reject sequences that have a token weight below"
+            veto = face.ask(Text("veto_floor", title, "1e-4", width="stretch", most=12, in_url=False))
+            yield Action("add_veto", "add the veto", adding(comparison, f"veto:{veto.strip()}"))
+        with face.menu("new_preset", "a trainer's preset", icon="add", is_off=is_full):
+            trainer = face.ask(Choice("preset_trainer", "trainer", NAMES, NAMES[0], in_url=False))
+            presets = [*dialect(trainer).PRESETS]
+            chosen = face.ask(Several(f"presets_{trainer}", "presets", presets, most=MOST, in_url=False))
+            parts = (f"{trainer}:{preset}" for preset in chosen)
+            yield Action("add_presets", "add", adding(comparison, *parts), is_off=not chosen)
+        with face.menu("new_own", "your configuration", icon="add", is_off=is_full):
+            trainer = face.ask(Choice("paste_trainer", "trainer of the configuration", NAMES, NAMES[0], in_url=False))
+            title = "the part about corrections, as YAML or JSON"
+            face.ask(Text("pasted", title, width="stretch", most=PASTED, height=180, in_url=False))
+            yield Action("add_pasted", "add", partial(_pasted, face, trainer))
+            if problem := face.remembered(PROBLEM, ""):
+                yield Paragraph(problem, "wrong")
+    yield Actions("compared", tuple(_chip(comparison, at) for at in range(len(comparison.entries))))
+    for part, reason in comparison.refused:
+        yield Paragraph(f"left out: {visible(part, 60)} {visible(reason, 300)}", "wrong")
+    with face.menu("as_text", "as text", is_wide=True):
+        face.ask(LAB)
+
+
+def _pasted(face: Face, trainer: str) -> Link | None:
+    """Adds the pasted configuration, or keeps the reason why it cannot be read."""
+    face.forget(PROBLEM)
+    try:
+        return adding(compared(face), own_text(trainer, face.remembered("pasted", "")))
+    except RatioscopeError as error:
+        face.remembered(PROBLEM, visible(str(error), 400))
+        return None
+
+
+def _chip(comparison: Comparison, at: int) -> Action:
+    """The button that takes a correction out of the comparison."""
+    name, others = comparison.entries[at].name, [*comparison.parts[:at], *comparison.parts[at + 1 :]]
+    about = f"take {visible(name, 200)} out of the comparison"
+    return Action(f"remove_{at}", visible(name, 60), Link("", {"lab": comparison_text(others)}), about, icon="close")
