@@ -142,10 +142,11 @@ def _no_weights(gap: str) -> Iterator[Block]:
 
 def _comparison(scope: Scope, source: OutcomeSource, entries: Sequence[Entry]) -> Iterator[Block]:
     results = {entry.text: known for entry in entries if (known := source.results(entry)) is not None}
-    if scope.face.unasked(entries) and not are_few(scope.view, source.with_rows):
+    steps, chosen = source.with_rows, len(scope.recorded)
+    if scope.face.unasked(entries) and steps and (len(steps) < chosen or not are_few(scope.view, steps)):
         left_out = ", ".join(entry.name for entry in entries if entry.text in results)
-        steps = count(len(source.with_rows), "step")
-        yield Paragraph(f"{left_out}: not here, because it takes the token rows of {steps}; {COMPUTES}", "absent")
+        have = f"it takes token rows, which {len(steps):,} of {count(chosen, 'step')} have"
+        yield Paragraph(f"{left_out}: not here, because {have}; {COMPUTES}", "absent")
         entries = [entry for entry in entries if entry.text not in results]
     elif results:
         source.compute(scope.face.unasked([*results.values()]))
@@ -153,11 +154,11 @@ def _comparison(scope: Scope, source: OutcomeSource, entries: Sequence[Entry]) -
     outcomes = outcomes_of(source, entries)
     yield At(ADVISED, (*_advice(scope, outcomes),))
     yield Markup(partial(comparison_table, outcomes.rows()))
-    steps, chosen = count(len(outcomes.common), "step"), len(scope.recorded)
+    over = f"{source.gap} over {count(len(outcomes.common), 'step')}"
     if len(outcomes.common) != chosen:
-        steps += f" of {chosen:,} chosen, those that every correction has"
+        over += f" of {chosen:,} chosen, those that every correction has"
     yield Paragraph(
-        f"{source.gap} over {steps} · w: weight, v: weight after correction · means over tokens unless a row shows sequences · "
+        f"{over} · w: weight, v: weight after correction · means over tokens unless a row shows sequences · "
         "◆ best in its column, among corrections over tokens of one gap",
         "muted",
     )
@@ -222,19 +223,11 @@ def _advice(scope: Scope, outcomes: Outcomes) -> Iterator[Block]:
 
 
 def _charts(outcomes: Outcomes, names: Sequence[str]) -> Charts:
-    drawn = count(sum(len(each.steps) > 0 for each in outcomes.each), "correction")
-    return Charts(
-        tuple(
-            Chart(
-                f"lab_{name}",
-                f"{CHARTS[name][0]} of {drawn} over the steps",
-                _over_steps,
-                (outcomes, name),
-                numbers=partial(outcomes.over_steps, name),
-            )
-            for name in names
-        )
-    )
+    drawn, charts = count(sum(len(each.steps) > 0 for each in outcomes.each), "correction"), []
+    for name in names:
+        label, numbers = f"{CHARTS[name][0]} of {drawn} over the steps", partial(outcomes.over_steps, name)
+        charts.append(Chart(f"lab_{name}", label, _over_steps, (outcomes, name), numbers=numbers))
+    return Charts(tuple(charts))
 
 
 def _over_steps(outcomes: Outcomes, name: str, theme: ThemeName) -> go.Figure:

@@ -22,7 +22,7 @@ from ..presentation.digits import count, digits
 from ..presentation.escape import visible
 from ..presentation.metric_places import sequence_measures_at, titled
 from ..presentation.slice_names import part_words
-from ..presentation.theme import THEMES, Theme, ThemeName
+from ..presentation.theme import THEMES, ThemeName
 from ..report.texts import sequence_facts
 from .face import AtMostOne, Choice, Face, Number, Step, Switch
 from .scope import Scope
@@ -170,7 +170,8 @@ def _sequence(face: Face, chosen: SequenceKey, gap: str) -> Generator[Block, Non
         title = f"text of {WINDOW:,} tokens from position"
         first = int(face.ask(Number("from", title, around, 0, most, look="slider", of=(*of, at))) or 0)
         window = (first, first + WINDOW - 1)
-    yield Markup(partial(_text, chosen, first, gap, by, band, at), leads=_to_token)
+    text = partial(chosen.view.figure, _tinted, chosen, first, gap, by, band, at)
+    yield Markup(lambda theme: text(theme.name), leads=_to_token)
     yield Chart(
         "strip",
         f"Log-ratio, log-probs and entropy of {count(len(tokens), 'token')}",
@@ -187,14 +188,20 @@ def _sequence(face: Face, chosen: SequenceKey, gap: str) -> Generator[Block, Non
 def _asked_tint(face: Face, gap: str) -> tuple[str, WeightBand]:
     formulas = "\n\n".join(f"{value.title}: {value.formula}" for value in VALUES)
     names, usual = [*BY_NAME], (CHOSEN[0] if gap == "drift" else CHOSEN[1]).words
-    by = face.ask(Choice("tint", "colour by", names, names[0], _title, help=formulas, width=260))
+    by = face.ask(
+        Choice(
+            "tint",
+            "colour by",
+            names,
+            names[0],
+            lambda name: titled(BY_NAME[name].title, name),
+            help=formulas,
+            width=260,
+        )
+    )
     about = "hatches tokens whose weight lies outside this band; 0.8 to 1.2 is the usual PPO clip"
     title = "hatch tokens whose weight is outside"
     return by, BANDS[face.ask(Choice("band", title, [*BANDS], usual, help=about, width=190))]
-
-
-def _title(name: str) -> str:
-    return titled(BY_NAME[name].title, name)
 
 
 def worst_order(values: Floats, tokens: pl.DataFrame, by: str) -> list[int]:
@@ -236,11 +243,6 @@ def _text_of(tokens: pl.DataFrame, row: int) -> str:
 def _ordinal(number: int) -> str:
     ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number:,}{ending}"
-
-
-def _text(chosen: SequenceKey, first: int, gap: str, by: str, band: WeightBand, at: int | None, *, theme: Theme) -> str:
-    """The tinted text from this row on."""
-    return chosen.view.figure(_tinted, chosen, first, gap, by, band, at, theme.name)
 
 
 def _tinted(
@@ -309,8 +311,7 @@ def _json(face: Face, chosen: SequenceKey, about: Mapping[str, Any], at: int | N
     most = None if part == "whole" else 2 * AROUND + 1
     prompt = chosen.view.run.prompt_ids(chosen.step, chosen.sequence_id) if texts else None
     document = sequence_json(chosen.tokens, about, first=first, most=most, texts=texts, prompt_ids=prompt)
-    file = Download("sequence.json", document, "application/json")
-    yield Action("json_file", "download sequence.json", file)
+    yield Action("json_file", "download sequence.json", Download("sequence.json", document, "application/json"))
     if len(document) <= SHOWN:
         yield Code(document.split("\n"), "json", "json", tallest=260)
     else:

@@ -24,6 +24,8 @@ LONGEST = 620
 """Pixels of the picker of runs: the ends of names tell runs apart."""
 NOT_SERVED = "_not_served"
 """The state that holds the name of the run that the address asked for, while it is not served."""
+LATER, EARLIER = "shift+j", "shift+k"
+"""Shortcuts beside `]` and `[`, which browser/listener.js handles because Streamlit's shortcuts know letters and digits only."""
 
 
 def run_picker(served_runs: Served) -> str | None:
@@ -124,7 +126,8 @@ def field(key: str, placeholder: str, width: int, help: str | None = None) -> st
 def step_picker(view: View, gap: str = "") -> int:
     """The chosen step, by default the worst one whose sequences can be listed; a number between recorded steps gives the nearest.
 
-    The widget's default is no step, so that the shown step is always in the URL, also after the run has grown.
+    Buttons lead to the recorded step before or after it. The widget's default is no step, so that the shown step is always in
+    the URL, also after the run has grown.
     """
     steps, wanted = view.steps, asked("step")
     if not str(wanted).isdecimal() or not steps[0] <= int(str(wanted)) <= steps[-1]:
@@ -143,7 +146,17 @@ def step_picker(view: View, gap: str = "") -> int:
     in_address("step", step)
     of_run = f"step {{}} is not in this run, which has the steps {steps[0]} to {steps[-1]}; this is step {step}"
     say_absent("step", None if wanted is None or str(wanted) == str(step) else wanted, step, of_run)
+    at = steps.index(step)
+    for mark, key, shortcut, to in (("‹", "step_before", EARLIER, at - 1), ("›", "step_after", LATER, at + 1)):
+        is_there = 0 <= to < len(steps)
+        about = f"{key.replace('_', ' ')}: step {steps[to]}" if is_there else "there is no further step"
+        go, args = _go_to_step, (steps[to],) if is_there else ()
+        st.button(mark, key=key, shortcut=shortcut, on_click=go, args=args, disabled=not is_there, help=about)
     return step
+
+
+def _go_to_step(step: int) -> None:
+    st.session_state["step"] = step
 
 
 def say_absent(key: str, wanted: object, shown: object, words: str) -> None:

@@ -16,7 +16,6 @@ from .chosen_rows import clicked_row, ticked_rows
 from .controls import asked as asked_for
 from .controls import hold_to, say_absent, step_picker
 from .layout import control_row
-from .step_buttons import step_buttons
 
 Value = TypeVar("Value")
 
@@ -211,9 +210,7 @@ def _text(asked: Text) -> str:
 
 
 def _step(asked: Step) -> int:
-    step = step_picker(asked.view, asked.gap)
-    step_buttons(asked.view, step)
-    return step
+    return step_picker(asked.view, asked.gap)
 
 
 def _switch(asked: Switch) -> bool:
