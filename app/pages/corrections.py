@@ -100,8 +100,12 @@ OF_READING = (
 def corrections(scope: Scope) -> Iterator[Block]:
     view, face = scope.view, scope.face
     gap = next(filter(None, map(weighted_gap, (scope.gap, *face.unasked(view.run.gaps)))), None)
+    if gap is None and not scope.gap:
+        yield Paragraph(NO_GAP, "absent")
+        return
     if gap is None:
-        yield from _no_weights(scope.gap)
+        why = DRIFT if scope.gap in GAPS else NO_SAMPLER.format(sides(scope.gap)[0])
+        yield Paragraph(why, head=f"{capital(scope.gap)} has no importance weights.")
         return
     if not scope.recorded:
         yield Paragraph(NO_STEPS, "info")
@@ -130,14 +134,6 @@ def ahead(view: View, theme: ThemeName) -> Iterator[CacheRequest]:
     yield from effects_ahead(source, entries)
     outcomes = outcomes_of(source, entries)
     yield from (figure_request(_over_steps, outcomes, name, theme) for name in [*CHARTS][:FIRST])
-
-
-def _no_weights(gap: str) -> Iterator[Block]:
-    if not gap:
-        yield Paragraph(NO_GAP, "absent")
-        return
-    why = DRIFT if gap in GAPS else NO_SAMPLER.format(sides(gap)[0])
-    yield Paragraph(why, head=f"{capital(gap)} has no importance weights.")
 
 
 def _comparison(scope: Scope, source: OutcomeSource, entries: Sequence[Entry]) -> Iterator[Block]:

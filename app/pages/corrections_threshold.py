@@ -9,7 +9,7 @@ import polars as pl
 from ratioscope.errors import ConfigError
 from ratioscope.metrics.corrections.threshold import RULES, Threshold, ThresholdRule
 from ratioscope.metrics.corrections.threshold_effect import frontier, whole_effect
-from ratioscope.metrics.distribution import LEVELS, Histogram, Interval, Level
+from ratioscope.metrics.distribution import LEVELS, Interval, Level
 
 from ..blocks import Action, Block, Cards, Chart, Charts, Paragraph
 from ..figures.drawing.bands import NO_ERROR
@@ -65,32 +65,23 @@ def one_threshold(source: OutcomeSource, face: Face, compared: Callable[[], Comp
         except ConfigError as error:
             problem = str(error)
         if not problem:
-            yield _add_button(threshold_text(threshold), compared())
+            part, above = threshold_text(threshold), compared()
+            words, icon = ("compared above", "check") if part in above.parts else ("add to the comparison", "add")
+            is_off, link = icon == "check" or len(above.entries) >= MOST, adding(above, part)
+            yield Action("add_threshold", words, link, icon=icon, is_off=is_off, redraws_page=True)
     for said in filter(None, (wrong, wrong_too, problem)):
         yield Paragraph(said, "wrong")
     if problem:
         return
-    part = source.histogram(threshold.level)
-    if not len(part.counts):
+    weights = source.histogram(threshold.level)
+    if not len(weights.counts):
         said = f"these steps have no {threshold.level} distribution of {source.gap}."
         yield Paragraph(f"Not available, because {said}", "muted")
         return
     unit = "token" if threshold.level == "token" else "sequence"
     bound = Scope(source.view, source.gap).bound_of_ess(threshold.level, source.chosen)
-    yield from _cards(whole_effect(part, threshold), bound, threshold, count(float(part.counts.sum()), unit))
+    yield from _cards(whole_effect(weights, threshold), bound, threshold, count(float(weights.counts.sum()), unit))
     yield _charts(source, threshold, unit)
-
-
-def _add_button(part: str, compared: Comparison) -> Action:
-    is_known = part in compared.parts
-    return Action(
-        "add_threshold",
-        "compared above" if is_known else "add to the comparison",
-        adding(compared, part),
-        is_off=is_known or len(compared.entries) >= MOST,
-        icon="check" if is_known else "add",
-        redraws_page=True,
-    )
 
 
 def _bound(face: Face, name: str, known: dict[str, float], usual: str, width: int) -> tuple[float, str]:
@@ -142,12 +133,14 @@ def _over_steps(
 ) -> go.Figure:
     effects = source.effects(threshold)
     size = a_step(effects["weights"].cast(pl.Float64).to_list(), unit)
+    colours, dashes = THEMES[theme].series, ("━", "╍", "┅", "╌·")
+    key = (coloured(f"{dashes[at]} {words}", colours[at]) for at, (_, words) in enumerate(names))
     return series_chart(
         [series_of(effects, name, words, at) for at, (name, words) in enumerate(names)],
         f"{title} <i>{threshold.name}</i>",
         (f"per {unit}",),
         made=(size, NO_ERROR),
-        key=(_legend(names, THEMES[theme].series),),
+        key=("  ".join(key),),
         events=source.view.events(),
         absent="every weight of these steps is 0",
         theme=THEMES[theme],
@@ -157,9 +150,11 @@ def _over_steps(
 
 def _frontier(source: OutcomeSource, threshold: Threshold, unit: str, theme: ThemeName) -> go.Figure:
     part = source.histogram(threshold.level)
+    whole = whole_effect(part, threshold)
+    bias, ess = ((whole[name].low + whole[name].high) / 2 for name in ("bias", "ess_after"))
     return threshold_frontier(
         _curve_of(source, threshold),
-        _chosen(part, threshold),
+        (threshold.rule, threshold.high, bias, ess),
         unit=count(float(part.counts.sum()), unit),
         low=threshold.low,
         theme=THEMES[theme],
@@ -168,26 +163,9 @@ def _frontier(source: OutcomeSource, threshold: Threshold, unit: str, theme: The
 
 def _curve_of(source: OutcomeSource, threshold: Threshold) -> pl.DataFrame:
     """The frontier through a threshold; it does not depend on the cap."""
-    return source.view.figure(_curve, source, threshold.level, _beside(threshold.rule), threshold.low)
+    rules: tuple[ThresholdRule, ...] = ("reject",) if threshold.rule == "reject" else ("truncate", "mask")
+    return source.view.figure(_curve, source, threshold.level, rules, threshold.low)
 
 
 def _curve(source: OutcomeSource, level: Level, rules: tuple[ThresholdRule, ...], low: float) -> pl.DataFrame:
     return frontier(source.histogram(level), level, rules=rules, low=low)
-
-
-def _chosen(part: Histogram, threshold: Threshold) -> tuple[str, float, float, float]:
-    whole = whole_effect(part, threshold)
-    return threshold.rule, threshold.high, _middle(whole["bias"]), _middle(whole["ess_after"])
-
-
-def _beside(rule: ThresholdRule) -> tuple[ThresholdRule, ...]:
-    return ("truncate", "mask") if rule != "reject" else ("reject",)
-
-
-def _middle(value: Interval) -> float:
-    return (value.low + value.high) / 2
-
-
-def _legend(names: LineNames, colours: tuple[str, ...]) -> str:
-    dashes = ("━", "╍", "┅", "╌·")
-    return "  ".join(coloured(f"{dashes[at % 4]} {words}", colours[at]) for at, (_, words) in enumerate(names))

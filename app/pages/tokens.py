@@ -179,7 +179,7 @@ def _sequence(face: Face, chosen: SequenceKey, gap: str) -> Generator[Block, Non
         (chosen, gap, at, window),
         wide=True,
         numbers=lambda: tokens,
-        leads=lambda point: _to_token(int(point["customdata"][1])),
+        leads=_clicked,
         hint="a click chooses a token",
     )
     return at if at is not None else next(iter(order), None)
@@ -232,6 +232,12 @@ def _worse(tokens: pl.DataFrame, order: Sequence[int], at: int | None) -> Iterat
 
 def _to_token(row: int | None) -> Link:
     return Link("", {"at": row})
+
+
+def _clicked(point: Mapping[str, Any]) -> Link | None:
+    """Nowhere from a bar or a line, of which only the places above have the words and the position of a token."""
+    found = point.get("customdata")
+    return None if found is None else _to_token(int(found[1]))
 
 
 def _text_of(tokens: pl.DataFrame, row: int) -> str:

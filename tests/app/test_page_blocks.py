@@ -17,6 +17,7 @@ from ratioscope.app import blocks
 from ratioscope.app.blocks import Block, Paragraph, text_table
 from ratioscope.app.dashboard import blocks_drawn, pages
 from ratioscope.app.dashboard.panels import widgets
+from ratioscope.app.pages.corrections import corrections
 from ratioscope.app.pages.face import PAPER, Choice, Number, Several, Switch
 from ratioscope.app.pages.pages import PAGES, Page
 from ratioscope.app.pages.read_run import read_view
@@ -113,6 +114,15 @@ def test_a_part_of_a_run_is_the_same_on_paper(runs: Path) -> None:
     key, wanted = run.metrics("token_class").select("token_class", "mismatch/tokens").row(0)
     part = Scope(read_view(run), "mismatch", only=part_of(f"token_class={key}"), from_rows=True)
     assert part.course()["mismatch/tokens"].sum() == wanted
+
+
+def test_corrections_on_paper_take_the_token_rows_of_all_steps_or_none(runs: Path) -> None:
+    def said(name: str) -> str:
+        found = corrections(Scope(read_view(open_run(made(runs, name))), "mismatch"))
+        return " ".join(block.text for block in found if isinstance(block, Paragraph))
+
+    assert "not here" not in said("stale") and "mismatch over 12 steps ·" in said("stale")
+    assert "which 4 of 10,000 steps have" in said("many_steps") and "over 10,000 steps ·" in said("many_steps")
 
 
 def test_a_page_that_a_test_writes_is_drawn_with_its_choices_and_picks() -> None:

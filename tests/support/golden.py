@@ -186,7 +186,8 @@ def rewritten(found: dict[str, dict[str, Any]]) -> Iterable[str]:
 def main() -> int:
     """Asks every face again, by its tests, and writes what they found."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadscope", *TESTS_OF_ALL]
+        added = ("-k", "not without_a_page")  # which fails for a page that was added, until its answers are written
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadscope", *added, *TESTS_OF_ALL]
         ended = subprocess.run(command, cwd=ROOT, env=os.environ | {WRITE_INTO: folder})
         if ended.returncode:
             print("nothing was written: the tests above failed before they had an answer")
