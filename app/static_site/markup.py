@@ -106,13 +106,8 @@ def _heading(block: Heading, inside: Inside) -> str:
 
 
 _TONES = {
-    "small": "muted small",
-    "answer": "lead",
-    "info": "absent",
-    "warning": "lead",
-    "good": "muted",
-    "wrong": "lead",
-}
+    "small": "muted small", "answer": "lead", "info": "absent", "warning": "lead", "good": "muted", "wrong": "lead",
+}  # fmt: skip
 """The classes of a paragraph's tone, where they have other names."""
 
 
