@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from .presentation.labelled_texts import LabelledTexts
-from .presentation.theme import THEMES, Theme, ThemeName
+from .presentation.theme import Theme
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -70,13 +70,17 @@ class Column:
     width: int | None = None
     """In pixels."""
     ends: tuple[float, float] | None = None
-    """The ends of the axis, if its cells are lines: lists of numbers."""
+    """The ends of the axis, if its cells are lines: lists of numbers. None: from the least to the largest of each line."""
     words: Mapping[str, str] = field(default_factory=dict)
     """Each word that its cells hold, and the colour of the theme that it has; empty if they hold others."""
     narrow: int | None = None
     """Its width in a narrow window, in pixels; None for the same."""
     shorter: Mapping[str, str] = field(default_factory=dict)
     """Words of its cells, and those in their place in a narrow window."""
+    is_number: bool = False
+    """True if it holds numbers, though they are words."""
+    anchor: str = ""
+    """Before the text of a cell the name of a place in the same file, to which the cell leads; empty if it leads nowhere."""
 
 
 @dataclass(frozen=True)
@@ -140,15 +144,12 @@ class Chart:
     """A clicked point (`x`, `customdata`) -> where it leads. Any: the values of a point."""
     hint: str = ""
     """The effect of a click, which a face with clicks adds to the description; empty if it goes without saying."""
+    text: str = ""
+    """The figure in words or block characters, for a face without pictures; empty for its description."""
 
     def figure(self, theme: Theme) -> "go.Figure":
         """The figure in this theme."""
         return self.make(*self.of, theme.name)
-
-
-def in_theme(draw: "Callable[..., go.Figure]", theme: ThemeName) -> "go.Figure":
-    """The figure of a function that takes the theme by name, as `Chart.make`."""
-    return draw(theme=THEMES[theme])
 
 
 @dataclass(frozen=True)
@@ -290,6 +291,10 @@ class TintedSequence:
     """The tokens as HTML of `figures/html`."""
     more: str
     """The part that was cut off, in words; empty if all is there."""
+    text: str = ""
+    """The text of the tokens, for a face without tints; empty if none was recorded."""
+    worst: Sequence[str] = ()
+    """The tokens with the largest gap, in words."""
 
 
 @dataclass(frozen=True)
@@ -361,6 +366,22 @@ class Drawer:
     """Makes the blocks."""
     name: str = ""
     """Its name in the URL, which keeps it open; empty if no link opens it."""
+    is_printed: bool = False
+    """True if a printer and a face without drawers show it open; the others leave it closed, or out."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page that the report prints."""
+
+    name: str
+    """Its name in addresses."""
+    title: str
+    """Plain text; empty if its first block heads it."""
+    blocks: "Callable[[], Iterable[Block]]"
+    """Makes the blocks; a section without one is left out."""
+    is_reference: bool = False
+    """True if it explains and tells nothing of the run. Markdown leaves it out."""
 
 
 Block = (

@@ -19,8 +19,8 @@ from _painted import machine, told
 # pyright does not see what sys.path holds at run time
 from support.browser import Chromium  # pyright: ignore[reportMissingImports]
 
-from ratioscope.app.report.data import report_data
-from ratioscope.app.report.html import html_report
+from ratioscope.app.documents.material import material
+from ratioscope.app.documents.report import html_report
 from ratioscope.ingest.run import open_run
 
 SECONDS, MEGABYTES, SHOWN = 3.0, 2.0, 1.0
@@ -61,7 +61,7 @@ def _reports(run: Path, folder: Path, browser: Chromium, repeat: int) -> None:
 def _made(run: Path, path: Path, *, interactive: bool) -> tuple[float, float, float]:
     """Seconds until the data are there, seconds from then until the file is, and seconds of the processor for both."""
     used, started = time.process_time(), time.perf_counter()
-    data = report_data(open_run(run))
+    data = material(open_run(run))
     read = time.perf_counter()
     path.write_text(html_report(data, interactive=interactive), encoding="utf-8")
     return read - started, time.perf_counter() - read, time.process_time() - used

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-NOTEBOOK = "ratioscope.app.report.notebook"
+NOTEBOOK = "ratioscope.app.documents.notebook"
 """The module that draws a run for a notebook. It is loaded by name when a notebook asks, because no room imports a face."""
 
 

@@ -22,7 +22,7 @@ def absent_rows(run: "Run", name: str) -> str:
     """Why no token has a key of this slice, to follow "because"."""
     from ratioscope.ingest.rows.slices import ON_DEMAND
 
-    from ..report.gap_slices import WANTED
+    from ..pages.gap_slices import WANTED
 
     if run.no_tokens or name in WANTED:
         return run.no_tokens or WANTED[name]

@@ -31,8 +31,8 @@ from ratioscope.metrics.diagnosis.evidence import Evidence
 from ratioscope.version import __version__
 
 from ..presentation.json_values import jsonable
-from ..report.privacy import scrubbed_settings
-from ..report.without_texts import outgoing
+from ..presentation.privacy import scrubbed_settings
+from ..presentation.without_texts import outgoing
 
 SEQUENCES = 128
 """Sequences in a bundle unless another number is given, at even distances among those that a diagnosis reads."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ratioscope.ingest.files.progress import OnProgress
 
 from ..presentation.json_values import jsonable
-from ..report.without_texts import outgoing
+from ..presentation.without_texts import outgoing
 from .formats import BESIDE, FORMATS
 from .table_facts import table_facts
 from .tables import ExportedPart, RowLevel, columns, frames, steps_with_rows

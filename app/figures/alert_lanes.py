@@ -4,7 +4,6 @@ where it was out of bounds.
 
 from collections.abc import Sequence
 
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.arrays import Floats
@@ -19,6 +18,7 @@ from .drawing.hover import in_lines
 from .drawing.marks import add_events
 from .drawing.overlay import Overlay, lay_over
 from .drawing.overlay import words as worded
+from .drawing.plotly_objects import go
 from .drawing.step_axis import fit_labels, step_axis
 
 KEY = "a bar ends when the alert closed; solid: out of bounds; pale: back in bounds, waiting to close; ▶ still open"

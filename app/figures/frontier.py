@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.arrays import Floats
@@ -14,6 +13,7 @@ from ..presentation.theme import LIGHT, Theme
 from .drawing.bands import NO_ERROR
 from .drawing.canvas import canvas, coloured, saying
 from .drawing.overlay import lay_over, ring, words
+from .drawing.plotly_objects import go
 from .drawing.scale import LOGARITHMIC, padded
 
 DASH = {"truncate": "solid", "mask": "dot", "reject": "dash"}

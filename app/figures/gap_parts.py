@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import plotly.graph_objects as go
 import polars as pl
 
 from ..presentation.digits import a_step, plus_minus
@@ -14,6 +13,7 @@ from .drawing.canvas import canvas, saying
 from .drawing.floats import floats
 from .drawing.marks import add_events, fit
 from .drawing.plot import Pen, Plot, Trace, line_trace
+from .drawing.plotly_objects import go
 from .drawing.scale import suitable
 from .drawing.thinning import LineBuckets, thinned_steps
 from .lags import FEW, legend_below

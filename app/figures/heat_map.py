@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.arrays import Floats, Integers
@@ -18,6 +17,7 @@ from .drawing.canvas import canvas, coloured, saying
 from .drawing.cells import AxisCells, cells
 from .drawing.marks import add_events
 from .drawing.overlay import Overlay, horizontal_line, lay_over, vertical_line, words
+from .drawing.plotly_objects import go
 from .drawing.step_axis import step_axis
 
 COLUMNS = 240

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.arrays import Floats
@@ -24,6 +23,7 @@ from .drawing.floats import floats
 from .drawing.head import metric_head
 from .drawing.marks import add_events, fit
 from .drawing.plot import Pen, line_trace
+from .drawing.plotly_objects import go
 from .drawing.scale import suitable
 from .drawing.series_pens import DASHES
 from .drawing.step_axis import step_axis

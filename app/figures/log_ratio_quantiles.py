@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.arrays import Floats
@@ -20,6 +19,7 @@ from .drawing.lines import AxisType
 from .drawing.marks import add_events
 from .drawing.overlay import horizontal_line, lay_over
 from .drawing.plot import Plot
+from .drawing.plotly_objects import go
 from .drawing.scale import PLAIN, Scale, padded, signed_log, suitable
 
 QUANTILES = ("min", "p5", "p50", "p95", "max")

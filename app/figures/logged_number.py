@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-import plotly.graph_objects as go
 import polars as pl
 
 from ..presentation.digits import count, digits
@@ -16,6 +15,7 @@ from .drawing.canvas import canvas, saying
 from .drawing.lines import Line
 from .drawing.marks import add_events, fit
 from .drawing.plot import Pen, infinities, line_trace
+from .drawing.plotly_objects import go
 from .drawing.scale import suitable
 from .drawing.thinning import LineBuckets, thinned_steps
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.metrics.grading.limits import Limit
@@ -17,6 +16,7 @@ from .drawing.faint_run import FaintRun, beside_words, faint, within
 from .drawing.lines import line_of, metric_canvas, size_words, why_absent
 from .drawing.marks import add_events, fit
 from .drawing.plot import Pen, Trace, infinities, line_trace, value_words
+from .drawing.plotly_objects import go
 from .drawing.scale import suitable
 from .drawing.thinning import POINTS, LineBuckets, thinned_steps
 

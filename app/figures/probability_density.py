@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 
 from ratioscope.arrays import Floats
 from ratioscope.ingest.analysis.probability_density import PROBABILITY_EDGES, SURPRISAL_EDGES, Density
@@ -15,6 +14,7 @@ from ..presentation.theme import LIGHT, Theme
 from .drawing.canvas import canvas, saying
 from .drawing.overlay import lay_over, words
 from .drawing.plot import diagonal
+from .drawing.plotly_objects import go
 
 TICKS = (1e-3, 0.01, 0.1, 1.0, 10.0, 100.0)
 """Surprisals with a tick on the log-prob axes, in nats."""

@@ -3,7 +3,6 @@
 from functools import partial
 
 import numpy as np
-import plotly.graph_objects as go
 
 from ratioscope.arrays import Floats
 from ratioscope.metrics.distribution import Histogram, Interval, quantile
@@ -15,6 +14,7 @@ from ..presentation.theme import LIGHT, Theme
 from .drawing.canvas import canvas, saying
 from .drawing.overlay import lay_over, words
 from .drawing.plot import diagonal
+from .drawing.plotly_objects import go
 from .drawing.scale import Scale, padded, suitable
 from .heat_map import AXES, UNITS
 

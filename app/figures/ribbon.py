@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import numpy as np
-import plotly.graph_objects as go
 import polars as pl
 
 from ..presentation.digits import count
@@ -11,6 +10,7 @@ from ..presentation.theme import LIGHT, MARKS, Theme
 from .drawing.canvas import canvas, saying
 from .drawing.hover import in_lines
 from .drawing.marks import add_events
+from .drawing.plotly_objects import go
 from .drawing.step_axis import step_axis
 
 BARS = 300

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-import plotly.graph_objects as go
 
 from ratioscope.metrics.distribution import Histogram, quantile
 
@@ -15,6 +14,7 @@ from .drawing.bands import COUNTED
 from .drawing.canvas import canvas, saying
 from .drawing.cells import AxisCells, common_cells
 from .drawing.overlay import Overlay, horizontal_line, lay_over, vertical_line
+from .drawing.plotly_objects import go
 from .heat_map import AXES, UNITS
 
 OVERLAP = 1.35

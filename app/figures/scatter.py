@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.arrays import Floats
@@ -14,6 +13,7 @@ from ..presentation.escape import plotly as escaped
 from ..presentation.theme import LIGHT, Theme, faded
 from .drawing.canvas import canvas, saying
 from .drawing.floats import floats
+from .drawing.plotly_objects import go
 from .drawing.scale import LOGARITHMIC, PLAIN, Scale, padded
 
 MOST = 5000

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.arrays import Floats
@@ -18,6 +17,7 @@ from .drawing.bands import ERROR_OPACITY, EXTREMES_OPACITY, shaded
 from .drawing.canvas import canvas, saying
 from .drawing.marks import add_events, fit
 from .drawing.plot import Pen, Plot, Trace, line_trace
+from .drawing.plotly_objects import go
 from .drawing.scale import suitable
 from .drawing.series_pens import DASHES, SYMBOLS, series_colour, swatch
 from .drawing.thinning import LineBuckets, thinned_steps

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.arrays import Floats
@@ -36,6 +35,7 @@ from .drawing.lines import (
 )
 from .drawing.marks import add_events, fit
 from .drawing.plot import Pen, Plot, Trace, infinities, line_trace, value_words
+from .drawing.plotly_objects import go
 from .drawing.thinning import POINTS
 
 MARKED = 7

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.metrics.distribution import Histogram, share_beyond
@@ -25,6 +24,7 @@ from .drawing.floats import floats
 from .drawing.lines import line_of, metric_canvas
 from .drawing.marks import add_events, fit
 from .drawing.plot import Pen, Plot, Trace, line_trace, value_words
+from .drawing.plotly_objects import go
 from .drawing.scale import suitable
 from .drawing.series_pens import DASHES
 from .drawing.step_axis import fit_labels

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.arrays import Floats
@@ -24,6 +23,7 @@ from .drawing.definition import definition
 from .drawing.floats import floats
 from .drawing.overlay import Overlay, lay_over, on_paper, vertical_line, words
 from .drawing.plot import Plot, Trace
+from .drawing.plotly_objects import go
 from .drawing.scale import Scale, padded, suitable
 
 ROW = 25

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.arrays import Floats
@@ -18,6 +17,7 @@ from .drawing.canvas import canvas, saying
 from .drawing.definition import definition
 from .drawing.floats import floats
 from .drawing.marks import add_events
+from .drawing.plotly_objects import go
 from .drawing.scale import Scale, suitable
 from .drawing.step_axis import fit_labels, step_axis
 from .slice_bars import short_labels

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.arrays import Floats
@@ -17,6 +16,7 @@ from .drawing.canvas import canvas, coloured, saying, tell_nearest
 from .drawing.floats import floats
 from .drawing.overlay import horizontal_line, lay_over, on_paper, vertical_band, vertical_line, words
 from .drawing.plot import Pen
+from .drawing.plotly_objects import go
 from .drawing.scale import PLAIN, Scale, padded, signed_log
 from .drawing.thinning import LineBuckets, thinned
 

@@ -1,7 +1,6 @@
 """The gap of each step before and after a cause is undone: the picture of the proof."""
 
 import numpy as np
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.arrays import Floats
@@ -14,6 +13,7 @@ from .drawing.canvas import canvas, saying
 from .drawing.floats import floats
 from .drawing.hover import tell_steps
 from .drawing.marks import fit
+from .drawing.plotly_objects import go
 from .drawing.scale import Scale, suitable
 from .drawing.step_axis import step_axis
 from .lags import legend_below

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import plotly.graph_objects as go
 
 from ratioscope.arrays import Floats
 from ratioscope.metrics.distribution import Histogram, share_beyond, summed_weights
@@ -20,6 +19,7 @@ from .drawing.cells import AxisCells, cells
 from .drawing.faint_run import NAME_ROOM
 from .drawing.overlay import Overlay
 from .drawing.plot import Trace
+from .drawing.plotly_objects import go
 from .drawing.weight_axis import SPREAD, CapSide, bounds, share_axis, spread, survival, weight_axis, weight_of
 from .heat_map import ABSENT, UNITS
 

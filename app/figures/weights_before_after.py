@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import plotly.graph_objects as go
 
 from ratioscope.arrays import Floats
 from ratioscope.metrics.distribution import Histogram
@@ -14,6 +13,7 @@ from ..presentation.theme import LIGHT, Theme, faded
 from .drawing.bands import COUNTED
 from .drawing.canvas import canvas, coloured, saying
 from .drawing.cells import AxisCells, cells
+from .drawing.plotly_objects import go
 from .drawing.weight_axis import SPREAD, share_axis, spread, weight_axis, weight_of
 
 NAME = 60

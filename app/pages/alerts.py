@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.ingest.analysis.acknowledgements import Acknowledgements, is_acknowledged
@@ -15,8 +14,9 @@ from ratioscope.metrics.grading.alerts import alerts as alerts_of
 from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.grading.run_rules import RULES_FILE
 
-from ..blocks import Action, Actions, Block, Box, Chart, Code, Column, Drawer, Link, Markup, Paragraph, Table
+from ..blocks import Action, Actions, Block, Box, Chart, Code, Column, Drawer, Link, Markup, Paragraph, Section, Table
 from ..figures.alert_lanes import alert_lanes
+from ..figures.drawing.plotly_objects import go
 from ..figures.html.reasons import reasons
 from ..presentation.alert_words import (
     counted,
@@ -85,6 +85,11 @@ def alerts(scope: Scope) -> Iterator[Block]:
     yield from _silent(shown, run_alerts, rules, verdict)
     title = _named(in_force) if rules == in_force else "the changed rules"
     yield Drawer(title, partial(_in_force, rules, title), "rules")
+
+
+def printed(scope: Scope) -> Iterator[Section]:
+    table = Table("thresholds of the grades", rules_table(scope.view.rules.rules))
+    yield Section("thresholds", "Thresholds of the grades", lambda: (table,), is_reference=True)
 
 
 def _asked_rules(scope: Scope, in_force: Rules) -> Rules:

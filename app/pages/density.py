@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from functools import partial, reduce
 
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.errors import ConfigError
@@ -11,6 +10,7 @@ from ratioscope.ingest.analysis.probability_density import PROBABILITY_EDGES, De
 from ratioscope.record import sides
 
 from ..blocks import Action, Block, Chart, Drawer, Paragraph
+from ..figures.drawing.plotly_objects import go
 from ..figures.probability_density import density_map
 from ..presentation.digits import count
 from ..presentation.theme import THEMES, ThemeName

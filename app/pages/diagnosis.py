@@ -9,20 +9,43 @@ from ratioscope.ingest.analysis.diagnosis import RunDiagnosis
 from ratioscope.ingest.analysis.known_context import KnownContext
 from ratioscope.metrics.diagnosis.diagnosis import Likely
 
-from ..blocks import Action, Actions, Beside, Block, Box, Code, Facts, Heading, Link, Markup, Paragraph, Waiting
+from ..blocks import (
+    Action,
+    Actions,
+    Beside,
+    Block,
+    Box,
+    Code,
+    Drawer,
+    Facts,
+    Heading,
+    Link,
+    Markup,
+    Paragraph,
+    Section,
+    Waiting,
+)
 from ..figures.html.cause import cause_card
 from ..figures.html.reasons import reasons
-from ..presentation.cause_facts import cause_facts, context_facts, settings_of, share_words
+from ..presentation.cause_facts import cause_facts, context_facts, settings_of, share_words, stays_open
+from ..presentation.digits import count
+from ..presentation.gap_words import difference_words, direction
 from ..presentation.growth_words import PARTS, change_parts
+from ..presentation.metric_places import metrics_at
 from ..presentation.sentence import capital
-from ..report.texts import verdict_rows
+from ..referee.side_off import SideOff
 from .answered import Answered
 from .cause_line import age_note
 from .diagnosis_words import excluded_rows, open_rows, record_lines
+from .gaps import gaps_of_readings
+from .head import verdict_rows
 from .scope import NO_STEPS, Scope
 from .step_choice import worst_step
+from .timeline import courses
 from .verdict import answer_to, referee_of, undone, verdict_lines
 
+SIDE = "Which side is off?"
+DISTANCES = "K3 and mean |x| of the tokens that the referee read, nats/token. Errors take sequences as units."
 BEING_MADE = "The diagnosis is being computed from token rows. This takes a few seconds."
 
 
@@ -40,17 +63,67 @@ def diagnosis(scope: Scope) -> Iterator[Block]:
     else:
         yield from _likely(scope, known, known.result)
     verdict = scope.view.judged_verdict()
-    answer = answer_to(verdict, known)
     yield Heading("Verdict")
-    yield Facts(verdict_rows(verdict, answer.sentence if answer else "", leads=answer is not None and answer.leads))
+    yield Facts(verdict_rows(verdict, answer_to(verdict, known)))
     if side := referee_of(scope):
-        yield Heading("Which side is off?")
-        yield Paragraph(side.sentence, "lead")
-        yield Facts(side.facts)
+        yield Heading(SIDE)
+        yield from _side(side)
     if known.result is not None:
         yield from _beside(known.context)
         yield from _open(known.result)
         yield from _read(scope, known.result)
+
+
+def printed(scope: Scope) -> Iterator[Section]:
+    yield Section("side", SIDE, partial(_printed_side, scope))
+    yield Section("diagnosis", "Diagnosis", partial(_printed_diagnosis, scope))
+
+
+def _side(side: SideOff) -> Iterator[Block]:
+    yield Paragraph(side.sentence, "lead")
+    yield Facts(side.facts)
+
+
+def _printed_side(scope: Scope) -> Iterator[Block]:
+    """The answer of the referee, and the gaps of its readings over the steps; nothing without one."""
+    side = referee_of(scope)
+    if side is None:
+        return
+    yield from _side(side)
+    yield Paragraph(DISTANCES, "small")
+    for gap in scope.view.of(gaps_of_readings, scope.gap):
+        if gap != scope.gap:
+            yield Heading(f"{direction(gap)} over the steps, {gap}: {difference_words(gap)}")
+            yield courses(scope, gap, metrics_at("first", gap))
+
+
+def _printed_diagnosis(scope: Scope) -> Iterator[Block]:
+    """The causes, the verdict, what stays open and what is ruled out, as facts."""
+    known, verdict = scope.view.diagnosis(), scope.view.judged_verdict()
+    if known is None or known.result is None:
+        reason = "" if known is None else known.reason
+        yield Facts([*verdict_rows(verdict, None), ("diagnosis", f"not available, because {reason}")])
+        return
+    found, context = known.result.diagnosis, known.context
+    for place, item in enumerate(found.likely):
+        yield Heading(f"{place + 1}. {capital(item.title)}")
+        yield Facts([("share", share_words(item)), *cause_facts(item, context)])
+        if settings := settings_of(item.cause.code, context):
+            yield Code(settings.splitlines(), "python")
+    if found.likely:
+        yield Heading("Verdict")
+    excluded = [(item.cause.title, item.because) for item in found.excluded]
+    rows = (
+        *verdict_rows(verdict, answer_to(verdict, known)),
+        ("rest of the gap", found.rest_in_words),
+        ("the record cannot tell", stays_open(found)),
+        *(() if context is None else context_facts(context)),
+        ("diagnosed from", known.result.read.removeprefix("Read: ")),
+        ("ruled out", "; ".join(title for title, _ in excluded)),
+    )
+    yield Facts([(name, text) for name, text in rows if text])
+    if excluded:
+        yield Drawer(f"what was measured of {count(len(excluded), 'cause')} ruled out", lambda: (Facts(excluded),))
 
 
 def _is_there(scope: Scope) -> bool:

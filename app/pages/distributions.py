@@ -6,18 +6,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.ingest.analysis.copy_facts import judged_first
+from ratioscope.ingest.analysis.recorded_events import recorded_events
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.corrections.threshold import Threshold
 from ratioscope.metrics.corrections.threshold_effect import whole_effect
 from ratioscope.metrics.distribution import LEVELS, Histogram, Level, whole_histogram
 
-from ..blocks import Beside, Block, Cards, Chart, Heading, Link, Paragraph, Part
+from ..blocks import Beside, Block, Cards, Chart, Charts, Heading, Link, Paragraph, Part, Section
+from ..figures.drawing.plotly_objects import go
 from ..figures.heat_map import log_ratio_heat_map
 from ..figures.weights import weight_histogram, weight_survival
+from ..presentation.digits import count
 from ..presentation.slice_names import part_words
 from ..presentation.theme import THEMES, ThemeName
 from ..presentation.weight_bounds import CAP_BY_NAME, FLOOR_BY_NAME, NONE, interval_text
@@ -29,6 +31,7 @@ from .view import CacheRequest, View, figure_request
 
 CAP = "2"
 """The cap that the page shows first."""
+NONE_OF_GAP = "the run has no distribution of this gap"
 HOWS: dict[str, Literal["truncate", "mask"]] = {"truncated": "truncate", "masked": "mask"}
 LEVEL_WORDS = {
     "token": "By token",
@@ -76,7 +79,7 @@ class DisplayedWeights:
 
 
 def distributions(scope: Scope) -> Iterator[Block]:
-    face, absent = scope.face, scope.view.run.no_tokens or "the run has no distribution of this gap"
+    face, absent = scope.face, scope.view.run.no_tokens or NONE_OF_GAP
     if not scope.gap or scope.view.run.no_tokens:
         yield Paragraph(f"not available, because {absent}", "absent")
         return
@@ -95,6 +98,36 @@ def distributions(scope: Scope) -> Iterator[Block]:
             yield Heading(LEVEL_WORDS[level])
         yield from _level(scope, level, step, "" if level == chosen else f"_{level}")
     yield density_drawer(scope, step)
+
+
+def printed(scope: Scope) -> Iterator[Section]:
+    yield Section("distribution", f"Distribution of {scope.gap}", partial(_printed, scope))
+
+
+def _printed(scope: Scope) -> Iterator[Block]:
+    """The log-ratios over the steps, the weights, and the share beyond each threshold, of tokens and of sequences."""
+    of: tuple[Level, ...] = ("token", "sequence")
+    shown = [level for level in of if len(scope.distribution(level))]
+    if not shown:
+        yield Paragraph(f"not available, because {scope.view.run.no_tokens or NONE_OF_GAP}", "absent")
+    for level in shown:
+        part, open_ends = DisplayedWeights(scope, level, None), (0.0, math.inf)
+        size, own = f"N = {count(float(part.histogram.counts.sum()), level)}", (part, *open_ends)
+        heat = f"distribution of {level} log-ratios over steps, {size}"
+        weights = f"distribution of {level} weights, {size}"
+        beyond = f"share of {level} weights beyond a threshold, {size}"
+        yield Charts(
+            (
+                Chart(f"heat-{level}", heat, _printed_heat, (part,), wide=True),
+                Chart(f"weights-{level}", weights, _weights, own),
+                Chart(f"survival-{level}", beyond, _beyond, own),
+            )
+        )
+
+
+def _printed_heat(part: DisplayedWeights, theme: ThemeName) -> go.Figure:
+    events = part.scope.view.of(recorded_events)
+    return log_ratio_heat_map(part.rows, part.scope.gap, part.level, events=events, theme=THEMES[theme])
 
 
 def _level(scope: Scope, level: Level, step: int | None, end: str = "") -> Iterator[Block]:

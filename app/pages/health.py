@@ -11,16 +11,15 @@ from ratioscope.ingest.commits.conservation import UNSEEN, Conservation, Dropped
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.definitions.registry import BY_NAME
 
-from ..blocks import Block, Cards, Facts, Heading, Json, Markup, Paragraph, Table
+from ..blocks import Block, Cards, Facts, Heading, Json, Markup, Paragraph, Section, Table
 from ..figures.html.reasons import reasons
 from ..presentation.digits import count
 from ..presentation.loss_words import replaced
 from ..presentation.sentence import capital
 from ..presentation.weights_table import NO_DIGESTS, weights_table
-from ..report.quality import quality
-from ..report.reproduction import reproduction
-from ..report.texts import quality_facts, reproduction_facts
 from .collector_line import collector_line
+from .quality import quality, quality_facts
+from .reproduction import reproduction, reproduction_facts
 from .scope import Scope
 
 NAMED, FIRST = 8, 3
@@ -53,13 +52,9 @@ def health(scope: Scope) -> Iterator[Block]:
         yield Heading("Checks")
         yield Paragraph(checked)
     yield Heading("Data behind the numbers")
-    found = quality(run, scope.view.metrics())
-    yield Facts(quality_facts(found))
-    if found.unrecorded:
-        yield Heading("Not recorded")
-        yield Facts([(item.view, f"not available, {item.reason}") for item in found.unrecorded])
+    yield from _quality(run, scope)
     yield Heading("Run")
-    facts = reproduction_facts(reproduction(run))
+    facts = reproduction_facts(scope.view.of(reproduction))
     yield Facts([(name, text) for name, text in facts if not name.startswith("command")])
     steps = f"steps {run.steps[0]} to {run.steps[-1]}" if run.steps else "no step"
     recorded = f"policies {', '.join(run.policies) or 'none'} · gaps {', '.join(run.gaps) or 'none'}"
@@ -67,6 +62,33 @@ def health(scope: Scope) -> Iterator[Block]:
         f"{run.place if run.is_remote else _shown(Path(run.place))} · {steps} · {recorded} · its run.json:", "muted"
     )
     yield Json("run.json", run.info)
+
+
+def printed(scope: Scope) -> Iterator[Section]:
+    yield Section("quality", "Data quality", partial(_printed_quality, scope))
+    yield Section("reproduction", "Reproduction", partial(_reproduction, scope))
+
+
+def _quality(run: Run, scope: Scope) -> Iterator[Block]:
+    found = quality(run, scope.view.metrics())
+    yield Facts(quality_facts(found))
+    if found.unrecorded:
+        yield Heading("Not recorded")
+        yield Facts([(item.view, f"not available, {item.reason}") for item in found.unrecorded])
+
+
+def _printed_quality(scope: Scope) -> Iterator[Block]:
+    yield from _quality(scope.view.run, scope)
+    for title, frame, _ in _ways(scope.view.run):
+        if len(frame):
+            yield from _listed(title, frame)
+
+
+def _reproduction(scope: Scope) -> Iterator[Block]:
+    made = scope.view.of(reproduction)
+    yield Facts(reproduction_facts(made))
+    if made.config:
+        yield Json("configuration of the run", made.config)
 
 
 def _facts(run: Run) -> tuple[tuple[str, str, str], ...]:

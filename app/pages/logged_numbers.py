@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.ingest.importers.scalars.number_row import STEP_NAMES
@@ -13,6 +12,7 @@ from ratioscope.ingest.run import Run
 from ..blocks import Block, Chart, Charts, Paragraph
 from ..figures.drawing.floats import floats
 from ..figures.drawing.lines import Line
+from ..figures.drawing.plotly_objects import go
 from ..figures.logged_number import logged_over_steps
 from ..presentation.logged_names import column_of, metrics_of, own_words
 from ..presentation.run_colours import slots

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.ingest.run import Run
@@ -14,6 +13,7 @@ from ratioscope.metrics.metric import Metric
 
 from ..figures.drawing.along import Along
 from ..figures.drawing.lines import AxisType, Line
+from ..figures.drawing.plotly_objects import go
 from ..figures.log_ratio_quantiles import log_ratio_quantiles
 from ..figures.several_runs import metric_of_runs
 from ..presentation.run_names import shortened

@@ -6,13 +6,10 @@ from functools import partial
 from typing import Any
 
 from ratioscope.ingest.analysis.copy_facts import judged_first
-from ratioscope.ingest.analysis.grades import floors_of
-from ratioscope.ingest.analysis.resolution import too_coarse, without_coarse
-from ratioscope.ingest.run import Run
 from ratioscope.metrics.metric import Metric
 from ratioscope.record import GAPS
 
-from ..blocks import Block, Chart, Charts, Drawer, Heading, Markup, Paragraph, text_table
+from ..blocks import Block, Chart, Charts, Drawer, Heading, Markup, Paragraph, Section, text_table
 from ..figures.drawing.along import Along
 from ..figures.drawing.lines import AxisType
 from ..figures.html.key import key_of_runs
@@ -22,9 +19,6 @@ from ..presentation.run_colours import slots
 from ..presentation.run_names import shortened
 from ..presentation.slice_names import part_words
 from ..presentation.theme import ThemeName
-from ..report import texts
-from ..report.gaps import metrics_of
-from ..report.scorecard import Score, scores
 from .face import Choice, Several
 from .logged_metrics import not_logged
 from .logged_numbers import logged_numbers, no_metric
@@ -43,6 +37,8 @@ from .metric_lines import time_places
 from .repetitions import by_key, by_seed, seedless, sharing_keys
 from .scatter import scatter_blocks
 from .scope import Scope
+from .scorecard import Score, headlines, score_words, scorecard, scores_of, size_of, titled, value_of, worst_of
+from .timeline import timeline
 from .view import CacheRequest, View, figure_request
 
 MAIN = "main"
@@ -205,8 +201,8 @@ def _drawer(title: str, drawing: ChartsKey, metrics: Sequence[Metric], prefix: s
 def _scorecard(scope: Scope) -> Iterator[Block]:
     """The headline metrics over the whole run."""
     rows = [
-        (texts.title_of(score.name), texts.value_of(score), texts.worst_of(score), texts.size_of(score), score.name)
-        for score in texts.headlines(_scores_of(scope))
+        (titled(score.name), value_of(score), worst_of(score), size_of(score), score.name)
+        for score in headlines(_scores_of(scope))
         if not score.absent
     ]
     titles = ("metric", "whole run", "worst step", "N", "name")
@@ -216,18 +212,18 @@ def _scorecard(scope: Scope) -> Iterator[Block]:
 def _said(scope: Scope) -> dict[str, str]:
     """Metric -> its whole run and worst step in words, on paper: nobody can ask there for the numbers behind a chart."""
     shown = _scores_of(scope) if scope.face.unasked((scope.gap,)) else ()
-    return {score.name: texts.score_words(score) for score in shown}
+    return {score.name: score_words(score) for score in shown}
 
 
 def _scores_of(scope: Scope) -> list[Score]:
     """The scores of the gap."""
-    every = scope.view.of(_scores, scope.view, () if scope.gap in GAPS else (scope.gap,))
+    every = scores_of(scope, () if scope.gap in GAPS else (scope.gap,))
     return [score for score in every if score.gap == scope.gap]
 
 
-def _scores(run: Run, view: View, readings: tuple[str, ...]) -> tuple[Score, ...]:
-    steps = without_coarse(metrics_of(run, ("step",), readings), too_coarse(run))
-    return scores(run, steps, floors_of(run), view.graded(), readings)
+def printed(scope: Scope) -> Iterator[Section]:
+    yield Section("scorecard", "Scorecard", partial(scorecard, scope))
+    yield Section("timeline", "Timeline", partial(timeline, scope))
 
 
 def ahead(view: View, theme: ThemeName) -> list[CacheRequest]:

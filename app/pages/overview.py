@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.ingest.analysis.events_and_alerts import until
@@ -33,29 +32,29 @@ from ..blocks import (
     Markup,
     Numbers,
     Paragraph,
+    Section,
     Verdict,
     Waiting,
 )
+from ..figures.drawing.plotly_objects import go
 from ..figures.html.cards import metric_cards
 from ..figures.over_steps import metric_over_steps
 from ..figures.ribbon import severity_ribbon
 from ..presentation.alert_words import foremost, none_words
 from ..presentation.digits import count
 from ..presentation.metric_places import metrics_at
-from ..presentation.run_state import ALARMS, lasting_words
 from ..presentation.slice_names import part_words
 from ..presentation.statements import statements
 from ..presentation.theme import MARKS, THEMES, Theme, ThemeName
 from ..presentation.value_text import value_words
 from ..referee.floor_of_run import against_floor
-from ..report.data import graded_counts
-from ..report.gaps import gaps_of_readings
-from ..report.head import head_of
-from ..report.texts import run_facts
+from .baseline import comparison
 from .collector_line import collector_line, doubt
+from .gaps import gaps_of_readings
+from .head import graded_counts, head_of, run_facts
 from .logged_metrics import has_value, logged_among, not_logged
 from .scope import Scope
-from .verdict import COMPUTED, answer_to, referee_of, sequences_at, undone, verdict_lines
+from .verdict import COMPUTED, referee_of, sequences_at, undone, verdict_lines
 
 NEWEST = 3
 REFEREE = "The referee is a third reading of the recorded tokens, by a model in float32. `ratioscope rescore` adds one to a run."
@@ -96,18 +95,19 @@ def _waiting(scope: Scope) -> Iterator[Block]:
 
 
 def _verdict(scope: Scope) -> Iterator[Block]:
-    view, known, verdict = scope.view, scope.view.diagnosis(), scope.view.judged_verdict()
-    state = (("state", lasting_words(view.run, view.state)),) if view.state.life in ALARMS else ()
-    answer, proof = answer_to(verdict, known), None
-    if known is None or known.result is None or known.context is None or answer is None:
-        head = head_of(verdict, COMPUTED if known is None else f"not available, because {known.reason}", state)
-    else:
-        result = known.result
-        head = head_of(verdict, (result.diagnosis, result.gap, answer, known.context), state)
-        proof = undone(result.diagnosis.likely[0], result.gap, "proof") if result.diagnosis.likely else None
+    view, known, proof = scope.view, scope.view.diagnosis(), None
+    if known is not None and known.result is not None and known.result.diagnosis.likely:
+        proof = undone(known.result.diagnosis.likely[0], known.result.gap, "proof")
+    head = head_of(scope, known)
     if proof is None and has_value(scope.course(), f"{scope.gap}/{size_metric(scope.gap)}"):
         proof = replace(_chart(scope, scope.course(), BY_NAME[size_metric(scope.gap)]), name="proof")
     yield Verdict(head.severity, head.title, head.facts, verdict_lines(view, known), head.share, proof)
+
+
+def printed(scope: Scope) -> Iterator[Section]:
+    yield Section("verdict", "", partial(_verdict, scope))
+    name = "" if scope.good is None else scope.good.name
+    yield Section("compared", f"Compared with {name}", partial(comparison, scope))
 
 
 def _measured(scope: Scope, frame: pl.DataFrame, verdict: Finding) -> Iterator[Block]:

@@ -4,25 +4,33 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from ..blocks import Block
+from ..blocks import Block, Section
 from ..presentation.theme import ThemeName
 from .alerts import alerts
+from .alerts import printed as alerts_printed
 from .compare import compare
 from .corrections import ahead as corrections_ahead
 from .corrections import corrections
 from .diagnosis import diagnosis
+from .diagnosis import printed as diagnosis_printed
 from .distributions import ahead as distributions_ahead
 from .distributions import distributions
+from .distributions import printed as distributions_printed
 from .health import health
+from .health import printed as health_printed
 from .metrics import ahead as metrics_ahead
 from .metrics import metrics
+from .metrics import printed as metrics_printed
 from .overview import overview
+from .overview import printed as overview_printed
 from .runs import runs
 from .scope import Scope
+from .sequences import printed as sequences_printed
 from .sequences import sequences
 from .staleness import staleness
 from .tokens import tokens
 from .view import CacheRequest, View
+from .where import printed as where_printed
 from .where import where
 
 ScopeChoice = Literal["gap", "readings", "steps", "only", "floor", "others", "histograms"]
@@ -47,6 +55,8 @@ class Page:
     """True if all that the page shows is read from tokens, of which a scalar log has none."""
     shows_empty: bool = False
     """True if the page has something to say of a run without a gap."""
+    printed: Callable[[Scope], Iterable[Section]] = lambda scope: ()
+    """The parts that the report prints."""
     ahead: Callable[[View, ThemeName], Iterable[CacheRequest]] = lambda view, theme: ()
     """Frames and figures that the first visit needs; a server makes them while another page of the run is open."""
     about: Literal["run", "beside", "runs"] = "run"
@@ -60,6 +70,7 @@ PAGES = (
         "The verdict on the run, the severity of each step, and the headline metrics over the steps.",
         overview,
         frozenset({"gap", "readings", "steps", "only", "floor"}),
+        printed=overview_printed,
     ),
     Page(
         "diagnosis",
@@ -67,6 +78,7 @@ PAGES = (
         "Why the policies are apart: likely causes with their proof and remedy, what is ruled out, and what stays open.",
         diagnosis,
         frozenset({"gap", "steps"}),
+        printed=diagnosis_printed,
     ),
     Page(
         "metrics",
@@ -74,6 +86,7 @@ PAGES = (
         "Every metric over the steps, for one run or for several runs in one chart.",
         metrics,
         frozenset({"gap", "readings", "steps", "only", "floor", "others"}),
+        printed=metrics_printed,
         ahead=metrics_ahead,
     ),
     Page(
@@ -82,6 +95,7 @@ PAGES = (
         "The distributions of log-ratios and weights, and the effect of a cap on the weights.",
         distributions,
         frozenset({"gap", "readings", "steps", "only", "floor", "histograms"}),
+        printed=distributions_printed,
         ahead=distributions_ahead,
         reads_tokens=True,
     ),
@@ -91,6 +105,7 @@ PAGES = (
         "The parts of the data with the largest gap: positions, probabilities, replicas, tokens and more.",
         where,
         frozenset({"gap", "readings", "steps", "only", "floor"}),
+        printed=where_printed,
         reads_tokens=True,
     ),
     Page(
@@ -107,6 +122,7 @@ PAGES = (
         "The sequences of one step, the worst first.",
         sequences,
         frozenset({"gap", "readings", "only"}),
+        printed=sequences_printed,
         reads_tokens=True,
     ),
     Page(
@@ -140,6 +156,7 @@ PAGES = (
         "When each signal was out of bounds, and the rules that open an alert.",
         alerts,
         frozenset({"gap", "steps"}),
+        printed=alerts_printed,
     ),
     Page(
         "health",
@@ -147,6 +164,7 @@ PAGES = (
         "Dropped, lost, damaged and missing data, and the state of each writer.",
         health,
         frozenset(),
+        printed=health_printed,
         shows_empty=True,
     ),
     Page(

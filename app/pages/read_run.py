@@ -16,8 +16,8 @@ from ratioscope.ingest.jobs.part_job import PartResults, PartWork
 from ratioscope.ingest.rows.part import Part
 from ratioscope.ingest.run import Run
 
+from ..presentation.privacy import scrubbed, scrubbed_text
 from ..presentation.run_state import RunState, state_of
-from ..report.privacy import scrubbed_text
 from .answered import Answered, answered
 from .jobs import Jobs
 from .view import View
@@ -57,7 +57,7 @@ class ReadRun:
             gap = "" if gap == diagnosed_gap(self.opened) else gap
         key = (answered, gap, steps)
         if key not in self._made:
-            self._made[key] = answered(lambda: self.opened, view.revision, gap, steps)
+            self._made[key] = scrubbed(answered(lambda: self.opened, view.revision, gap, steps))
         return cast(Answered, self._made[key])
 
     def known_diagnosis(self, view: View) -> Answered | None:

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-import plotly.graph_objects as go
 import polars as pl
 
 from ..blocks import Block, Chart, Link, Paragraph
+from ..figures.drawing.plotly_objects import go
 from ..figures.scatter import scatter
 from ..presentation.metric_places import FIRST_PAIR, in_words, title_of
 from ..presentation.theme import THEMES, ThemeName

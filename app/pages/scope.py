@@ -74,6 +74,8 @@ class Scope:
     """Runs drawn over it, on pages that can do so."""
     reference: View | None = None
     """The pinned reference run, drawn faintly; None without one."""
+    good: View | None = None
+    """The known-good run of a report, drawn faintly; None without one."""
     from_rows: bool = False
     """True if the part is computed from token rows, though statistics on record have it: only rows give its histograms."""
     face: Face = field(default=PAPER, compare=False, repr=False)
@@ -110,7 +112,9 @@ class Scope:
 
     @property
     def beside(self) -> FaintRun | None:
-        """The reference run at all its tokens, for charts over steps."""
+        """The known-good or the reference run at all its tokens, for charts over steps."""
+        if self.good is not None:
+            return FaintRun(self.good.name, self.good.metrics())
         if self.reference is None or self.floor is None:
             return None
         return FaintRun(f"{self.floor.kind} {self.floor.name}", self.reference.metrics(("step",), None, self.gap))

@@ -10,7 +10,7 @@ import polars as pl
 from ratioscope.ingest.analysis.sequence_lines import POINTS, log_ratio_lines, text_previews, tokens_within
 from ratioscope.metrics.grading.coverage import NOT_MEASURED
 
-from ..blocks import Action, Actions, Block, Column, Link, Paragraph, Table
+from ..blocks import Action, Actions, Block, Column, Link, Paragraph, Section, Table
 from ..presentation.digits import count, digits, percent
 from ..presentation.metric_places import in_words, sequence_measures_at, title_of
 from ..presentation.number_columns import number_format
@@ -83,6 +83,10 @@ def sequences(scope: Scope) -> Iterator[Block]:
         yield from prompts(matching, gap)
     elif len(matching):
         yield from _list(scope, worst_first(matching, gap, listing.order).head(SHOWN), step, listing.order)
+
+
+def printed(scope: Scope) -> Iterator[Section]:
+    yield Section("sequences", "Worst sequences", partial(worst_of_run, scope))
 
 
 def _asked_listing(face: Face, frame: pl.DataFrame, gap: str) -> Listing:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from functools import partial
 
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.ingest.analysis.comparability import ComparedSetting, comparability
@@ -18,6 +17,7 @@ from ratioscope.record import GAPS, kin
 
 from ..blocks import Beside, Block, Cards, Chart, Code, Column, Heading, Markup, Paragraph, Table
 from ..figures.drawing.head import metric_head
+from ..figures.drawing.plotly_objects import go
 from ..figures.gap_parts import gap_parts
 from ..figures.html.both_sides import both_sides
 from ..figures.lags import lag_shares, lags_over_steps

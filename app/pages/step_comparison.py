@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.errors import ConfigError
 from ratioscope.metrics.distribution import Level, whole_histogram
 
 from ..blocks import Beside, Block, Chart, Paragraph, Part
+from ..figures.drawing.plotly_objects import go
 from ..figures.quantiles import quantile_comparison
 from ..figures.ridgeline import ridgeline
 from ..presentation.theme import THEMES, ThemeName

@@ -23,11 +23,11 @@ from ..presentation.escape import visible
 from ..presentation.metric_places import sequence_measures_at, titled
 from ..presentation.slice_names import part_words
 from ..presentation.theme import THEMES, ThemeName
-from ..report.texts import sequence_facts
 from .face import AtMostOne, Choice, Face, Number, Step, Switch
 from .scope import Scope
 from .step_sequences import FACTS, no_rows, rows_of, with_part_only, worst_first
 from .view import View
+from .worst import sequence_facts
 from .worst_of_run import worst_listed, worst_of
 
 OFFERED = 300

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.metrics.diagnosis.diagnosis import Likely
 from ratioscope.metrics.grading.finding import Finding
 
 from ..blocks import Chart, Link
+from ..figures.drawing.plotly_objects import go
 from ..figures.html.cards import verdict_line
 from ..figures.undoing import undoing
 from ..presentation.answer import Answer, answer_of

@@ -1,11 +1,10 @@
 """The Where page: the gap by position, probability, replica, token class and every other recorded slice."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.ingest.analysis.slice_over_steps import slice_over_steps
@@ -17,8 +16,9 @@ from ratioscope.metrics.analysis.slice_parts import MOST, bucket_label, size_met
 from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.grading.limits import limits_of
 
-from ..blocks import Action, At, Beside, Block, Chart, Drawer, Link, Paragraph, text_table
+from ..blocks import Action, At, Beside, Block, Chart, Drawer, Heading, Link, Paragraph, Section, text_table
 from ..figures.drawing.head import metric_head
+from ..figures.drawing.plotly_objects import go
 from ..figures.slice_bars import slice_bars
 from ..figures.slice_heat import slice_heat
 from ..presentation.concentration_words import concentration_words
@@ -29,9 +29,8 @@ from ..presentation.noise_floor import NoiseFloor, with_floor
 from ..presentation.slice_names import BY_NAME as WORDS
 from ..presentation.slice_names import SLICES, UNFILTERED, SliceWords, only_value_words, part_words
 from ..presentation.theme import THEMES, ThemeName
-from ..report.gap_slices import slices_of_gap
-from ..report.texts import place_table
 from .face import Choice, Several
+from .gap_slices import place_table, slices_of_gap
 from .scope import NO_STEPS, Scope
 from .slice_absences import absences
 from .slice_reading import last_key, slice_frame, steps_shown
@@ -271,9 +270,22 @@ def _only_key(frame: pl.DataFrame, one: ShownSlice) -> str | None:
     return bucket_label(name, str(known[name][0])) if len(known) == 1 else None
 
 
-def _tables(scope: Scope) -> Iterator[Block]:
-    """The table of each slice."""
+def printed(scope: Scope) -> Iterator[Section]:
+    yield Section("where", f"Where {scope.gap} happens", partial(_tables, scope, Heading))
+
+
+def _tables(scope: Scope, title: Callable[[str], Block] = lambda text: Paragraph(text, "lead")) -> Iterator[Block]:
+    """The table of each slice, or why there is none."""
     for place in scope.view.of(slices_of_gap, scope.gap):
-        if place.frame is not None:
-            yield Paragraph(place.title, "lead")
-            yield text_table(place.title, *place_table(place), is_numbers=True)
+        yield title(place.title)
+        if place.absent:
+            yield Paragraph(f"not available, {place.absent}", "absent")
+            continue
+        header, rows = place_table(place)
+        yield text_table(place.title, header, rows, is_numbers=True)
+        if place.left_out:
+            yield Paragraph(f"values that are missing are not available, {place.left_out}", "absent")
+        if place.rows > len(rows):
+            yield Paragraph(
+                f"the {len(rows)} worst by {BY_NAME[size_metric(place.gap)].title} of {place.rows:,}", "small"
+            )

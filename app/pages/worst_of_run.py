@@ -2,31 +2,41 @@
 
 from collections.abc import Iterator
 
+import polars as pl
+
 from ratioscope.ingest.analysis.resolution import too_coarse, without_coarse
 from ratioscope.ingest.run import Run
 
 from ..blocks import Block, Markup, Paragraph, TintedSequence
+from ..figures.html.tinted_text import token_text
 from ..presentation.digits import count
-from ..report.drawings import tokens_html, tokens_legend
-from ..report.texts import sequence_facts
-from ..report.without_texts import has_texts
-from ..report.worst import WorstSequence, worst_sequences
+from ..presentation.without_texts import has_texts
 from .scope import Scope
 from .view import asked_gap, metrics_of
+from .worst import WorstSequence, sequence_facts, text_of, worst_sequences, worst_tokens
+
+WORST_TOKENS = 5
 
 
 def worst_of_run(scope: Scope) -> Iterator[Block]:
     """The sequences with the largest |x|, the worst first."""
     view, gap = scope.view, scope.gap
     yield from worst_listed(scope, "" if view.of(has_texts) else "Texts were left out (--no-text).")
-    legend = tokens_legend(gap)
+    legend = token_text(pl.DataFrame(), gap, styled=False)
     for place, item in enumerate(view.of(worst_of, gap), 1):
         if place == 1:
             yield Markup(lambda theme: legend)
         cut = item.length > len(item.tokens)  # the part around the worst token is there, which the facts tell
         more = f"{count(len(item.tokens))} of {count(item.length, 'token')} are shown" if cut else ""
-        tokens = tokens_html(item.tokens, gap)
-        yield TintedSequence(f"{place}. {item.sequence_id}", sequence_facts(item), item.prompt, tokens, more)
+        yield TintedSequence(
+            f"{place}. {item.sequence_id}",
+            sequence_facts(item),
+            item.prompt,
+            token_text(item.tokens, gap, legend=False, styled=False),
+            more,
+            text_of(item),
+            worst_tokens(item, gap, WORST_TOKENS),
+        )
 
 
 def worst_listed(scope: Scope, more: str) -> Iterator[Block]:

@@ -20,7 +20,7 @@ MARKS = {"healthy": "●", "watch": "▲", "act": "■", PARTLY: "◐", NOT_MEAS
 """word of a verdict -> the mark that stands beside its word, so that neither needs colour."""
 
 
-ThemeName = Literal["light", "dark", "light-narrow", "dark-narrow"]
+ThemeName = Literal["light", "dark", "light-narrow", "dark-narrow", "named"]
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,6 @@ NARROW: dict[ThemeName, Theme] = {
     "dark": replace(DARK, name="dark-narrow", columns=64),
 }
 """The same for a window too narrow for half a page, such as a telephone's."""
-THEMES: dict[ThemeName, Theme] = {theme.name: theme for theme in (LIGHT, DARK, *NARROW.values())}
 
 
 def variables(theme: Theme) -> dict[str, str]:
@@ -145,6 +144,32 @@ def _named(theme: Theme) -> Iterator[tuple[str, str]]:
             yield from ((f"{part.name}-{key}", colour) for key, colour in value.items())
         elif isinstance(value, tuple):
             yield from ((f"{part.name}-{at}", colour) for at, colour in enumerate(value))
+
+
+NAMES = tuple(variables(LIGHT))
+"""The names of all variables; the colour of the theme of names at each place is its number."""
+COLUMNS = 72
+"""Characters that fit beside each other in half of a page's width."""
+
+
+def _numbered(value: Any, numbers: Iterator[int]) -> Any:
+    """The value with a number in place of every colour. Any: the fields of a theme have several types."""
+    if isinstance(value, str):
+        return f"#{next(numbers):06x}" if value.startswith("#") else value
+    if isinstance(value, Mapping):
+        return {key: _numbered(colour, numbers) for key, colour in value.items()}
+    return tuple(_numbered(colour, numbers) for colour in value) if isinstance(value, tuple) else value
+
+
+def _named_theme() -> Theme:
+    numbers = iter(range(1, len(NAMES) + 1))
+    numbered = {part.name: _numbered(getattr(LIGHT, part.name), numbers) for part in fields(LIGHT)}
+    return replace(LIGHT, **(numbered | {"columns": COLUMNS, "live": False}))
+
+
+NAMED = _named_theme()
+"""The theme to draw a figure in that becomes SVG. Each colour is a number that stands for a variable of the style."""
+THEMES: dict[ThemeName, Theme] = {**{theme.name: theme for theme in (LIGHT, DARK, *NARROW.values())}, "named": NAMED}
 
 
 def channels(colour: str) -> tuple[float, ...]:

@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 from support.frames import traces
 from support.pages_open import Open, plain
+from support.site import charts_in
 
 from ratioscope import Collector, open_run
 from ratioscope.app.cli import main
-from ratioscope.app.report.data import report_data
-from ratioscope.app.report.drawings import figures_of
-from ratioscope.app.report.html import html_report
-from ratioscope.app.report.json import json_report
-from ratioscope.app.report.markdown import markdown_report
-from ratioscope.app.report.scorecard import scores
+from ratioscope.app.documents.json import json_report
+from ratioscope.app.documents.material import material
+from ratioscope.app.documents.report import html_report, markdown_report
+from ratioscope.app.pages.gap_slices import slices_of_gap
+from ratioscope.app.pages.scorecard import scores
+from ratioscope.app.presentation.theme import LIGHT
 from ratioscope.ingest.analysis.grades import signal_grades
 from ratioscope.ingest.analysis.resolution import too_coarse, without_coarse
 
@@ -80,11 +81,11 @@ def test_the_report_says_so_where_the_whole_run_lies_below(tmp_path: Path) -> No
 
 
 def test_every_format_of_the_report_leaves_them_out_with_the_reason(folder: Path) -> None:
-    data = report_data(open_run(folder))
+    data = material(open_run(folder))
     twin, page = json.loads(json_report(data)), html_report(data)
     assert twin["steps"]["mismatch/kl_k3"][0] is None and twin["steps"]["mismatch/kl_k3"][1] > 0
     assert BECAUSE in twin["digits"]["mismatch"]
-    chart = next(draw for name, *_, draw in figures_of(data) if name == "mismatch-kl_k3")()
+    chart = charts_in(data)["mismatch-kl_k3"].figure(LIGHT)
     line = next(trace for trace in traces(chart) if trace.name == "kl_k3")
     assert np.isnan(np.asarray(line.y, float)[0]) or len(line.x) == 1
     for text in (page, markdown_report(data)):
@@ -99,8 +100,8 @@ def test_slice_tables_leave_them_out_with_the_reason(tmp_path: Path) -> None:
             old = [(each + chance.normal(0, size, 50)).astype(np.float32) for each in rollout]
             ids = [f"{replica}{index}" for index in range(8)]
             collector.log(step=0, rollout_logprobs=rollout, old_logprobs=old, replica=[replica] * 8, sequence_ids=ids)
-    data = report_data(open_run(tmp_path / "run"))
-    place = next(place for place in data.places if place.slice == "replica")
+    data = material(open_run(tmp_path / "run"))
+    place = next(place for place in data.view.of(slices_of_gap, data.gap) if place.slice == "replica")
     assert place.frame is not None and place.left_out == BECAUSE
     values = dict(place.frame.select("replica", "mismatch/kl_k3").rows())
     assert values["fine"] is None and values["off"] > 0

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,16 @@ from support.golden import changes, golden, holds
 from support.paths import ROOT
 from support.shown_numbers import shown
 
+from ratioscope.app.blocks import Chart
 from ratioscope.app.cli import main
 from ratioscope.app.dashboard.pages import PAGES as DASHBOARD
+from ratioscope.app.documents import material as documents_material
+from ratioscope.app.documents.document import FIRST, PATHS, files
+from ratioscope.app.documents.drawings import Drawing
+from ratioscope.app.documents.json import json_report
+from ratioscope.app.documents.material import Material, material
 from ratioscope.app.pages.pages import PAGES as EVERY
 from ratioscope.app.presentation.theme import LIGHT
-from ratioscope.app.report.drawings import Drawing
-from ratioscope.app.report.json import json_report
-from ratioscope.app.static_site import material as static_material
-from ratioscope.app.static_site.document import FIRST, PATHS, files
-from ratioscope.app.static_site.material import Material, material
 from ratioscope.ingest import run as of_run
 from ratioscope.ingest.analysis import diagnosis as of_diagnosis
 
@@ -41,7 +42,7 @@ def read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run is read, and diagnosed, once for all verbs; and its charts are drawn in one theme."""
     monkeypatch.setattr(of_run, "open_run", lambda path, **_: open_run(path))
     monkeypatch.setattr(of_diagnosis, "diagnosis_of", diagnosis_of)
-    monkeypatch.setattr(static_material, "drawing", light)
+    monkeypatch.setattr(documents_material, "drawing", light)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -51,9 +52,9 @@ def let_go() -> Iterator[None]:
         kept.cache_clear()
 
 
-def light(name: str, section: str, gap: str, label: str, draw: Callable[..., Any]) -> Drawing:
+def light(name: str, chart: Chart) -> Drawing:
     """The chart in one theme alone: the other one has the same data, and takes as long to draw."""
-    return Drawing(name, section, gap, label, json.loads(draw(theme=LIGHT).to_json(engine="json")), None)
+    return Drawing(name, json.loads(chart.figure(LIGHT).to_json(engine="json") or ""), None)
 
 
 @cache
@@ -83,7 +84,7 @@ def said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_the_report_has_its_golden_data(runs: Path, name: str) -> None:
-    holds(runs, name, "report", json.loads(json_report(material_of(made(runs, name)).data)))
+    holds(runs, name, "report", json.loads(json_report(material_of(made(runs, name)))))
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -13,15 +13,14 @@ from support.pages_open import Open, html
 from ratioscope.app.cli import main
 from ratioscope.app.dashboard.model.diagnoses import diagnoses
 from ratioscope.app.dashboard.model.view import view
+from ratioscope.app.documents.json import json_report
+from ratioscope.app.documents.material import material
+from ratioscope.app.documents.report import html_report, markdown_report
 from ratioscope.app.export.sinks.prometheus import TextFile
 from ratioscope.app.export.wandb.rows import STEP, step_rows
 from ratioscope.app.pages.run_summary import summary_of
 from ratioscope.app.pages.runs import COLOURS, WORDS
 from ratioscope.app.presentation.theme import MARKS
-from ratioscope.app.report.data import report_data
-from ratioscope.app.report.html import html_report
-from ratioscope.app.report.json import json_report
-from ratioscope.app.report.markdown import markdown_report
 from ratioscope.ingest.analysis.copy_facts import judged_first
 from ratioscope.ingest.run import open_run
 
@@ -74,11 +73,11 @@ def test_a_gate_passes_only_what_was_measured(folder: Callable[[str], Path], kin
 def test_report_and_lists_say_the_same_word(folder: Callable[[str], Path], kind: str) -> None:
     recorded = KINDS[kind]
     run = open_run(folder(kind))
-    data = report_data(run)
+    data = material(run)
     page, text, plain_report = html_report(data), markdown_report(data), json.loads(json_report(data))
     summary = summary_of(run)
     assert (summary.gap or recorded.gap) == data.gap == recorded.gap == next(iter(judged_first(run)), "mismatch")
-    assert data.verdict.word == data.diagnosis.head.severity == recorded.word == summary.severity
+    assert data.verdict.word == data.head.severity == recorded.word == summary.severity
     assert f"<title>{recorded.word}: " in page and f" {recorded.word}: " in text.splitlines()[0]
     assert plain_report["head"]["severity"] == recorded.word
     assert all(recorded.says in re.sub(r"\s+", " ", whole) for whole in (data.verdict.sentence, text.replace("\\", "")))

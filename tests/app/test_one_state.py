@@ -15,13 +15,13 @@ from support.run_folders import FakeWriter
 from ratioscope.app.cli import main
 from ratioscope.app.cli.watching.looks import Watched
 from ratioscope.app.dashboard.model.served_folder import Summaries
+from ratioscope.app.documents.material import material
+from ratioscope.app.documents.report import markdown_report
 from ratioscope.app.export.wandb.sync import Sync
 from ratioscope.app.export.wandb.sync_record import Destination, SyncRecord
 from ratioscope.app.pages.folder import ListedRun
 from ratioscope.app.pages.runs import rows_of
 from ratioscope.app.presentation.run_state import LIVES, Life
-from ratioscope.app.report.data import report_data
-from ratioscope.app.report.markdown import markdown_report
 from ratioscope.ingest.commits.open_writers import SILENT_SECONDS
 from ratioscope.ingest.run import open_run
 from ratioscope.layout import OPEN
@@ -94,7 +94,7 @@ def test_every_face_says_the_state_of_a_run_in_the_same_word(
     work.file.parent.mkdir()
     work.send(session, ended=True)  # type: ignore[arg-type]
     assert session.kept == {"run_state": life} and not work.state_is_due
-    report = markdown_report(report_data(open_run(root), text=False))
+    report = markdown_report(material(open_run(root), text=False))
     assert f"- state: {life}" in report
     assert (f"state | {life}" in report or report.count(f"{life} at ") > 1) == (life in ("silent", "dead")), "its head"
     writers = open_run(root).writers

@@ -7,23 +7,24 @@ from typing import get_args
 
 import polars as pl
 import pytest
+from markdown_it import MarkdownIt
 from streamlit.testing.v1 import AppTest
 from support.edge_runs import made
 from support.hostile import HOSTILE
 from support.pages_open import Open, plain
-from support.site import material_of
 
 from ratioscope.app import blocks
-from ratioscope.app.blocks import Block, Paragraph, text_table
+from ratioscope.app.blocks import Block, Paragraph, Section, text_table
 from ratioscope.app.dashboard import blocks_drawn, pages
 from ratioscope.app.dashboard.panels import widgets
+from ratioscope.app.documents import document, html, markdown, material
+from ratioscope.app.documents.html import Inside, charts_of, whole
+from ratioscope.app.documents.report import html_report, markdown_report
 from ratioscope.app.pages.corrections import corrections
 from ratioscope.app.pages.face import PAPER, Choice, Number, Several, Switch
 from ratioscope.app.pages.pages import PAGES, Page
 from ratioscope.app.pages.read_run import read_view
 from ratioscope.app.pages.scope import Scope
-from ratioscope.app.static_site import document, markup
-from ratioscope.app.static_site.markup import Inside, charts_of, whole
 from ratioscope.ingest.rows.part import part_of
 from ratioscope.ingest.run import open_run
 
@@ -51,36 +52,48 @@ INSIDE = Inside(lambda chart: pytest.fail("no chart"), lambda path: f"#{path}", 
 
 def test_every_face_draws_every_block() -> None:
     every = set(get_args(Block))
-    assert set(blocks_drawn._DRAWN) == every and set(markup._MARKUP) == every
+    assert set(blocks_drawn._DRAWN) == every and set(html._MARKUP) == set(markdown._MARKDOWN) == every
 
 
 def test_few_blocks_are_drawn_by_one_face_alone_and_no_face_names_a_page() -> None:
-    left_out = {kind.__name__ for kind, draw in markup._MARKUP.items() if draw is markup._left_out}
+    left_out = {kind.__name__ for kind, draw in html._MARKUP.items() if draw is html._left_out}
     assert left_out == {"Waiting", "Numbers"}, "paper waits for nothing, and has its numbers in tables"
-    for module, lines in ((blocks_drawn, 320), (widgets, 220), (markup, 320)):
+    for module, lines in ((blocks_drawn, 320), (widgets, 220), (html, 345), (markdown, 240)):
         source = inspect.getsource(module)
         assert len(source.splitlines()) < lines, f"{module.__name__} is growing: is a block missing?"
         assert not [page.path for page in PAGES if f'"{page.path}"' in source]
 
 
-def test_a_page_that_is_added_to_the_list_is_on_each_face(
+def test_a_page_that_is_added_to_the_list_is_on_each_face_and_what_it_has_printed_in_the_report(
     runs: Path, monkeypatch: pytest.MonkeyPatch, opened: Open
 ) -> None:
     def added(scope: Scope) -> Iterator[Block]:
         yield Paragraph(f"added over {len(scope.recorded)} steps of {scope.gap}")
 
-    every = (*PAGES, Page("added", "Added", "A page of a test.", added))
+    def printed(scope: Scope) -> Iterator[Section]:
+        yield Section("printed", "What is printed", lambda: added(scope))
+
+    every = (*PAGES, Page("added", "Added", "A page of a test.", added, printed=printed))
     monkeypatch.setattr(document, "PAGES", every)
-    text = document.one_file(material_of(runs, "one_step"))
+    monkeypatch.setattr(material, "PAGES", every)
+    run = material.material(open_run(made(runs, "one_step")))
+    text, report = document.one_file(run), html_report(run)
     assert 'id="added"' in text and "added over 1 steps of mismatch" in text
+    assert '<h2 id="printed">What is printed</h2>' in report and "added over 1 steps of mismatch" in report
+    assert "## What is printed\n\nadded over 1 steps of mismatch" in markdown_report(run)
     monkeypatch.setattr(pages, "PAGES", (*map(pages._of, every),))
     assert "added over 1 steps of mismatch" in plain(opened("added", "one_step"))
 
 
 @pytest.mark.parametrize("kind", SAFE, ids=lambda kind: kind.__name__)
 def test_text_of_a_run_is_text_in_a_file(kind: type) -> None:
-    html = markup.markup(whole([SAFE[kind]()]), INSIDE)
-    assert TEXT not in html and "<script" not in html and "<img" not in html
+    made_blocks = whole([SAFE[kind]()])
+    text = html.markup(made_blocks, INSIDE)
+    assert TEXT not in text and "<script" not in text and "<img" not in text
+    parsed = MarkdownIt("commonmark").enable("table").parse(markdown.markdown(made_blocks))
+    inside = [each for token in parsed for each in (token, *(token.children or ()))]
+    assert not [each for each in inside if each.type.startswith("html") and each.content != "<br>"]
+    assert not {"link_open", "image", "fence"} & {each.type for each in inside}
 
 
 def test_paper_takes_the_usual_answer_and_picks_nothing() -> None:
@@ -100,13 +113,14 @@ def test_the_blocks_of_a_drawer_are_made_once_for_a_file() -> None:
 
     made_blocks = whole([blocks.Drawer("more", inside)])
     assert not [*charts_of(made_blocks)]
-    assert markup.markup(made_blocks, INSIDE).count("inside") == 1 and opened == [1]
+    assert html.markup(made_blocks, INSIDE).count("inside") == 1 and opened == [1]
 
 
 def test_a_long_table_says_how_many_rows_it_leaves_out() -> None:
-    table = blocks.Table("rows", pl.DataFrame({"n": range(markup.ROWS + 5)}))
-    html = markup.markup([table], INSIDE)
-    assert html.count("<tr>") == markup.ROWS + 1 and f"the first {markup.ROWS} of {markup.ROWS + 5} rows" in html
+    table = blocks.Table("rows", pl.DataFrame({"n": range(html.ROWS + 5)}))
+    text = html.markup([table], INSIDE)
+    assert text.count("<tr>") == html.ROWS + 1 and f"the first {html.ROWS} of {html.ROWS + 5} rows" in text
+    assert f"The first {markdown.ROWS} of {html.ROWS + 5} rows" in markdown.markdown([table])
 
 
 def test_a_part_of_a_run_is_the_same_on_paper(runs: Path) -> None:

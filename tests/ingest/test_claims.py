@@ -9,7 +9,7 @@ from support import real_runs, run_folders
 from support.run_folders import FakeWriter
 
 from ratioscope import open_run
-from ratioscope.app.report.quality import quality
+from ratioscope.app.pages.quality import quality
 from ratioscope.ingest.analysis.info import info
 from ratioscope.ingest.maintenance.verify import verify
 from ratioscope.ingest.rows.claims import MOST_STEPS, Claims, _few

@@ -13,8 +13,7 @@ from support.run_folders import FakeWriter
 
 from ratioscope import layout, open_run
 from ratioscope.app.cli import main
-from ratioscope.app.report.quality import quality
-from ratioscope.app.report.texts import quality_facts
+from ratioscope.app.pages.quality import quality, quality_facts
 from ratioscope.ingest.analysis.recorded_events import recorded_events
 from ratioscope.ingest.commits.commit_log import CommitLog
 from ratioscope.ingest.commits.conservation import UNSEEN

@@ -10,8 +10,8 @@ from support.read_run import read_run
 from ratioscope import open_run
 from ratioscope.app.cli import main as ratioscope
 from ratioscope.app.cli.commands import info as verb
+from ratioscope.app.documents.material import material
 from ratioscope.app.referee import side_off
-from ratioscope.app.report.data import report_data
 from ratioscope.ingest.analysis import evidence
 from ratioscope.ingest.maintenance.push import push
 from ratioscope.ingest.remote import opening
@@ -51,7 +51,7 @@ def test_a_report_fetches_the_token_files_of_its_examples_alone(monkeypatch: pyt
     monkeypatch.setattr(side_off, "MOST_STEPS", 3)
     monkeypatch.setattr(evidence, "MOST_STEPS", 4)
     run = open_run(URL)
-    data = report_data(run)
+    data = material(run)
     drawn = data.steps.filter(data.steps["rollout:referee/kl_k3"].is_not_null())["step"].to_list()
     assert len(drawn) == 3 and (drawn[0], drawn[-1]) == (0, STEPS - 1)
     assert (
@@ -64,7 +64,7 @@ def test_a_report_fetches_the_token_files_of_its_examples_alone(monkeypatch: pyt
 
 def test_the_numbers_of_the_drawn_steps_are_those_of_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(side_off, "MOST_STEPS", 3)
-    there, here = report_data(open_run(URL)), report_data(open_run(folder))
+    there, here = material(open_run(URL)), material(open_run(folder))
     few, every = (data.steps.select("step", "rollout:referee/kl_k3").drop_nulls() for data in (there, here))
     assert len(few) == 3 and len(every) == STEPS
     assert few.equals(every.filter(every["step"].is_in(few["step"].to_list())))

@@ -9,7 +9,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from ratioscope import Collector
-from ratioscope.app.report import texts, worst
+from ratioscope.app.pages import worst
 from ratioscope.ingest.analysis import evidence
 from ratioscope.ingest.analysis.diagnosis import diagnosis_of, plain_diagnosis
 from ratioscope.ingest.rows.one_sequence import Span
@@ -144,6 +144,6 @@ def test_a_report_shows_the_tokens_around_the_worst_one(run: Run) -> None:
     items = worst.worst_sequences(run, run.metrics(), "mismatch", text=True)
     longest = next(item for item in items if item.length == 1000)
     assert len(longest.tokens) == worst.TOKENS_SHOWN and WORST in longest.tokens["position"].to_list()
-    assert f"at {WORST}: -2.99" in texts.worst_tokens(longest, "mismatch", 1)[0].replace("−", "-")
-    assert texts.sequence_facts(longest).endswith("shown: positions 400 to 999")
-    assert not any("shown:" in texts.sequence_facts(item) for item in items if item.length < 600)
+    assert f"at {WORST}: -2.99" in worst.worst_tokens(longest, "mismatch", 1)[0].replace("−", "-")
+    assert worst.sequence_facts(longest).endswith("shown: positions 400 to 999")
+    assert not any("shown:" in worst.sequence_facts(item) for item in items if item.length < 600)

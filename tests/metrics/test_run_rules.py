@@ -9,8 +9,8 @@ from support.recorded import recorded
 
 from ratioscope.app import cli
 from ratioscope.app.cli import main
-from ratioscope.app.report.data import report_data
-from ratioscope.app.report.markdown import markdown_report
+from ratioscope.app.documents.material import material
+from ratioscope.app.documents.report import markdown_report
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.analysis.diagnosis import diagnosis_of, plain_diagnosis
 from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
@@ -120,7 +120,7 @@ def test_the_file_in_the_folder_rules_every_face_and_is_read_again_when_it_chang
     (ruled / RULES_FILE).write_text(MUTED)
     assert opened.refresh() and "kl_k3" not in {alert.signal.name for alert in events_and_alerts(opened).alerts}
     assert "is muted: known" in verdict_of(opened).sentence
-    text = markdown_report(report_data(opened))
+    text = markdown_report(material(opened))
     assert "kl\\_k3 is muted" in text or "kl_k3 is muted" in text
     for verb in ("info", "check", "diagnose"):
         main([verb, str(ruled)])

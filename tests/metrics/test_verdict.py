@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from support.edge_runs import made
 from support.frames import frame_of
 
+from ratioscope.app.documents.json import json_report
+from ratioscope.app.documents.material import material
+from ratioscope.app.documents.report import markdown_report
 from ratioscope.app.figures.html.cards import verdict_line
+from ratioscope.app.pages.timeline import periods_of
 from ratioscope.app.presentation.alert_words import not_graded
-from ratioscope.app.report.data import report_data
-from ratioscope.app.report.json import json_report
-from ratioscope.app.report.markdown import markdown_report
 from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
 from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.run import open_run
@@ -92,7 +93,7 @@ def test_every_spell_and_the_verdict_tell_the_largest_gap_of_their_steps(level: 
 
 def test_since_when_and_how_bad_are_the_same_on_every_face(runs: Path) -> None:
     run = open_run(made(runs, "stale"))
-    found, data = verdict_of(run), report_data(run)
+    found, data = verdict_of(run), material(run)
     alert = next(
         a for a in events_and_alerts(run).alerts if (a.signal.name, a.gap) == (found.signal, found.gap) and a.is_open
     )
@@ -104,7 +105,11 @@ def test_since_when_and_how_bad_are_the_same_on_every_face(runs: Path) -> None:
     assert twin["now"] == found.now.label if found.now is not None else False
     for text in (verdict_line(found), markdown_report(data)):
         assert f"since step {found.since_step}" in text and f"step {found.peak_step}" in text
-    worst = next(s for s in data.spells if s.severity == found.severity.label and s.first <= alert.peak_step <= s.last)
+    worst = next(
+        s
+        for s in data.view.of(periods_of, data.view)
+        if s.severity == found.severity.label and s.first <= alert.peak_step <= s.last
+    )
     assert worst.peak == alert.peak_step or worst.signal != found.signal
 
 
@@ -116,7 +121,7 @@ def test_a_clean_bill_says_what_was_not_checked_and_how_to_record_it(runs: Path)
     assert {"mismatch", "drift", "staleness", "surprisal"} <= set(absent)
     assert "old_logprobs is not on record" in absent["mismatch"] and "log entropy" in absent["surprisal"]
     assert "log trainer_version and rollout_versions" in absent["staleness"]
-    for face in (found.sentence, verdict_line(found), markdown_report(report_data(run)).replace("\\", "")):
+    for face in (found.sentence, verdict_line(found), markdown_report(material(run)).replace("\\", "")):
         assert "Not checked: " in face and "log trainer_version and rollout_versions" in face
     assert "precision" not in found.meaning and "No check that ran" in found.meaning
 

@@ -14,7 +14,7 @@ from ratioscope.metrics.dialects import NAMES, dialect
 from ratioscope.metrics.grading.signals import SIGNALS
 from ratioscope.record import FIELDS
 
-PROSE = ("*.md", "docs/*.md", "app/**/*.html", "app/browser/*.js", "app/report/*.js")
+PROSE = ("*.md", "docs/*.md", "app/browser/*.js", "app/documents/*.js")
 CODE = (
     "app/**/*.py",
     "metrics/*.py",

@@ -56,7 +56,7 @@ import polars as pl
 from pathlib import Path
 from ratioscope.app.dashboard.model.export import csv_of
 from ratioscope.app.dashboard.panels import charts
-from ratioscope.app.report.data import _events
+from ratioscope.app.presentation.without_texts import on_paper
 from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.analysis.prompt_tables import prompt_table
 from ratioscope.ingest.run import open_run
@@ -72,7 +72,7 @@ visits = (
     lambda: csv_of(wide.head(500)),
     lambda: prompt_table(run, range(step, step + 1), "sequence_id", "mismatch", cache=cache),
     lambda: log_ratio_lines(run, step, "mismatch").to_pandas(),
-    lambda: _events(run),
+    lambda: on_paper(run, text=True).events,
     lambda: wide.with_columns(pl.col("c") + 1).to_pandas(),
     lambda: wide.with_columns(pl.col("c") + 2).to_pandas(),
 )

@@ -3,7 +3,7 @@
 import pytest
 
 from ratioscope import open_run
-from ratioscope.app.report.data import ReportData, report_data
+from ratioscope.app.documents.material import Material, material
 from support.hostile import HOSTILE
 from support.real_runs import records
 from support.recorded import recorded
@@ -11,7 +11,7 @@ from support.run_folders import FakeWriter, write_run_file
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> ReportData:
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Material:
     """Every text that a run can hold, hostile: each payload as a token of the worst sequences, as prompt, id, name and note."""
     payloads = [text.encode("utf-8", "replace").decode() for text in HOSTILE]
     folder = tmp_path_factory.mktemp("runs") / "hostile"
@@ -33,4 +33,4 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> ReportData:
         folder, name=payloads[0], trainer=payloads[2], config={payload: payload for payload in payloads[:40]}
     )
     (folder / "tokens" / "step=000000000" / "<img src=x onerror=alert(1)>.parquet").write_bytes(b"no parquet")
-    return report_data(open_run(folder))
+    return material(open_run(folder))

@@ -3,8 +3,10 @@
 from functools import cache
 from pathlib import Path
 
-from ratioscope.app.report.html import html_report
-from ratioscope.app.static_site.material import Material, material
+from ratioscope.app.blocks import Chart
+from ratioscope.app.documents.html import charts_of
+from ratioscope.app.documents.material import Material, material
+from ratioscope.app.documents.report import html_report
 from ratioscope.ingest.run import open_run
 from support.edge_runs import made
 
@@ -18,4 +20,10 @@ def material_of(runs: Path, name: str) -> Material:
 @cache
 def report_of(runs: Path, name: str, *, interactive: bool = False) -> str:
     """The report on the edge run of this name, in one of its two forms; each takes seconds to write."""
-    return html_report(material_of(runs, name).data, interactive=interactive)
+    return html_report(material_of(runs, name), interactive=interactive)
+
+
+def charts_in(read: Material, section: str = "") -> dict[str, Chart]:
+    """The charts of the report of a run by their names, of one section or of all."""
+    wanted = (blocks for each, blocks in read.printed if section in ("", each.name))
+    return {chart.name: chart for blocks in wanted for chart in charts_of(blocks)}

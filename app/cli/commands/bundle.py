@@ -8,16 +8,16 @@ import typer
 
 from ratioscope.errors import ConfigError
 
+from ...export.site_folder import demand_replaceable, write_folder
 from ...export.whole_file import demand_free, whole_files
 from ...presentation.digits import count, size_on_disk
-from ...static_site.site_folder import demand_replaceable, write_folder
 from ..terminal import say, stages, working
 from .arguments import RunFolders, attempt_asked, opened, runs_at
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
 
-    from ...static_site.material import Material
+    from ...documents.material import Material
 
 OutputOption = Annotated[
     Path | None,
@@ -85,35 +85,36 @@ def _write_zip(run: "Run", target: Path, sequences: int | None) -> None:
 
 
 def _write_pages(run: "Run", target: Path, *, text: bool) -> None:
-    from ...static_site.document import FIRST
-    from ...static_site.material import READING, material
+    from ...documents.document import FIRST
+    from ...documents.material import material
+    from ...pages.pages import PAGES
 
     is_file = target.suffix.lower() == ".html"
     if is_file:
         demand_free([target], force=True)
     else:
         demand_replaceable(target)
-    with stages("pages", len(READING)) as stage:
+    with stages("pages", len(PAGES) + 1) as stage:
         read = material(run, text=text, stage=stage)
-        stage("pages")
         size = (_one_file if is_file else _folder)(read, target)
-    verdict = read.data.verdict
+    verdict = read.verdict
     say(verdict.brief, verdict.word)
     say(f"wrote {target} ({size_on_disk(size)}): {'one page' if is_file else f'open {target / FIRST}'}")
-    _say_who_reads(target, text=read.data.text)
+    _say_who_reads(target, text=read.text)
 
 
 def _write_several(folders: Sequence[Path], target: Path, *, text: bool) -> None:
     from ratioscope.ingest.run import open_run
 
-    from ...static_site.document import FIRST
-    from ...static_site.material import READING, material
-    from ...static_site.several import folder_of
+    from ...documents.document import FIRST
+    from ...documents.material import material
+    from ...documents.several import folder_of
+    from ...pages.pages import PAGES
 
     demand_replaceable(target)
     for folder in folders:
         opened(folder)  # a folder that is no run is an error before anything is read
-    with stages("pages", len(READING) * len(folders)) as stage:
+    with stages("pages", (len(PAGES) + 1) * len(folders)) as stage:
         read = (material(open_run(folder, attempt=attempt_asked()), text=text, stage=stage) for folder in folders)
         size = write_folder(target, folder_of(read))
     say(f"wrote {target} ({size_on_disk(size)}): {count(len(folders), 'run')}; open {target / FIRST}")
@@ -126,7 +127,7 @@ def _say_who_reads(target: Path, *, text: bool) -> None:
 
 
 def _one_file(read: "Material", target: Path) -> int:
-    from ...static_site.document import one_file
+    from ...documents.document import one_file
 
     content = one_file(read).encode()
     with whole_files([target], force=True) as (file,):
@@ -134,6 +135,6 @@ def _one_file(read: "Material", target: Path) -> int:
 
 
 def _folder(read: "Material", target: Path) -> int:
-    from ...static_site.document import files
+    from ...documents.document import files
 
     return write_folder(target, files(read).items())

@@ -105,8 +105,7 @@ def _by_reason(unavailable: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _print_facts(run: "Run", facts: Mapping[str, Any], checked: str) -> None:
-    from ...report.quality import quality
-    from ...report.texts import quality_facts
+    from ...pages.quality import quality, quality_facts
 
     events: list[str] = [event["event"] for event in facts["events"]]
     unsettled = facts["unsettled"]

@@ -30,7 +30,7 @@ from .arguments import (
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
 
-    from ...report.data import ReportData
+    from ...documents.material import Material
 
 ENDINGS = (".html", ".md", ".json")
 LONGEST_NAME = 80
@@ -85,8 +85,10 @@ def report(
     printed. It contains the texts of the ten worst sequences unless --no-text is given. The file appears whole or not at all.
     Only you can read it (mode 0600); use chmod to share it.
     """
-    from ...report.data import STAGES, report_data
-    from ...report.reproduction import folder_name
+    from ...documents.json import MEMBERS
+    from ...documents.material import material
+    from ...pages.pages import PAGES
+    from ...pages.reproduction import folder_name
 
     _refuse(output, interactive)
     severity_of(fail_on)
@@ -106,13 +108,14 @@ def report(
         *(("--baseline", floor.name) if floor else ()),
     )
     demand_free([output], force=True)
-    with ended_in_order(), stages("report", len(STAGES) + 1) as stage:
-        data = report_data(opened_run, text=not no_text, gap=gap, good=good, floor=floor, options=options, stage=stage)
+    parts = len(MEMBERS if output.suffix == ".json" else PAGES)
+    with ended_in_order(), stages("report", parts + 2) as stage:
+        read = material(opened_run, text=not no_text, gap=gap, good=good, floor=floor, options=options, stage=stage)
+        content = _rendered(read, output.suffix, interactive).encode()
         stage("writing")
-        content = _rendered(data, output.suffix, interactive).encode()
         with whole_files([output], force=True) as (file,):
             written = file.write(content)
-    verdict = data.verdict
+    verdict = read.verdict
     if as_json:
         facts = {"file": str(output), "bytes": written, "severity": verdict.word, "verdict": verdict.sentence}
         print_json(facts)
@@ -166,15 +169,10 @@ def _free(named: Path) -> Path:
     return next(path for path in numbered if not os.path.lexists(path))
 
 
-def _rendered(data: "ReportData", ending: str, interactive: bool) -> str:
+def _rendered(read: "Material", ending: str, interactive: bool) -> str:
+    from ...documents.json import json_report
+    from ...documents.report import html_report, markdown_report
+
     if ending == ".html":
-        from ...report.html import html_report
-
-        return html_report(data, interactive=interactive)
-    if ending == ".md":
-        from ...report.markdown import markdown_report
-
-        return markdown_report(data)
-    from ...report.json import json_report
-
-    return json_report(data)
+        return html_report(read, interactive=interactive)
+    return markdown_report(read) if ending == ".md" else json_report(read)

@@ -33,8 +33,8 @@ def sync(run: RunFolder, to: ToOption, follow: FollowOption = False, every: Ever
     from ...export.sinks.logger_table import logger_of
     from ...export.sinks.sync import LoggerSync
     from ...export.wandb.sync_record import Destination, sync_record, wandb_id
-    from ...report.privacy import scrubbed_text
-    from ...report.without_texts import outgoing
+    from ...presentation.privacy import scrubbed_text
+    from ...presentation.without_texts import outgoing
 
     logger, place = logger_of(to)
     opened_run = opened(run)

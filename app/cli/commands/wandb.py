@@ -56,8 +56,8 @@ def sync(
     from ...export.wandb.session import demand_extras, session
     from ...export.wandb.sync import Sync
     from ...export.wandb.sync_record import Destination, sync_record, wandb_id
-    from ...report.privacy import scrubbed_text
-    from ...report.without_texts import outgoing
+    from ...presentation.privacy import scrubbed_text
+    from ...presentation.without_texts import outgoing
 
     demand_extras()
     offline = offline or os.environ.get("WANDB_MODE") in ("offline", "dryrun")

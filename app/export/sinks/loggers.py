@@ -11,7 +11,7 @@ from typing import Any
 
 from ratioscope.errors import MissingExtra, RatioscopeError
 
-from ...report.privacy import scrubbed_text
+from ...presentation.privacy import scrubbed_text
 
 _TAG = "ratioscope.id"
 _LONGEST_NAME = 128

@@ -12,7 +12,7 @@ from typing import Any
 
 from ratioscope.errors import ConfigError, MissingExtra, RatioscopeError
 
-from ...report.privacy import scrubbed_text
+from ...presentation.privacy import scrubbed_text
 from .rows import PREFIX, SEVERITY, STEP, WandbHistogram
 from .sync_record import Destination
 
@@ -126,7 +126,7 @@ def demand_extras() -> None:
     """MissingExtra unless wandb is installed, and what draws the report."""
     if find_spec("wandb") is None:
         raise MissingExtra("wandb sync", "wandb")
-    if find_spec("jinja2") is None or find_spec("plotly") is None:
+    if find_spec("plotly") is None:
         raise MissingExtra("the report that goes with a W&B run", "dashboard")
 
 

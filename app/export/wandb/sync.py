@@ -8,10 +8,10 @@ from ratioscope.ingest.run import Run
 from ratioscope.metrics.grading.alerts import Alert
 from ratioscope.version import __version__
 
+from ...documents.material import material
+from ...documents.report import html_report
+from ...presentation.privacy import scrubbed_text
 from ...presentation.run_state import state_of
-from ...report.data import report_data
-from ...report.html import html_report
-from ...report.privacy import scrubbed_text
 from .rows import STATE, StepRow, columns_sent, histograms, step_rows
 from .session import Session
 from .sync_record import Destination, SyncRecord, keep
@@ -80,13 +80,13 @@ class Sync:
 
     def report(self, session: Session) -> None:
         """Sends the report, the table of its worst sequences, and the verdict."""
-        data = report_data(self.run, text=self.target.text)
-        session.summary("verdict", scrubbed_text(data.verdict.sentence))
+        read = material(self.run, text=self.target.text)
+        session.summary("verdict", scrubbed_text(read.verdict.sentence))
         session.summary("version", __version__)
-        if data.worst:
-            session.table(self.record.rows, "worst_sequences", *worst_table(data.worst, self.target.text))
+        if read.worst:
+            session.table(self.record.rows, "worst_sequences", *worst_table(read.worst, self.target.text))
             self.record.rows += 1
-        session.artifact(f"{wandb_name(self.file)}-report", "ratioscope-report", "report.html", html_report(data))
+        session.artifact(f"{wandb_name(self.file)}-report", "ratioscope-report", "report.html", html_report(read))
         self.record.report = self._made_of
         keep(self.record, self.file)
 

@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ...report.privacy import scrubbed_text
-from ...report.worst import WorstSequence
+from ...pages.worst import WorstSequence
+from ...presentation.privacy import scrubbed_text
 
 LONGEST = 4000
 """Characters of a cell."""

@@ -4,12 +4,12 @@ import math
 from typing import Literal
 
 import numpy as np
-import plotly.graph_objects as go
 
 from ratioscope.arrays import Floats
 
 from .hover import tell_steps
 from .log_x import ALONG
+from .plotly_objects import go
 from .step_axis import step_axis
 
 Along = Literal["step", "tokens", "time"]

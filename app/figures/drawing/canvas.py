@@ -7,12 +7,11 @@ from html import unescape
 from textwrap import wrap
 from typing import Any
 
-import plotly.graph_objects as go
-
 from ...presentation.theme import FONT, NARROW, THEMES, Theme, ThemeName
 from .definition import question_mark
 from .overlay import lay_over
 from .overlay import words as middle
+from .plotly_objects import go
 
 MARGIN = {"l": 56, "r": 16, "t": 58, "b": 36}
 LINE = 15
@@ -49,7 +48,7 @@ def canvas(
     mark = question_mark(behind, about, top, theme) if theme.live and (behind or about) else None
     return go.Figure(
         layout={  # a go.Layout would be validated and copied twice
-            "template": template(theme) if theme.live else _PLAIN,
+            "template": template(theme) if theme.live else _plain(),
             "height": height + tall,
             "margin": {**MARGIN, "t": top},
             "annotations": [] if mark is None else [mark],
@@ -115,10 +114,14 @@ def _wrapped(line: str, columns: int) -> list[str]:
     return lines
 
 
-_PLAIN = go.layout.Template()
-"""The template of pictures, which have their own style: copying that of live charts takes most of the time of an empty figure."""
 _TAG = re.compile(r"<[^>]*>")
 _WORD = re.compile(r"(?:<[^>]*>|[^\s<])+")
+
+
+@cache
+def _plain() -> go.layout.Template:
+    """The template of pictures, which have their own style: copying that of live charts takes most of an empty figure's time."""
+    return go.layout.Template()
 
 
 def template(theme: Theme) -> go.layout.Template:

@@ -8,13 +8,13 @@ from textwrap import wrap
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 
 from ratioscope.arrays import Floats
 
 from ...presentation.escape import plotly as escaped
 from ...presentation.escape import visible
 from .canvas import tell_nearest
+from .plotly_objects import go
 
 EVENTS = "events"
 """The name of the traces of marks. Marks may move a little."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.arrays import Floats
@@ -21,6 +20,7 @@ from .canvas import canvas
 from .definition import definition
 from .floats import floats, typical
 from .head import metric_head
+from .plotly_objects import go
 from .scale import LOGARITHMIC, PLAIN, Scale, signed_log, suitable
 from .thinning import LineBuckets, broken, grid, gridded
 

@@ -5,7 +5,8 @@ import weakref
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
+
+from .plotly_objects import go
 
 ALONG = "along"
 """The mark of a chart whose x axis can be logarithmic, in its `meta`."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.arrays import Floats
@@ -21,6 +20,7 @@ from .canvas import coloured
 from .hover import EVENTS, in_lines
 from .overlay import Overlay, horizontal_band, horizontal_line, lay_over, on_paper, vertical_line, words
 from .plot import Plot
+from .plotly_objects import go
 from .scale import PLAIN, Scale, padded
 
 LINES = 24

@@ -6,7 +6,7 @@ Plotly's own add_vline and add_annotation validate the whole figure each time: t
 from collections.abc import Iterable
 from typing import Any
 
-import plotly.graph_objects as go
+from .plotly_objects import go
 
 Overlay = dict[str, Any]
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 
 from ratioscope.arrays import Floats
 from ratioscope.metrics.metric import Metric
@@ -14,6 +13,7 @@ from ratioscope.metrics.metric import Metric
 from ...presentation.digits import digits
 from ...presentation.theme import Theme
 from ...presentation.value_text import value_with_error
+from .plotly_objects import go
 from .scale import Scale
 from .thinning import POINTS, LineBuckets, line_and_marks
 

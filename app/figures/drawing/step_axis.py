@@ -1,8 +1,8 @@
 """The axis of a chart over steps."""
 
-import plotly.graph_objects as go
-
 from ratioscope.arrays import Floats
+
+from .plotly_objects import go
 
 
 def step_axis(figure: go.Figure, steps: Floats, width: float = 1.0) -> None:

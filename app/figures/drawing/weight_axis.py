@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 
 from ratioscope.arrays import Floats
 
@@ -15,6 +14,7 @@ from ...presentation.theme import Theme, faded
 from .cells import AxisCells
 from .overlay import Overlay, lay_over, vertical_band, vertical_line, words
 from .plot import Trace
+from .plotly_objects import go
 from .scale import Scale
 
 TICKS = (

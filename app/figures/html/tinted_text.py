@@ -69,6 +69,7 @@ def token_text(
     *,
     theme: Theme = LIGHT,
     legend: bool = True,
+    styled: bool = True,
     by: str = "log_ratio",
     band: WeightBand = OPEN,
     at: int | None = None,
@@ -76,7 +77,8 @@ def token_text(
     """One element holding the text of `tokens` (a frame with a row per token, see Run.sequence), tinted by a value of the gap.
 
     Tokens without text show their ids, or their positions if ids are missing too. by: a name of token_values.VALUES.
-    at: the position of a token that is marked, and to which the text is scrolled when it appears.
+    at: the position of a token that is marked, and to which the text is scrolled when it appears. styled: False for a document
+    that has the style already.
     """
     value = BY_NAME[by]
     earlier, x, values = token_values(tokens, gap, value)
@@ -88,7 +90,8 @@ def token_text(
         for place, (row, value, ratio, sure) in enumerate(rows)
     )
     scale = _legend(gap, value, band) if legend else ""
-    return f'<div class="rs-{theme.name}"><style>{style(theme)}</style>{scale}<div class="rs-text">{body}</div></div>'
+    own = f"<style>{style(theme)}</style>" if styled else ""
+    return f'<div class="rs-{theme.name}">{own}{scale}<div class="rs-text">{body}</div></div>'
 
 
 def tint(value: float | None, by: str = "log_ratio") -> str:

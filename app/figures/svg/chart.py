@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import plotly.graph_objects as go
-
 from ...presentation.escape import html as escaped
+from ..drawing.plotly_objects import go
 from .axis import Axis, axis_of
 from .overlays import annotation, shape
 from .texts import plain, short, text

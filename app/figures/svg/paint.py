@@ -1,37 +1,11 @@
-"""A theme of names: each colour is a number that stands for a variable of the style, so that one drawing has all themes."""
+"""The colours of the theme of names as attributes of SVG, so that one drawing has all themes."""
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
-from typing import Any
 
-from ...presentation.theme import DARK, LIGHT, Theme, variables
+from ...presentation.theme import DARK, LIGHT, NAMES, variables
 
 _COLOUR = re.compile(r"#[0-9a-f]{6}|rgba?\((\d+), ?(\d+), ?(\d+)(?:, ?([\d.e-]+))?\)")
 CLEAR = ("none", 1.0)
-
-
-NAMES = tuple(variables(LIGHT))
-"""The names of all variables; the colour of the theme of names at each place is its number."""
-
-
-def _numbered(value: Any, numbers: Iterator[int]) -> Any:
-    """The value with a number in place of every colour. Any: the fields of a theme have several types."""
-    if isinstance(value, str):
-        return f"#{next(numbers):06x}" if value.startswith("#") else value
-    if isinstance(value, Mapping):
-        return {key: _numbered(colour, numbers) for key, colour in value.items()}
-    return tuple(_numbered(colour, numbers) for colour in value) if isinstance(value, tuple) else value
-
-
-def _named_theme() -> Theme:
-    numbers = iter(range(1, len(NAMES) + 1))
-    numbered = {field.name: _numbered(getattr(LIGHT, field.name), numbers) for field in fields(LIGHT)}
-    return replace(LIGHT, **(numbered | {"columns": COLUMNS, "live": False}))
-
-
-COLUMNS = 72
-"""Characters that fit beside each other in half of a page's width."""
 
 
 def paint(colour: str | None) -> tuple[str, float]:
@@ -64,5 +38,3 @@ def _name(number: int, colour: str) -> str:
 
 
 _LIGHT, _DARK = variables(LIGHT), variables(DARK)
-NAMED = _named_theme()
-"""The theme to draw a figure in that becomes SVG."""

@@ -123,8 +123,11 @@ def martingale(folder: str, tokens: Sequence[str], first: int, **_: object) -> W
 def ratioscope(folder: str, runs: Sequence[str], **_: object) -> Works:
     """`append` is the business of the process that records these runs."""
     os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
-    reading, data = import_module("ratioscope.ingest.run"), import_module("ratioscope.app.report.data")
-    html, causes = import_module("ratioscope.app.report.html"), import_module("ratioscope.ingest.analysis.diagnosis")
+    reading, data = import_module("ratioscope.ingest.run"), import_module("ratioscope.app.documents.material")
+    html, causes = (
+        import_module("ratioscope.app.documents.report"),
+        import_module("ratioscope.ingest.analysis.diagnosis"),
+    )
     kept: list[Any] = []
 
     def opened(count: int) -> int:
@@ -138,7 +141,7 @@ def ratioscope(folder: str, runs: Sequence[str], **_: object) -> Works:
 
     def reported(count: int) -> None:
         for each in runs[:count]:
-            html.html_report(data.report_data(reading.open_run(each)))
+            html.html_report(data.material(reading.open_run(each)))
 
     def diagnosed(count: int) -> int:
         return sum(len(causes.diagnosis_of(reading.open_run(each)).steps) for each in runs[:count])

@@ -13,7 +13,7 @@ from support.axe import grave
 from support.browser import Chromium, chromium
 from support.site import material_of, report_of
 
-from ratioscope.app.static_site.document import one_file
+from ratioscope.app.documents.document import one_file
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="needs Chromium: tests/support/install_chromium.sh")
 OPEN_ALL = "for (const e of document.querySelectorAll('details')) e.open = true"

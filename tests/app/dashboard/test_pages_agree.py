@@ -8,8 +8,8 @@ from support.pages_open import Open, html, plain, well
 
 from ratioscope.app import cli
 from ratioscope.app.dashboard.model.diagnoses import diagnoses
-from ratioscope.app.static_site.document import files
-from ratioscope.app.static_site.material import material
+from ratioscope.app.documents.document import files
+from ratioscope.app.documents.material import material
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.run import open_run
 

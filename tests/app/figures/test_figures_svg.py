@@ -22,12 +22,12 @@ from ratioscope.app.figures.heat_map import log_ratio_heat_map
 from ratioscope.app.figures.lags import SYMBOLS
 from ratioscope.app.figures.svg.axis import axis_of
 from ratioscope.app.figures.svg.chart import svg_chart
-from ratioscope.app.figures.svg.paint import NAMED, paint
+from ratioscope.app.figures.svg.paint import paint
 from ratioscope.app.figures.svg.symbols import mark
 from ratioscope.app.figures.svg.texts import lines
 from ratioscope.app.presentation.escape import plotly as escaped
 from ratioscope.app.presentation.escape import visible
-from ratioscope.app.presentation.theme import DARK, LIGHT, variables
+from ratioscope.app.presentation.theme import DARK, LIGHT, NAMED, variables
 from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.grading.limits import limits_of
 

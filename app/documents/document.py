@@ -1,0 +1,128 @@
+"""The files of a run's pages: one HTML file for all, or one for each. Every file holds all it needs and loads nothing."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from ..blocks import Block
+from ..pages.folder import NO_FOLDER, Folder
+from ..pages.pages import PAGES, Page
+from ..pages.runs import rows_of
+from ..presentation.digits import count
+from ..presentation.escape import html as escaped
+from ..presentation.page_letters import LETTERS
+from ..presentation.theme import MARKS
+from .html import Inside, charts_of, live_figure, markup
+from .material import Material
+from .shell import Shell, demand_plotly, shell
+
+FIRST = "index.html"
+PATHS = frozenset(page.path for page in PAGES if page.about == "run")
+"""The pages of a run that stands alone."""
+HOME = next(letter for letter, path in LETTERS.items() if path == "runs")
+"""The letter after `g` that leads to the list of runs."""
+
+
+def one_file(run: Material, home: str = "", folder: Folder = NO_FOLDER) -> str:
+    """All pages in one file, of which a browser shows one at a time. Equal data gives equal bytes.
+
+    home: the address of the list of runs that this one is in; "" if there is none. folder: the runs that it is compared with.
+    """
+    demand_plotly()
+    scope, pages = replace(run.scope, runs=folder), _pages(beside=bool(folder.runs))
+    return _document(run, [(page, run.blocks(page, scope)) for page in pages], pages, _anchor, home)
+
+
+def files(run: Material) -> dict[str, str]:
+    """Name and content of a file for each page; the first page is FIRST. Equal data gives equal bytes."""
+    pages = _pages()
+    return {_file(page.path): _document(run, [(page, run.blocks(page))], pages, _file) for page in pages}
+
+
+def start_page(run: Material, folder: Folder, addresses: Mapping[str, str]) -> str:
+    """The list of the runs of the folder, each a link to its file. run: any of them. addresses: name -> file."""
+    (page,) = (page for page in PAGES if page.about == "runs")
+    inside = Inside(lambda chart: live_figure(chart, run.drawn(chart)), _anchor, frozenset(), addresses)
+    worst = rows_of(folder.listed(())[0])["verdict"][0].partition(" ")[0]
+    return shell(
+        Shell(
+            title=f"{worst} {count(len(addresses), 'run')} (ratioscope)",
+            head=f"<h1>{page.title}</h1>",
+            main=f'<section class="page runs">{markup(page.blocks(replace(run.scope, runs=folder)), inside)}</section>',
+            foot="This file loads nothing and sends nothing. The key t changes the theme.",
+            keys={},
+        )
+    )
+
+
+def _pages(*, beside: bool = False) -> list[Page]:
+    """The pages of a run. beside: also those about a run and others."""
+    return [page for page in PAGES if page.about == "run" or (beside and page.about == "beside")]
+
+
+def _anchor(path: str) -> str:
+    return f"#{path}"
+
+
+def _file(path: str) -> str:
+    return FIRST if path == PAGES[0].path else f"{path}.html"
+
+
+def _document(
+    run: Material,
+    made: Sequence[tuple[Page, tuple[Block, ...]]],
+    pages: Sequence[Page],
+    address: Callable[[str], str],
+    home: str = "",
+) -> str:
+    """made: the pages of this file. pages: all that there are."""
+    drawn = {figure.name: figure for _, blocks in made for figure in map(run.drawn, charts_of(blocks))}
+    paths = frozenset(page.path for page in pages)
+    letters = {letter: path for letter, path in LETTERS.items() if path in paths}
+    inside = Inside(lambda chart: live_figure(chart, run.drawn(chart)), address, paths)
+    severity = run.head.severity
+    here, current = (made[0][0].title, made[0][0].path) if len(made) == 1 else ("pages", "")
+    name = run.view.name
+    word = f'<span class="word {severity}">{MARKS[severity]} {severity}</span>'
+    keys = {**({HOME: home} if home else {}), **{letter: address(path) for letter, path in letters.items()}}
+    return shell(
+        Shell(
+            title=f"{MARKS[severity]} {escaped(here)} · {escaped(name, 200)} (ratioscope)",
+            head=f"<h1>{escaped(name, 400)} {word}</h1>\n{_navigation(pages, address, current, home)}",
+            main="\n".join(_section(page, blocks, inside) for page, blocks in made),
+            foot=_footer(run, letters, is_listed=bool(home)),
+            keys=keys,
+            drawn=drawn,
+        )
+    )
+
+
+def _section(page: Page, blocks: tuple[Block, ...], inside: Inside) -> str:
+    return f'<section class="page" id="{page.path}"><h2>{page.title}</h2>\n{markup(blocks, inside)}\n</section>'
+
+
+def _navigation(pages: Sequence[Page], address: Callable[[str], str], current: str, home: str) -> str:
+    letters = {path: letter for letter, path in LETTERS.items()}
+    back = f'<a href="{escaped(home)}" title="key: g {HOME}">‹ All runs</a>' if home else ""
+    links = "".join(
+        f'<a href="{address(page.path)}"{_here(page, current)}{_key(letters.get(page.path, ""))}>{page.title}</a>'
+        for page in pages
+    )
+    return f'<nav aria-label="pages">{back}{links}</nav>'
+
+
+def _key(letter: str) -> str:
+    return f' title="key: g {letter}"' if letter else ""
+
+
+def _here(page: Page, current: str) -> str:
+    return ' aria-current="page"' if page.path == current else ""
+
+
+def _footer(run: Material, letters: Mapping[str, str], *, is_listed: bool) -> str:
+    made = run.reproduction
+    keys = ", ".join(f"g {letter} {path}" for letter, path in letters.items())
+    back = f", g {HOME} all runs" if is_listed else ""
+    return (
+        f"ratioscope {escaped(made.version)} made this from input {escaped(made.digest[:12])}. This file loads nothing and sends"
+        f" nothing. Keys: {keys}{back}; t changes the theme."
+    )

@@ -1,0 +1,150 @@
+"""The material of a report or a bundle: a run read once, as it may leave the machine, and its charts."""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from ratioscope.ingest.analysis.copy_facts import judged_first
+from ratioscope.ingest.run import Run
+from ratioscope.metrics.grading.finding import Finding
+
+from ..blocks import Block, Chart, Section
+from ..pages.baseline import Baseline, compared_with
+from ..pages.gaps import gaps_of_readings, steps_of_all
+from ..pages.glossary import glossary
+from ..pages.head import Head, head_of
+from ..pages.pages import PAGES, Page
+from ..pages.read_run import read_view
+from ..pages.reproduction import Reproduction, reproduction
+from ..pages.scope import Scope
+from ..pages.scorecard import Score, scores_of
+from ..pages.view import View
+from ..pages.worst import WorstSequence
+from ..pages.worst_of_run import worst_of
+from ..presentation.noise_floor import NoiseFloor
+from ..presentation.privacy import scrubbed
+from ..presentation.without_texts import on_paper
+from ..referee.side_off import SideOff, side_off
+from .drawings import Drawing, drawing
+from .html import whole
+
+Stage = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Material:
+    """A run as its documents show it. Everything is made when it is asked for, and once."""
+
+    run: Run
+    """Without secrets and home folders, and where asked so without texts."""
+    scope: Scope
+    """All of the run."""
+    text: bool
+    """True if prompts and token texts are in it."""
+    options: tuple[str, ...]
+    """The arguments of the command line, for the reproduction."""
+    stage: Stage
+    """Called with the name of each part before it is made."""
+
+    @property
+    def gap(self) -> str:
+        """The asked gap, else the verdict's, else the first on record."""
+        return self.scope.gap
+
+    @property
+    def view(self) -> View:
+        return self.scope.view
+
+    @cached_property
+    def verdict(self) -> Finding:
+        """The verdict in the light of the diagnosis."""
+        return scrubbed(self.view.judged_verdict())
+
+    @cached_property
+    def head(self) -> Head:
+        """The first half page."""
+        return scrubbed(head_of(self.scope, self.view.diagnosis()))
+
+    @property
+    def readings(self) -> tuple[str, ...]:
+        """The gaps of readings that have charts and scores."""
+        return self.view.of(gaps_of_readings, self.gap)
+
+    @property
+    def steps(self) -> pl.DataFrame:
+        """Metrics by step with those of `readings`, null where the digits of the file are too few."""
+        return self.view.of(steps_of_all, self.readings)
+
+    @property
+    def baseline(self) -> Baseline | None:
+        """The comparison with the known-good run."""
+        return None if self.scope.good is None else self.view.of(compared_with, self.scope.good)
+
+    @cached_property
+    def side(self) -> SideOff | None:
+        """The answer of the referee; None if none read the run."""
+        return scrubbed(self.view.of(side_off))
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        return scores_of(self.scope, self.readings)
+
+    @property
+    def worst(self) -> tuple[WorstSequence, ...]:
+        """The sequences with the largest gap, the worst first."""
+        return self.view.of(worst_of, self.gap)
+
+    @property
+    def reproduction(self) -> Reproduction:
+        return self.view.of(reproduction)
+
+    def blocks(self, page: Page, scope: Scope | None = None) -> tuple[Block, ...]:
+        """The blocks of a page. scope: None for all of the run."""
+        self.stage(page.title.lower())
+        return whole(page.blocks(scope or self.scope))
+
+    @cached_property
+    def printed(self) -> tuple[tuple[Section, tuple[Block, ...]], ...]:
+        """The sections of the report with their blocks: what each page has printed, and the glossary."""
+        made = []
+        for page in PAGES:
+            self.stage(page.title.lower())
+            made += [(section, whole(section.blocks())) for section in page.printed(self.scope)]
+        made += [(section, whole(section.blocks())) for section in glossary()]
+        return tuple((section, blocks) for section, blocks in made if blocks)
+
+    @cached_property
+    def _drawn(self) -> dict[tuple[Hashable, ...], Drawing]:
+        return {}
+
+    def drawn(self, chart: Chart) -> Drawing:
+        """The chart in both themes, drawn once however many files hold it. Another chart of its name gets a number behind it."""
+        key = (chart.name, chart.make, *chart.of)
+        if key not in self._drawn:
+            others = sum(name == chart.name for name, *_ in self._drawn)
+            self._drawn[key] = drawing(f"{chart.name}-{others + 1}" if others else chart.name, chart)
+        return self._drawn[key]
+
+
+def material(
+    run: Run,
+    *,
+    text: bool = True,
+    gap: str | None = None,
+    good: Run | None = None,
+    floor: NoiseFloor | None = None,
+    options: tuple[str, ...] = (),
+    stage: Stage = lambda name: None,
+) -> Material:
+    """text: False leaves prompts and token texts out. good: a known-good run to compare with. floor: a noise floor.
+
+    gap: of the parts on distributions, places and sequences, also one of readings; None: the verdict's, else the first.
+    """
+    run = on_paper(run, text=text)
+    view = read_view(run, {(reproduction,): reproduction(run, options, text=text)})
+    stage("verdict")
+    gap = gap or view.verdict().gap or next(iter(judged_first(run)), "mismatch")
+    other = None if good is None else read_view(on_paper(good, text=text))
+    return Material(run, Scope(view, gap, floor=floor, good=other), text, options, stage)

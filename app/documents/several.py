@@ -1,0 +1,57 @@
+"""Several runs as one folder: a start page that lists them, the worst first, and a file with all pages of each."""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Set
+from dataclasses import replace
+from itertools import chain, islice
+from itertools import count as numbers
+
+from ..pages.folder import NO_FOLDER, Folder, ListedRun
+from ..pages.run_summary import Summary, summary_of
+from ..presentation.run_state import RunState
+from ..presentation.sentence import capital
+from .document import FIRST, one_file, start_page
+from .material import Material
+
+LONGEST = 60
+"""Characters of a file's name before its ending."""
+
+
+def folder_of(runs: Iterable[Material]) -> Iterator[tuple[str, str]]:
+    """Name and content of each file, the start page last. Each run is taken when its file is wanted, and let go of then.
+
+    The first is kept, because every other one is compared with it; it is compared with the second itself.
+    """
+    ahead, listed, files = iter(runs), list[ListedRun](), dict[str, str]()
+    first = [*islice(ahead, 2)]
+    for at, run in enumerate(chain(first, ahead)):
+        name = _unused(run.view.name, files)
+        files[name] = file_name(name, {FIRST, *files.values()})
+        listed.append(ListedRun(name, entry_of(run), RunState("ended", "ended", "")))
+        other = first[at == 0] if len(first) > 1 else run
+        views = {name: run.scope.view, other.view.name: other.scope.view}
+        by_path = {view.path: view for view in views.values()}
+        yield files[name], one_file(run, FIRST, Folder({n: v.path for n, v in views.items()}, by_path.__getitem__))
+    yield FIRST, start_page(first[0], replace(NO_FOLDER, listed=lambda wanted: (listed, 0)), files)
+
+
+def entry_of(run: Material) -> Summary:
+    """The summary of a run. It is diagnosed already, so that the answer of its diagnosis is known."""
+    head, known = run.head, summary_of(run.run, run.verdict)
+    return replace(known, severity=head.severity, title=capital(head.title)) if known.gaps else known
+
+
+def _unused(name: str, names: Collection[str]) -> str:
+    """The name, with a number if an earlier run has it."""
+    return next(each for each in chain([name], (f"{name} ({number})" for number in numbers(2))) if each not in names)
+
+
+def file_name(name: str, taken: Set[str]) -> str:
+    """A file name that every system takes, also one that does not tell capitals from small letters; none of those taken.
+
+    >>> file_name("Qwen3 4B/seed 1", set()), file_name("a", {"a.html"}), file_name("../..", set())
+    ('qwen3-4b-seed-1.html', 'a-2.html', 'run.html')
+    """
+    plain = re.sub(r"[^a-z0-9._]+", "-", name.lower()).strip("-._")[:LONGEST].rstrip("-._") or "run"
+    others = (f"{plain}-{number}.html" for number in numbers(2))
+    return f"{plain}.html" if f"{plain}.html" not in taken else next(other for other in others if other not in taken)

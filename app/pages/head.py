@@ -1,0 +1,142 @@
+"""The head of a run: the answer for a reader without time, in the same words in HTML, Markdown and JSON."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from ratioscope.ingest.analysis.known_context import KnownContext
+from ratioscope.metrics.diagnosis.diagnosis import Diagnosis, Likely
+from ratioscope.metrics.grading.finding import LABELS, Finding, Severity
+
+from ..presentation.answer import Answer, title_of
+from ..presentation.cause_facts import cause_facts
+from ..presentation.digits import count, digits
+from ..presentation.gap_words import gap_words
+from ..presentation.labelled_texts import LabelledTexts
+from ..presentation.run_state import ALARMS, lasting_words
+from ..presentation.sentence import capital, sentence
+from ..referee.floor_of_run import against_floor
+from .answered import Answered
+from .baseline import compared_with
+from .scope import Scope
+from .verdict import COMPUTED, answer_to
+
+RULED_OUT = 4
+"""Most causes that the head names as ruled out; the report lists all."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """The first half page."""
+
+    severity: str
+    title: str
+    """The answer of the diagnosis, else the title of the verdict."""
+    facts: LabelledTexts
+    """Label and text of each fact, in the order of reading."""
+    share: float | None
+    """Share of the gap that the likeliest cause explains, 0 to 1; None without one."""
+
+
+def head_of(scope: Scope, known: Answered | None) -> Head:
+    """known: the end of the diagnosis; None while it is being made."""
+    view, verdict = scope.view, scope.view.judged_verdict()
+    rows = [("state", lasting_words(view.run, view.state))] if view.state.life in ALARMS else []
+    if scope.floor is not None:
+        rows += [("baseline", view.of(against_floor, scope.floor, verdict.gap or ""))]
+    if scope.good is not None:
+        rows += view.of(compared_with, scope.good).head
+    answer = answer_to(verdict, known)
+    if known is None or known.result is None or known.context is None or answer is None:
+        rows += _verdict_facts(verdict)
+        if verdict.signal:  # a run without a gap gives the same reason already
+            rows += [("diagnosis", COMPUTED if known is None else f"not available, because {known.reason}")]
+        return Head(verdict.word, verdict.title, rows, None)
+    diagnosis, context = known.result.diagnosis, known.context
+    likely = diagnosis.likely[0] if diagnosis.likely else None
+    rows += [
+        *_cause_facts(likely, answer, verdict, context),
+        ("noise floor", _floor(context)),
+        ("ruled out", _ruled_out(diagnosis)),
+    ]
+    share = None if likely is None or likely.share is None else likely.of_whole
+    return Head(verdict.word, title_of(verdict, answer), [(name, text) for name, text in rows if text], share)
+
+
+def _verdict_facts(verdict: Finding) -> LabelledTexts:
+    rows = (
+        ("when", verdict.when),
+        ("confidence", verdict.confidence),
+        ("measured", verdict.measured),
+        ("do", verdict.remedy.removesuffix("Nothing.")),
+    )
+    return tuple((name, text) for name, text in rows if text)
+
+
+def _cause_facts(likely: Likely | None, answer: Answer, verdict: Finding, context: KnownContext) -> LabelledTexts:
+    if likely is None:
+        said = () if answer.leads else (("diagnosis", answer.sentence),)
+        return (*said, *_verdict_facts(verdict))
+    if verdict.severity == Severity.HEALTHY:  # a cause that does no harm asks for nothing
+        return (("likely cause", f"{answer.sentence} {answer.share}"), *_verdict_facts(verdict))
+    return (
+        ("when", verdict.when),
+        ("likely cause", answer.share),
+        ("proof", answer.proof),
+        (f"do in {answer.trainer}" if answer.trainer else "do", answer.do),  # its source is told further down
+        ("meanwhile", dict(cause_facts(likely, context)).get("meanwhile", "")),
+    )
+
+
+def _floor(context: KnownContext) -> str:
+    """The run's own floor and the published range, if either is known."""
+    floor, reference = context.reference.floor, context.reference.reference
+    own = "" if floor is None else f"KL K3 {digits(floor, 3)} nats/token when the run began"
+    usual = ""
+    if reference is not None and reference.usual[1]:
+        low, high = (digits(end, 2) for end in reference.usual)
+        usual = f"usual for {reference.words}: {f'{low} to ' if reference.usual[0] else 'at most '}{high}"
+    return sentence(capital("; ".join(part for part in (own, usual) if part)))
+
+
+def _ruled_out(diagnosis: Diagnosis) -> str:
+    titles = [item.cause.title for item in diagnosis.excluded]
+    more = f"; and {count(len(titles) - RULED_OUT, 'more cause')}" if len(titles) > RULED_OUT else ""
+    return sentence("; ".join(titles[:RULED_OUT]) + more) if titles else ""
+
+
+def plain_head(head: Head) -> Mapping[str, object]:
+    """The head as values that JSON can hold."""
+    return {"severity": head.severity, "title": head.title, "facts": dict(head.facts)}
+
+
+def graded_counts(grades: pl.DataFrame) -> dict[str, int]:
+    """Severity -> number of steps."""
+    words = grades["severity"].cast(pl.String).to_list() if len(grades) else []
+    return {label: words.count(label) for label in LABELS}
+
+
+def run_facts(steps: Sequence[int], gaps: Sequence[str], trainer: object, graded: Mapping[str, int]) -> LabelledTexts:
+    """graded: severity -> number of steps."""
+    return [
+        ("steps", f"{count(len(steps))} ({steps[0]} to {steps[-1]})" if steps else "none"),
+        ("gaps", ", ".join(map(gap_words, gaps)) or "none"),
+        ("trainer", str(trainer or "not recorded")),
+        ("graded", ", ".join(f"{count(number)} {word}" for word, number in graded.items())),
+    ]
+
+
+def verdict_rows(verdict: Finding, answer: Answer | None) -> LabelledTexts:
+    """The verdict without the diagnosis, whose answer may stand above it already."""
+    leads = answer is not None and answer.leads
+    rows = (
+        ("when", verdict.when),
+        ("verdict", verdict.title) if leads else ("diagnosis", answer.sentence if answer else ""),
+        ("confidence", verdict.confidence),
+        ("evidence", verdict.evidence),
+        ("what it means", verdict.meaning),
+        ("what to try", verdict.remedy),
+        ("what was checked", verdict.checked),
+    )
+    return [(name, text) for name, text in rows if text]
