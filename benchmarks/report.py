@@ -59,11 +59,12 @@ def _reports(run: Path, folder: Path, browser: Chromium, repeat: int) -> None:
 
 
 def _made(run: Path, path: Path, *, interactive: bool) -> tuple[float, float, float]:
-    """Seconds until the data are there, seconds from then until the file is, and seconds of the processor for both."""
+    """Seconds until the blocks are there, seconds from then until the file is, and seconds of the processor for both."""
     used, started = time.process_time(), time.perf_counter()
-    data = material(open_run(run))
+    report = material(open_run(run))
+    assert report.printed
     read = time.perf_counter()
-    path.write_text(html_report(data, interactive=interactive), encoding="utf-8")
+    path.write_text(html_report(report, interactive=interactive), encoding="utf-8")
     return read - started, time.perf_counter() - read, time.process_time() - used
 
 

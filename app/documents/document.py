@@ -103,19 +103,12 @@ def _section(page: Page, blocks: tuple[Block, ...], inside: Inside) -> str:
 def _navigation(pages: Sequence[Page], address: Callable[[str], str], current: str, home: str) -> str:
     letters = {path: letter for letter, path in LETTERS.items()}
     back = f'<a href="{escaped(home)}" title="key: g {HOME}">‹ All runs</a>' if home else ""
-    links = "".join(
-        f'<a href="{address(page.path)}"{_here(page, current)}{_key(letters.get(page.path, ""))}>{page.title}</a>'
-        for page in pages
-    )
+    links = ""
+    for page in pages:
+        here = ' aria-current="page"' if page.path == current else ""
+        key = f' title="key: g {letters[page.path]}"' if page.path in letters else ""
+        links += f'<a href="{address(page.path)}"{here}{key}>{page.title}</a>'
     return f'<nav aria-label="pages">{back}{links}</nav>'
-
-
-def _key(letter: str) -> str:
-    return f' title="key: g {letter}"' if letter else ""
-
-
-def _here(page: Page, current: str) -> str:
-    return ' aria-current="page"' if page.path == current else ""
 
 
 def _footer(run: Material, letters: Mapping[str, str], *, is_listed: bool) -> str:

@@ -64,7 +64,7 @@ def json_report(read: Material) -> str:
     """The document, one member of a long list per line, in ASCII."""
     document: dict[str, Any] = {"schema": SCHEMA}
     for name, member in MEMBERS.items():
-        read.stage(name)
+        read.stage(name.replace("_", " "))
         document[name] = jsonable(member(read))
     return _lines(document) + "\n"
 

@@ -9,32 +9,8 @@ from typing import Any
 
 import polars as pl
 
-from ..blocks import (
-    Action,
-    Actions,
-    At,
-    Beside,
-    Block,
-    Box,
-    Cards,
-    Chart,
-    Charts,
-    Code,
-    Drawer,
-    Facts,
-    Heading,
-    Json,
-    Links,
-    Markup,
-    Numbers,
-    Paragraph,
-    Part,
-    Table,
-    TintedSequence,
-    Verdict,
-    Waiting,
-    parts_of,
-)
+from .. import blocks
+from ..blocks import Block, Facts, Paragraph, Table, parts_of
 from ..presentation.digits import count
 from ..presentation.escape import markdown as escaped
 from ..presentation.escape import visible
@@ -53,9 +29,9 @@ CODE = " " * 6
 """Indentation of a line of code in an item of a list. No text of the line can end the code."""
 
 
-def markdown(blocks: Iterable[Block]) -> str:
+def markdown(shown: Iterable[Block]) -> str:
     """The blocks below each other."""
-    texts = [text for block in blocks if (text := _MARKDOWN[type(block)](block))]
+    texts = [text for block in shown if (text := _MARKDOWN[type(block)](block))]
     return "\n\n".join(
         text for text, after in pairwise((*texts, TITLE)) if _is_filled(text) or not after.startswith(TITLE)
     )
@@ -102,37 +78,37 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(escaped(cell) for cell in cells)} |"
 
 
-def _chart(block: Chart) -> str:
+def _chart(block: blocks.Chart) -> str:
     return _words(Paragraph(block.text or f"Chart: {block.label}"))
 
 
-def _actions(block: Actions) -> str:
+def _actions(block: blocks.Actions) -> str:
     """The words of a list: nothing can be clicked."""
     items = "\n".join(f"- {_text(action.words)}" for action in block.actions) if block.is_list else ""
     return f"{_text(block.before)}\n\n{items}" if items else ""
 
 
-def _markup(block: Markup) -> str:
+def _markup(block: blocks.Markup) -> str:
     """Its numbers; without them it is a picture."""
     return "" if block.numbers is None else _table(Table(block.title, block.numbers))
 
 
-def _tokens(block: TintedSequence) -> str:
+def _tokens(block: blocks.TintedSequence) -> str:
     lines = [f"**{_text(block.title)}** {_text(block.facts)}"]
     lines += [f"<br>worst tokens: {', '.join(map(_text, block.worst))}"] if block.worst else []
     lines += [f"<br>{_text(block.text, TEXT_SHOWN)}"] if block.text else []
     return "\n".join(lines)
 
 
-def _code(block: Code) -> str:
+def _code(block: blocks.Code) -> str:
     return "- settings:\n\n" + "\n".join(f"{CODE}{visible(line)}" for line in block.lines)
 
 
-def _verdict(block: Verdict) -> str:
+def _verdict(block: blocks.Verdict) -> str:
     return f"# {MARKS[block.severity]} {block.severity}: {_text(block.title)}\n\n{_facts(Facts(block.facts))}"
 
 
-def _drawer(block: Drawer) -> str:
+def _drawer(block: blocks.Drawer) -> str:
     return f"{TITLE}{_text(block.title)}\n\n{markdown(block.blocks())}" if block.is_printed else ""
 
 
@@ -141,27 +117,27 @@ def _left_out(block: Block) -> str:
 
 
 _MARKDOWN: dict[type[Any], Callable[[Any], str]] = {
-    Heading: lambda block: f"{TITLE}{_text(block.text)}",
+    blocks.Heading: lambda block: f"{TITLE}{_text(block.text)}",
     Paragraph: _words,
     Facts: _facts,
-    Cards: lambda block: _facts(Facts([(name, text) for name, text, _ in block.rows])),
+    blocks.Cards: lambda block: _facts(Facts([(name, text) for name, text, _ in block.rows])),
     Table: _table,
-    Chart: _chart,
-    Charts: lambda block: "",  # their numbers stand in tables
-    Beside: lambda block: "\n\n".join(map(markdown, block.columns)),
-    At: lambda block: markdown(block.blocks),
-    Action: _left_out,
-    Actions: _actions,
-    Box: lambda block: markdown(block.blocks),
-    Part: lambda block: markdown(block.blocks()),
-    Waiting: _left_out,
-    Numbers: _left_out,
-    Markup: _markup,
-    TintedSequence: _tokens,
-    Code: _code,
-    Json: _left_out,
-    Links: lambda block: _facts(Facts([(name, words) for name, words, _, _ in block.rows])),
-    Verdict: _verdict,
-    Drawer: _drawer,
+    blocks.Chart: _chart,
+    blocks.Charts: lambda block: "",  # their numbers stand in tables
+    blocks.Beside: lambda block: "\n\n".join(map(markdown, block.columns)),
+    blocks.At: lambda block: markdown(block.blocks),
+    blocks.Action: _left_out,
+    blocks.Actions: _actions,
+    blocks.Box: lambda block: markdown(block.blocks),
+    blocks.Part: lambda block: markdown(block.blocks()),
+    blocks.Waiting: _left_out,
+    blocks.Numbers: _left_out,
+    blocks.Markup: _markup,
+    blocks.TintedSequence: _tokens,
+    blocks.Code: _code,
+    blocks.Json: _left_out,
+    blocks.Links: lambda block: _facts(Facts([(name, words) for name, words, _, _ in block.rows])),
+    blocks.Verdict: _verdict,
+    blocks.Drawer: _drawer,
 }
 """How a block looks. Any: each function takes the blocks of its own type."""

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 
 from ratioscope.errors import MissingExtra
@@ -77,8 +76,10 @@ def shell(parts: Shell) -> str:
 
 def demand_plotly() -> None:
     """MissingExtra if plotly, by which all charts are drawn, is not installed."""
-    if find_spec("plotly") is None:
-        raise MissingExtra("an HTML report", "dashboard")
+    try:
+        import plotly.graph_objects  # noqa: F401
+    except ImportError:
+        raise MissingExtra("an HTML report", "dashboard") from None
 
 
 def _scripts(parts: Shell) -> tuple[str, ...]:

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import polars as pl
+
 from ratioscope.errors import RatioscopeError
 from ratioscope.ingest.analysis.diagnosis import RunDiagnosis, diagnosis_of
 from ratioscope.ingest.analysis.grades import verdict_of
@@ -32,8 +34,17 @@ class Answered:
     """Seconds."""
 
 
-def answered(open_run: Callable[[], Run], revision: int, gap: str = "", steps: range | None = None) -> Answered:
-    """The diagnosis, or the reason why there is none. gap: empty for the best one on record. steps: None for all."""
+def answered(
+    open_run: Callable[[], Run],
+    revision: int,
+    gap: str = "",
+    steps: range | None = None,
+    graded: pl.DataFrame | None = None,
+) -> Answered:
+    """The diagnosis, or the reason why there is none. gap: empty for the best one on record. steps: None for all.
+
+    graded: `signal_grades` of the run, if they are known.
+    """
     began = time.monotonic()
     result, context, reason, last = None, None, "", None
     try:
@@ -42,7 +53,7 @@ def answered(open_run: Callable[[], Run], revision: int, gap: str = "", steps: r
         result = diagnosis_of(
             run, gap or None, None if steps is None else [step for step in run.steps if step in steps]
         )
-        context = known_context(run, result, judged(verdict_of(run), result.diagnosis))
+        context = known_context(run, result, judged(verdict_of(run, graded), result.diagnosis))
     except RatioscopeError as error:
         reason = str(error)
     except Exception as error:  # the page shows the reason

@@ -6,32 +6,23 @@ from typing import Literal
 
 from ..blocks import Block, Section
 from ..presentation.theme import ThemeName
-from .alerts import alerts
-from .alerts import printed as alerts_printed
-from .compare import compare
-from .corrections import ahead as corrections_ahead
-from .corrections import corrections
-from .diagnosis import diagnosis
-from .diagnosis import printed as diagnosis_printed
-from .distributions import ahead as distributions_ahead
-from .distributions import distributions
-from .distributions import printed as distributions_printed
-from .health import health
-from .health import printed as health_printed
-from .metrics import ahead as metrics_ahead
-from .metrics import metrics
-from .metrics import printed as metrics_printed
-from .overview import overview
-from .overview import printed as overview_printed
-from .runs import runs
+from . import (
+    alerts,
+    compare,
+    corrections,
+    diagnosis,
+    distributions,
+    health,
+    metrics,
+    overview,
+    runs,
+    sequences,
+    staleness,
+    tokens,
+    where,
+)
 from .scope import Scope
-from .sequences import printed as sequences_printed
-from .sequences import sequences
-from .staleness import staleness
-from .tokens import tokens
 from .view import CacheRequest, View
-from .where import printed as where_printed
-from .where import where
 
 ScopeChoice = Literal["gap", "readings", "steps", "only", "floor", "others", "histograms"]
 """readings: the page takes gaps with a reading for a side. floor: its charts show a saved noise floor.
@@ -68,51 +59,51 @@ PAGES = (
         "overview",
         "Overview",
         "The verdict on the run, the severity of each step, and the headline metrics over the steps.",
-        overview,
+        overview.overview,
         frozenset({"gap", "readings", "steps", "only", "floor"}),
-        printed=overview_printed,
+        printed=overview.printed,
     ),
     Page(
         "diagnosis",
         "Diagnosis",
         "Why the policies are apart: likely causes with their proof and remedy, what is ruled out, and what stays open.",
-        diagnosis,
+        diagnosis.diagnosis,
         frozenset({"gap", "steps"}),
-        printed=diagnosis_printed,
+        printed=diagnosis.printed,
     ),
     Page(
         "metrics",
         "Metrics",
         "Every metric over the steps, for one run or for several runs in one chart.",
-        metrics,
+        metrics.metrics,
         frozenset({"gap", "readings", "steps", "only", "floor", "others"}),
-        printed=metrics_printed,
-        ahead=metrics_ahead,
+        printed=metrics.printed,
+        ahead=metrics.ahead,
     ),
     Page(
         "distributions",
         "Distributions",
         "The distributions of log-ratios and weights, and the effect of a cap on the weights.",
-        distributions,
+        distributions.distributions,
         frozenset({"gap", "readings", "steps", "only", "floor", "histograms"}),
-        printed=distributions_printed,
-        ahead=distributions_ahead,
+        printed=distributions.printed,
+        ahead=distributions.ahead,
         reads_tokens=True,
     ),
     Page(
         "where",
         "Where",
         "The parts of the data with the largest gap: positions, probabilities, replicas, tokens and more.",
-        where,
+        where.where,
         frozenset({"gap", "readings", "steps", "only", "floor"}),
-        printed=where_printed,
+        printed=where.printed,
         reads_tokens=True,
     ),
     Page(
         "staleness",
         "Staleness",
         "The part of the gap that comes from old weights, the update's part, and the settings of engine and trainer.",
-        staleness,
+        staleness.staleness,
         frozenset({"gap", "readings", "steps", "floor"}),
         reads_tokens=True,
     ),
@@ -120,16 +111,16 @@ PAGES = (
         "sequences",
         "Sequences",
         "The sequences of one step, the worst first.",
-        sequences,
+        sequences.sequences,
         frozenset({"gap", "readings", "only"}),
-        printed=sequences_printed,
+        printed=sequences.printed,
         reads_tokens=True,
     ),
     Page(
         "tokens",
         "Tokens",
         "One sequence, token by token.",
-        tokens,
+        tokens.tokens,
         frozenset({"gap", "readings", "only"}),
         reads_tokens=True,
     ),
@@ -137,16 +128,16 @@ PAGES = (
         "corrections",
         "Corrections",
         "The effect of truncating, masking or rejecting weights, and the configuration for your trainer.",
-        corrections,
+        corrections.corrections,
         frozenset({"gap", "readings", "steps"}),
-        ahead=corrections_ahead,
+        ahead=corrections.ahead,
         reads_tokens=True,
     ),
     Page(
         "compare",
         "Compare",
         "Two runs, groups of seeds or ranges of steps: what differs, by how much, and whether chance explains it.",
-        compare,
+        compare.compare,
         frozenset({"gap", "readings"}),
         about="beside",
     ),
@@ -154,24 +145,24 @@ PAGES = (
         "alerts",
         "Alerts",
         "When each signal was out of bounds, and the rules that open an alert.",
-        alerts,
+        alerts.alerts,
         frozenset({"gap", "steps"}),
-        printed=alerts_printed,
+        printed=alerts.printed,
     ),
     Page(
         "health",
         "Health",
         "Dropped, lost, damaged and missing data, and the state of each writer.",
-        health,
+        health.health,
         frozenset(),
-        printed=health_printed,
+        printed=health.printed,
         shows_empty=True,
     ),
     Page(
         "runs",
         "Runs",
         "Every run in the folders that this dashboard serves.",
-        runs,
+        runs.runs,
         frozenset(),
         about="runs",
     ),  # fmt: skip

@@ -57,7 +57,7 @@ class ReadRun:
             gap = "" if gap == diagnosed_gap(self.opened) else gap
         key = (answered, gap, steps)
         if key not in self._made:
-            self._made[key] = scrubbed(answered(lambda: self.opened, view.revision, gap, steps))
+            self._made[key] = scrubbed(answered(lambda: self.opened, view.revision, gap, steps, view.graded()))
         return cast(Answered, self._made[key])
 
     def known_diagnosis(self, view: View) -> Answered | None:

@@ -7,7 +7,7 @@ from functools import partial
 import polars as pl
 
 from ratioscope.ingest.analysis.grades import floors_of, whole_run_grades
-from ratioscope.ingest.analysis.resolution import TooCoarse, too_coarse, without_coarse
+from ratioscope.ingest.analysis.resolution import too_coarse, without_coarse
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.over_steps import worst_step
 from ratioscope.metrics.definitions.registry import BY_NAME, METRICS
@@ -78,25 +78,19 @@ def scores(
     coarse = too_coarse(run)
     measured = metrics_of(run, (), of_readings)
     whole, steps = without_coarse(measured, coarse), without_coarse(steps, coarse)
+    lost = [name for name in measured.columns if measured[name].null_count() < whole[name].null_count()]
     table = _ScoreSources(
         whole.row(0, named=True) if len(whole) else {},
         steps,
-        run.unavailable | _too_small(measured, whole, coarse),
+        run.unavailable
+        | {name: coarse[name.partition("/")[0]].because for name in lost},  # by the digits of the file alone
         {(row["signal"], row["gap"]): row["severity"] for row in whole_run_grades(run, floors).iter_rows(named=True)},
-        {(str(signal), str(gap)): rows for (signal, gap), rows in _parts(graded).items()},
+        graded.select("signal", "gap", "step", "severity").partition_by("signal", "gap", as_dict=True),
         run.rules.rules.signals,
     )
-    return tuple(_score(metric, gap, table) for gap in (*run.gaps, *of_readings) for metric in _of_gap(gap))
-
-
-def _too_small(measured: pl.DataFrame, whole: pl.DataFrame, coarse: Mapping[str, TooCoarse]) -> dict[str, str]:
-    """Column -> why it has no value, for those that only the digits of the file leave out."""
-    lost = [name for name in measured.columns if measured[name].null_count() < whole[name].null_count()]
-    return {name: coarse[name.partition("/")[0]].because for name in lost}
-
-
-def _parts(graded: pl.DataFrame) -> dict[tuple[object, ...], pl.DataFrame]:
-    return graded.select("signal", "gap", "step", "severity").partition_by("signal", "gap", as_dict=True)
+    return tuple(
+        _score(metric, gap, table) for gap in (*run.gaps, *of_readings) for metric in METRICS if metric.is_of(gap)
+    )
 
 
 @dataclass(frozen=True)
@@ -107,7 +101,7 @@ class _ScoreSources:
     steps: pl.DataFrame
     reasons: Mapping[str, str]
     grades: Mapping[tuple[str, str], str]
-    step_grades: Mapping[tuple[str, str], pl.DataFrame]
+    step_grades: Mapping[tuple[object, ...], pl.DataFrame]
     """(signal, gap) -> its grades by step. A long run has hundreds of thousands, of which a few are shown."""
     signals: Sequence[Signal]
 
@@ -118,16 +112,13 @@ class _ScoreSources:
         return str(grades[0]) if grades else ""
 
 
-def _of_gap(gap: str) -> Iterator[Metric]:
-    return (metric for metric in METRICS if metric.is_of(gap))
-
-
 def _score(metric: Metric, gap: str, table: _ScoreSources) -> Score:
     name = f"{gap}/{metric.name}"
     value = table.whole.get(name)
     limits = limits_of(metric, gap, table.signals)
     worst, at = worst_step(metric, table.steps, gap)
     worst_error = _error_at(at, table.steps, name)
+    reason = table.reasons.get(name) or metric.absent
     counted = "sequences" if metric.level == "sequence" else "tokens"
     return Score(
         gap,
@@ -155,15 +146,10 @@ def _score(metric: Metric, gap: str, table: _ScoreSources) -> Score:
         tuple(words_of(limit) for limit in limits),
         metric.estimator,
         metric.weighting,
-        absent=None if value is not None else _reason(table.reasons, name, metric),
+        absent=None if value is not None else reason if reason.startswith("because") else f"because {reason}",
         headline=metric.name in names_at("chart", gap),
         series=tuple(table.steps[name].to_list()) if name in table.steps.columns else (),
     )
-
-
-def _reason(reasons: Mapping[str, str], name: str, metric: Metric) -> str:
-    reason = reasons.get(name) or metric.absent
-    return reason if reason.startswith("because") else f"because {reason}"
 
 
 def _or_worse(reading: str, metric: Metric, limits: Sequence[Limit], error: float | None) -> str:

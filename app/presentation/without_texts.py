@@ -73,6 +73,9 @@ class _Changed:
     @property
     def info(self) -> dict[str, Any]:
         """Without what tells of machine, process and hour: they are nobody's who is sent a file."""
+        return cast(dict[str, Any], self.once(_Changed._told))
+
+    def _told(self) -> dict[str, Any]:
         told = {name: value for name, value in self._raw.info.items() if name not in ("id", "created")}
         if isinstance(entries := told.get("attempts"), list):
             told["attempts"] = [
