@@ -1,6 +1,6 @@
 """The Where page: the gap by position, probability, replica, token class and every other recorded slice."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,7 +30,7 @@ from ..presentation.slice_names import BY_NAME as WORDS
 from ..presentation.slice_names import SLICES, UNFILTERED, SliceWords, only_value_words, part_words
 from ..presentation.theme import THEMES, ThemeName
 from .face import Choice, Several
-from .gap_slices import place_table, slices_of_gap
+from .gap_slices import SliceOfGap, place_table, slices_of_gap
 from .scope import NO_STEPS, Scope
 from .slice_absences import absences
 from .slice_reading import last_key, slice_frame, steps_shown
@@ -271,21 +271,32 @@ def _only_key(frame: pl.DataFrame, one: ShownSlice) -> str | None:
 
 
 def printed(scope: Scope) -> Iterator[Section]:
-    yield Section("where", f"Where {scope.gap} happens", partial(_tables, scope, Heading))
+    yield Section("where", f"Where {scope.gap} happens", partial(_printed, scope))
 
 
-def _tables(scope: Scope, title: Callable[[str], Block] = lambda text: Paragraph(text, "lead")) -> Iterator[Block]:
+def _printed(scope: Scope) -> Iterator[Block]:
     """The table of each slice, or why there is none."""
     for place in scope.view.of(slices_of_gap, scope.gap):
-        yield title(place.title)
+        yield Heading(place.title)
         if place.absent:
             yield Paragraph(f"not available, {place.absent}", "absent")
-            continue
-        header, rows = place_table(place)
-        yield text_table(place.title, header, rows, is_numbers=True)
-        if place.left_out:
-            yield Paragraph(f"values that are missing are not available, {place.left_out}", "absent")
-        if place.rows > len(rows):
-            yield Paragraph(
-                f"the {len(rows)} worst by {BY_NAME[size_metric(place.gap)].title} of {place.rows:,}", "small"
-            )
+        else:
+            yield from _table_of(place)
+
+
+def _tables(scope: Scope) -> Iterator[Block]:
+    """The table of each slice that there is; the page has told why others are not."""
+    for place in scope.view.of(slices_of_gap, scope.gap):
+        if not place.absent:
+            yield Paragraph(place.title, "lead")
+            yield from _table_of(place)
+
+
+def _table_of(place: SliceOfGap) -> Iterator[Block]:
+    header, rows = place_table(place)
+    yield text_table(place.title, header, rows, is_numbers=True)
+    if place.left_out:
+        yield Paragraph(f"values that are missing are not available, {place.left_out}", "absent")
+    if place.rows > len(rows):
+        size = BY_NAME[size_metric(place.gap)].title
+        yield Paragraph(f"the {len(rows)} worst by {size} of {count(place.rows)}", "small")
