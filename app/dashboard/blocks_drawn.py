@@ -180,10 +180,11 @@ def _follow(block: Chart) -> None:
 def _go(link: Link) -> None:
     """Opens the page, or makes these choices on this one."""
     state, url = st.session_state, st.query_params
-    drawn = {
-        name for name in link.choices if name in state
-    }  # Streamlit lets only the widget of this page set its value
-    here = {name for name in drawn if not link.page or name in url or name in IN_HEADER}
+    bound = {name for name in link.choices if name in state and (not link.page or name in url)}
+    of_header = {
+        name for name in IN_HEADER if not isinstance(link.choices.get(name), list)
+    }  # only the URL takes a list
+    here = bound | (set(link.choices) & of_header if link.page else set())
     st.session_state.update({name: link.choices[name] for name in here})
     if link.page:
         go_to(link.page, **{name: value for name, value in link.choices.items() if name not in here})

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Iterator, Set
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain
 from itertools import count as numbers
 
 from ..pages.folder import NO_FOLDER, Folder, ListedRun
@@ -20,19 +20,22 @@ LONGEST = 60
 def folder_of(runs: Iterable[Material]) -> Iterator[tuple[str, str]]:
     """Name and content of each file, the start page last. Each run is taken when its file is wanted, and let go of then.
 
-    The first is kept, because every other one is compared with it; it is compared with the second itself.
+    The first run with a gap is kept, because every other one is compared with it, and the second for the first.
     """
-    ahead, listed, files = iter(runs), list[ListedRun](), dict[str, str]()
-    first = [*islice(ahead, 2)]
-    for at, run in enumerate(chain(first, ahead)):
+    rest, listed, files = iter(runs), list[ListedRun](), dict[str, str]()
+    ahead, kept = list[Material](), list[Material]()
+    while len(kept) < 2 and (run := next(rest, None)) is not None:
+        ahead.append(run)
+        kept += [run] if run.run.gaps else []
+    for run in chain(ahead, rest):
         name = _unused(run.view.name, files)
         files[name] = file_name(name, {FIRST, *files.values()})
         listed.append(ListedRun(name, entry_of(run), RunState("ended", "ended", "")))
-        other = first[at == 0] if len(first) > 1 else run
-        views = {name: run.scope.view, other.view.name: other.scope.view}
+        views = {each.view.name: each.scope.view for each in kept if each is not run} | {name: run.scope.view}
         by_path = {view.path: view for view in views.values()}
-        yield files[name], one_file(run, FIRST, Folder({n: v.path for n, v in views.items()}, by_path.__getitem__))
-    yield FIRST, start_page(first[0], replace(NO_FOLDER, listed=lambda wanted: (listed, 0)), files)
+        folder = Folder({name: view.path for name, view in views.items()}, by_path.__getitem__)
+        yield files[name], one_file(run, FIRST, folder if len(views) > 1 else NO_FOLDER)
+    yield FIRST, start_page(ahead[0], replace(NO_FOLDER, listed=lambda wanted: (listed, 0)), files)
 
 
 def entry_of(run: Material) -> Summary:

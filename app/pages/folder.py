@@ -41,7 +41,7 @@ class Folder:
     roots: Sequence[str] = ()
     """The served folders and runs, below which a run can be pinned; none in a file."""
     note: str = ""
-    """What was left out of the folder, and why."""
+    """A sentence on a part that was left out of the folder, and why."""
 
 
 NO_FOLDER = Folder({}, dict[str, View]().__getitem__)
