@@ -4,13 +4,12 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-import polars as pl
-
 from .presentation.labelled_texts import LabelledTexts
 from .presentation.theme import Theme
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
+    import polars as pl
 
 Fact = tuple[str, str, str]
 """Name, value and meaning, as plain text."""
@@ -89,7 +88,7 @@ class Table:
 
     title: str
     """Description for screen readers."""
-    frame: pl.DataFrame
+    frame: "pl.DataFrame"
     none: str = ""
     """The words in place of a table without a row."""
     columns: Mapping[str, Column] = field(default_factory=dict)
@@ -138,7 +137,7 @@ class Chart:
     """Its arguments; never a frame."""
     wide: bool = False
     """True if it takes the width of the page; the others stand in pairs."""
-    numbers: Callable[[], pl.DataFrame] | None = None
+    numbers: "Callable[[], pl.DataFrame] | None" = None
     """Makes the table behind the figure."""
     leads: Callable[[Mapping[str, Any]], Link | None] | None = None
     """A clicked point (`x`, `customdata`) -> where it leads. Any: the values of a point."""
@@ -273,7 +272,7 @@ class Markup:
     """The HTML, in the theme that is given as `theme`."""
     title: str = ""
     """The name of its numbers; empty without."""
-    numbers: pl.DataFrame | None = None
+    numbers: "pl.DataFrame | None" = None
     """The same as a table, for downloads."""
     leads: "Callable[[int], Link] | None" = None
     """The position of a clicked token of `figures.html.tinted_text` -> where it leads."""
@@ -352,7 +351,7 @@ class Numbers:
 
     name: str
     """Its name on the page and in files."""
-    frame: Callable[[], pl.DataFrame]
+    frame: "Callable[[], pl.DataFrame]"
     """Makes the table."""
     title: str = "numbers behind this page"
 
@@ -404,5 +403,7 @@ def parts_of(text: str) -> list[tuple[str, bool]]:
 
 def text_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, is_numbers: bool = False) -> Table:
     """A table of words. head: the titles, of which one may be empty."""
+    import polars as pl
+
     frame = pl.DataFrame([*rows], schema=dict.fromkeys(head, pl.String), orient="row")
     return Table(title, frame, is_numbers=is_numbers)

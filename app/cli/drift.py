@@ -14,7 +14,8 @@ import typer
 from ratioscope.errors import ConfigError
 
 from .adapter_argument import adapter_of
-from .terminal import print_json, print_table, say
+from .blocks_printed import print_table
+from .terminal import print_json, say
 
 if TYPE_CHECKING:
     from ratioscope.collectors.drift import Drift, HookedFunction

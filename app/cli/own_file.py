@@ -10,9 +10,10 @@ import typer
 
 from ratioscope.errors import ConfigError
 
+from .blocks_printed import print_table
 from .drift import drift_of_trainer, end_with_findings, facts, source_tree, tell_drifts
 from .own_trainer import USES, Script, calls_to, imports_of, script_of
-from .terminal import print_json, print_table, say
+from .terminal import print_json, say
 
 if TYPE_CHECKING:
     from ratioscope.collectors.watching.source import SourceTree

@@ -7,10 +7,9 @@ Text from outside passes through `escape.terminal` and never through rich's mark
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ..presentation.escape import terminal as shown
@@ -21,10 +20,6 @@ if TYPE_CHECKING:
 
 UNCUT = 100_000
 """Width of a stream that is no terminal: wide enough that no line is ever broken."""
-BETWEEN = 3
-"""Cells between two columns of a table."""
-MOST_FOLDED = 40
-"""Most rows of a table whose columns continue below it. In a longer one the reader would lose the row of a number."""
 STYLES = {"healthy": "green", "watch": "yellow", "act": "bold red", "partly measured": "yellow", "not measured": "dim"}
 
 
@@ -82,94 +77,6 @@ def print_json(value: Any) -> None:
         print(f"[{rows}]")
     else:
         print(json.dumps(plain, indent=2))
-
-
-def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Prints a table. The first column is aligned left, the others right. A cell that is a severity has its colour.
-
-    In a narrow terminal titles are broken between words. Columns that still do not fit follow in a table of their own, below the
-    first column again, and one that is too wide even there is folded. Beyond MOST_FOLDED rows they are left out, and a line
-    below names them. No number is cut. A first column that does not fit alone is folded. Callers put the columns that matter most
-    first.
-    """
-    out, lines = console(), list(rows)
-    titles = list(header)
-    if _fitting(titles, lines, out.width) < len(titles):
-        widest = [max((len(row[index]) for row in lines), default=0) for index in range(len(titles))]
-        titles = [
-            title.replace(" ", "\n") if len(title) > wide else title for title, wide in zip(titles, widest, strict=True)
-        ]
-    is_short = len(lines) <= MOST_FOLDED
-    every = _parts(titles, lines, out.width, folds=is_short)
-    parts = list(every if is_short else islice(every, 1)) or [[0]]
-    for place, part in enumerate(parts):
-        if place:
-            out.print()
-        _print_columns(out, [titles[index] for index in part], [[row[index] for index in part] for row in lines])
-    printed = {index for part in parts for index in part}
-    if left_out := [title for index, title in enumerate(header) if index not in printed]:
-        more = "1 more column does" if len(left_out) == 1 else f"{len(left_out)} more columns do"
-        say(f"{more} not fit in this terminal: {', '.join(left_out)}; a wider one shows more, --json all", "dim")
-
-
-def _print_columns(out: "Console", titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints columns side by side. If they do not fit, the widest are folded."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    fits = _fitting(titles, rows, out.width) == len(titles)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    for index, title in enumerate(titles):
-        own = Text("\n".join(map(shown, title.split("\n"))))
-        table.add_column(own, justify="right" if index else "left", no_wrap=fits, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(shown(cell), style=STYLES.get(cell, "")) for cell in row))
-    out.print(table)
-
-
-def _parts(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, folds: bool) -> Iterator[list[int]]:
-    """The columns of each table, by their places: as many as fit, then the first column with as many more as fit.
-
-    A column that does not fit beside the first one has a table for itself and the first one if it `folds`, else none.
-    """
-    waiting = list(range(1, len(titles)))
-    while waiting:
-        order = [0, *waiting]
-        fitting = _fitting([titles[at] for at in order], [[row[at] for at in order] for row in rows], width)
-        if fitting > 1 or folds:
-            yield order[: max(fitting, 2)]
-        waiting = waiting[max(fitting - 1, 1) :]
-
-
-def _fitting(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> int:
-    """Number of columns that fit side by side, at least one."""
-    from rich.cells import cell_len
-
-    used = 0
-    for index, title in enumerate(header):
-        lines = (*map(shown, title.split("\n")), *(shown(row[index]) for row in rows))
-        used += max(map(cell_len, lines)) + BETWEEN * bool(index)
-        if used > width:
-            return max(index, 1)
-    return len(header)
-
-
-def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
-    """Prints labelled lines with aligned values. In a terminal a long value is folded below itself."""
-    from rich.table import Table
-    from rich.text import Text
-
-    out = console()
-    if not out.is_terminal:
-        widest = max((len(label) for label, _ in pairs), default=0)
-        for label, value in pairs:
-            print(f"{shown(label):{widest}}  {shown(value)}")
-        return
-    table = Table.grid(padding=(0, 2))
-    for label, value in pairs:
-        table.add_row(Text(shown(label), style="dim"), Text(shown(value), overflow="fold"))
-    out.print(table)
 
 
 @contextmanager

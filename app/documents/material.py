@@ -23,6 +23,7 @@ from ..pages.scorecard import Score, scores_of
 from ..pages.view import View
 from ..pages.worst import WorstSequence
 from ..pages.worst_of_run import worst_of
+from ..presentation.answer import FirstWords, words_of
 from ..presentation.noise_floor import NoiseFloor
 from ..presentation.privacy import scrubbed
 from ..presentation.without_texts import on_paper
@@ -61,6 +62,12 @@ class Material:
     def verdict(self) -> Finding:
         """The verdict in the light of the diagnosis."""
         return scrubbed(self.view.judged_verdict())
+
+    @cached_property
+    def words(self) -> FirstWords:
+        """The first words on the run, as every face says them."""
+        known = self.view.diagnosis()
+        return words_of(self.verdict, known.result if known else None, known.context if known else None)
 
     @cached_property
     def head(self) -> Head:

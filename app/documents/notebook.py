@@ -10,6 +10,7 @@ from ratioscope.ingest.analysis.copy_facts import judged_first
 from ratioscope.ingest.analysis.judged_verdict import judged_verdict
 from ratioscope.metrics.definitions.registry import BY_NAME
 
+from ..presentation.answer import first_words
 from ..presentation.digits import count
 from ..presentation.escape import html
 from ..presentation.metric_places import names_at
@@ -32,7 +33,7 @@ def notebook_html(run: "Run") -> str:
     parts = [f"<b>{html(run.name, LONGEST)}</b>: {size}"]
     if steps:
         verdict = judged_verdict(run)
-        parts.append(f"{MARKS[verdict.word]} {html(verdict.brief, 2 * LONGEST)}")
+        parts.append(f"{MARKS[verdict.word]} {html(first_words(verdict).brief, 2 * LONGEST)}")
         if drawn := _line(run):
             parts.append(drawn)
         parts.append(

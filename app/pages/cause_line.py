@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from ..blocks import Paragraph
+from ..presentation.answer import answer_of
 from .answered import Answered
 from .scope import Scope
 from .view import View
@@ -12,9 +13,9 @@ def cause_line(scope: Scope) -> Iterator[Paragraph]:
     """One line with the answer, for pages on symptoms; nothing while there is none."""
     known = scope.view.diagnosis()
     if known is not None and known.result is not None:
-        diagnosis, older = known.result.diagnosis, age_note(scope.view, known)
-        head = "Likely cause:" if diagnosis.likely else "Diagnosis:"
-        yield Paragraph(f"{diagnosis.answer}{f' ({older})' if older else ''}", head=head)
+        answer, older = answer_of(known.result, scope.view.verdict()), age_note(scope.view, known)
+        head = "Likely cause:" if known.result.diagnosis.likely else "Diagnosis:"
+        yield Paragraph(f"{answer.sentence}{f' ({older})' if older else ''}", head=head)
 
 
 def age_note(view: View, known: Answered) -> str:

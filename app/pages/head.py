@@ -52,7 +52,7 @@ def head_of(scope: Scope, known: Answered | None) -> Head:
         rows += _verdict_facts(verdict)
         if verdict.signal:  # a run without a gap gives the same reason already
             rows += [("diagnosis", COMPUTED if known is None else f"not available, because {known.reason}")]
-        return Head(verdict.word, verdict.title, rows, None)
+        return Head(verdict.word, title_of(verdict, None), rows, None)
     diagnosis, context = known.result.diagnosis, known.context
     likely = diagnosis.likely[0] if diagnosis.likely else None
     rows += [
@@ -132,7 +132,7 @@ def verdict_rows(verdict: Finding, answer: Answer | None) -> LabelledTexts:
     leads = answer is not None and answer.leads
     rows = (
         ("when", verdict.when),
-        ("verdict", verdict.title) if leads else ("diagnosis", answer.sentence if answer else ""),
+        ("verdict", title_of(verdict, None)) if leads else ("diagnosis", answer.sentence if answer else ""),
         ("confidence", verdict.confidence),
         ("evidence", verdict.evidence),
         ("what it means", verdict.meaning),

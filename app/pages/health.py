@@ -9,21 +9,19 @@ import polars as pl
 from ratioscope.ingest.analysis.no_gap import why_no_gap
 from ratioscope.ingest.commits.conservation import UNSEEN, Conservation, Dropped
 from ratioscope.ingest.run import Run
-from ratioscope.metrics.definitions.registry import BY_NAME
 
 from ..blocks import Block, Cards, Facts, Heading, Json, Markup, Paragraph, Section, Table
 from ..figures.html.reasons import reasons
 from ..presentation.digits import count
 from ..presentation.loss_words import replaced
 from ..presentation.sentence import capital
+from ..presentation.unavailable import unavailable_rows
 from ..presentation.weights_table import NO_DIGESTS, weights_table
 from .collector_line import collector_line
 from .quality import quality, quality_facts
 from .reproduction import reproduction, reproduction_facts
 from .scope import Scope
 
-NAMED, FIRST = 8, 3
-"""The most metrics of a gap that are all named, and those that are named of more."""
 NARROW = ("step", "note", "ended", "lost", "dropped")
 """Columns that follow a table's first in a narrow window, which has no room for more."""
 
@@ -188,31 +186,12 @@ def _not_shown(run: Run) -> pl.DataFrame:
 
 
 def _not_available(run: Run) -> Iterator[Block]:
-    """A row of sentences per reason, with the metrics that it makes unavailable; the reason of most metrics first."""
     yield Heading("Not available")
-    by_reason: dict[str, list[str]] = {}
-    for metric, reason in sorted(run.unavailable.items()):
-        by_reason.setdefault(reason, []).append(metric)
-    if not by_reason:
+    if rows := unavailable_rows(run):
+        told = [(capital(why.removeprefix("because ")), which) for why, which in rows]
+        yield Markup(partial(reasons, ("reason", "which"), told))
+    else:
         yield Paragraph("Every metric of every recorded gap is available.", "muted")
-        return
-    ordered = sorted(by_reason.items(), key=lambda part: -len(part[1]))
-    rows = [(capital(reason.removeprefix("because ")), _named(metrics)) for reason, metrics in ordered]
-    yield Markup(partial(reasons, ("reason", "which"), rows))
-
-
-def _named(metrics: list[str]) -> str:
-    """The metrics in words, by gap; where a gap lacks many, their number and the first of them."""
-    of_gap: dict[str, list[str]] = {}
-    for metric in metrics:
-        gap, _, name = metric.partition("/")
-        of_gap.setdefault(gap, []).append(BY_NAME[name].title if name in BY_NAME else name)
-    return " · ".join(
-        f"{gap}: {'; '.join(titles)}"
-        if len(titles) <= NAMED
-        else f"{gap}: {count(len(titles), 'metric')}, such as {'; '.join(titles[:FIRST])}"
-        for gap, titles in of_gap.items()
-    )
 
 
 def _listed(title: str, frame: pl.DataFrame, none: str = "") -> Iterator[Block]:

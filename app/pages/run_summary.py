@@ -13,6 +13,7 @@ from ratioscope.ingest.run import Run
 from ratioscope.metrics.grading.finding import Finding
 
 from ..figures.drawing.thinning import thinned
+from ..presentation.answer import title_of
 from ..presentation.metric_places import names_at
 from ..presentation.value_text import value_words
 
@@ -88,7 +89,7 @@ def summary_of(run: Run, verdict: Finding | None = None) -> Summary:
         known,
         gaps=run.gaps,
         severity=verdict.word,
-        title=f"{verdict.title}, over" if verdict.until_step is not None else verdict.title,
+        title=f"{title_of(verdict, None)}{', over' if verdict.until_step is not None else ''}",
         since=verdict.since_step,
         tokens=int(frame[tokens].sum()) if tokens in frame.columns else 0,
         gap=gap,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from ratioscope.ingest.analysis.acknowledgements import Acknowledgements, is_acknowledged
+from ratioscope.ingest.analysis.events_and_alerts import until
 from ratioscope.metrics.grading.alerts import Alert, Rules
 from ratioscope.metrics.grading.finding import Finding, Severity
 from ratioscope.metrics.grading.signals import SIGNALS
@@ -23,6 +24,11 @@ def counted(run_alerts: Sequence[Alert], why_none: str = "") -> str:
     acts = sum(alert.severity.label == "act" for alert in run_alerts)
     still = sum(alert.is_open for alert in run_alerts)
     return f"{count(len(run_alerts), 'alert')}, {acts} at {MARKS['act']} act, {still} still open"
+
+
+def alert_line(alert: Alert) -> str:
+    """The alert in one line: severity, problem, gaps, steps and the worst reading."""
+    return f"{alert.severity.label}: {alert.signal.title} ({alert.gaps}), {until(alert)}: {alert.reading}"
 
 
 def none_words(verdict: Finding, rules: Rules) -> str:

@@ -1,4 +1,4 @@
-"""The answer to "why are the policies apart?" in the words of the first line of pages and reports."""
+"""The first words on a run, which every face has from here: severity, why the policies are apart, since when, and how sure."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -70,3 +70,70 @@ def title_of(finding: Finding, answer: Answer | None) -> str:
     cause = answer.sentence.removesuffix(".")
     in_bounds = finding.severity == Severity.HEALTHY and answer.confidence
     return f"{finding.title}, but the diagnosis names a cause of its gap: {cause}" if in_bounds else cause
+
+
+@dataclass(frozen=True)
+class FirstWords:
+    """The first words on a run."""
+
+    severity: str
+    title: str
+    """The answer of the diagnosis if it leads, else the title of the verdict."""
+    when: str
+    """Since which step it is out of bounds; empty for a healthy run."""
+    confidence: str
+    verdict: str
+    """The title of the verdict where the answer leads, as a sentence; empty otherwise."""
+    measured: str
+    diagnosis: str
+    """The answer of the diagnosis where it does not lead; empty without one."""
+    proof: str
+    meaning: str
+    do: str
+
+    @property
+    def sentence(self) -> str:
+        """Severity, title, since when and confidence."""
+        head = ", ".join(part for part in (self.title, self.when) if part)
+        return f"{self.severity}: {head} ({self.confidence} confidence)."
+
+    @property
+    def brief(self) -> str:
+        """The sentence and what was measured."""
+        return " ".join((self.sentence, *self.below))
+
+    @property
+    def below(self) -> tuple[str, ...]:
+        """The paragraphs that follow the sentence."""
+        return tuple(part for part in (f"{self.verdict} {self.measured}".strip(), self.diagnosis) if part)
+
+
+def first_words(finding: Finding, answer: Answer | None = None, *, links: bool = False) -> FirstWords:
+    """answer: None without a diagnosis. links: links below the words tell when an episode began and ended."""
+    title, leads = title_of(finding, answer), answer is not None and answer.leads
+    advised = answer is not None and answer.remedy != "" and finding.severity > Severity.HEALTHY
+    return FirstWords(
+        finding.word,
+        title,
+        _when(title, finding, leads=leads, links=links),
+        answer.confidence if answer and answer.confidence else finding.confidence,
+        sentence(finding.title) if leads else "",
+        finding.measured,
+        "" if answer is None or leads else answer.sentence,
+        answer.proof if answer else "",
+        answer.meaning if answer and advised else finding.meaning,
+        answer.remedy if answer and advised else finding.remedy,
+    )
+
+
+def words_of(verdict: Finding, result: "RunDiagnosis | None", context: "KnownContext | None" = None) -> FirstWords:
+    """The first words on a run with this diagnosis; None if it has none."""
+    return first_words(verdict, None if result is None else answer_of(result, verdict, context))
+
+
+def _when(title: str, finding: Finding, *, leads: bool, links: bool) -> str:
+    """The date of the verdict in words. Beside that of a cause, which may have begun at another step, they say what it is of."""
+    if leads and links and (finding.until_step is not None or f"step {finding.since_step} " in f"{title} "):
+        return ""  # two dates: that of the cause, or that of an episode which the links tell
+    both = leads and " step " in title and finding.when.startswith("since")
+    return f"out of bounds {finding.when}" if both else finding.when

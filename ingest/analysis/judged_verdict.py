@@ -42,12 +42,12 @@ def judged_verdict(run: "Run", graded: "pl.DataFrame | None" = None, least_share
     verdict = verdict_of(run, graded, least_share)
     if verdict.severity > Severity.HEALTHY or verdict.coverage.word == NOT_MEASURED:
         return verdict
-    known = run.once(_diagnosis)
+    known = run.once(lately_diagnosed)
     return judged(verdict, None if known is None else known.diagnosis)
 
 
-def _diagnosis(run: "Run") -> RunDiagnosis | None:
-    """None if the run cannot be diagnosed. For a run that grows, the last one serves until a rest is over."""
+def lately_diagnosed(run: "Run") -> RunDiagnosis | None:
+    """The diagnosis; None if there can be none. For a run that grows, the last one serves until a rest is over."""
     known, began = _LAST.get(run), time.monotonic()
     if known is not None and began - known.ended < REST * known.took:
         return known.result

@@ -15,6 +15,7 @@ from support.pages_open import Open, plain
 
 from ratioscope.app import blocks
 from ratioscope.app.blocks import Block, Paragraph, Section, text_table
+from ratioscope.app.cli import blocks_printed
 from ratioscope.app.dashboard import blocks_drawn, pages
 from ratioscope.app.dashboard.panels import widgets
 from ratioscope.app.documents import document, html, markdown, material
@@ -52,13 +53,19 @@ INSIDE = Inside(lambda chart: pytest.fail("no chart"), lambda path: f"#{path}", 
 
 def test_every_face_draws_every_block() -> None:
     every = set(get_args(Block))
-    assert set(blocks_drawn._DRAWN) == every and set(html._MARKUP) == set(markdown._MARKDOWN) == every
+    faces = (blocks_drawn._DRAWN, html._MARKUP, markdown._MARKDOWN, blocks_printed._PRINTED)
+    assert all(set(face) == every for face in faces)
 
 
 def test_few_blocks_are_drawn_by_one_face_alone_and_no_face_names_a_page() -> None:
     left_out = {kind.__name__ for kind, draw in html._MARKUP.items() if draw is html._left_out}
     assert left_out == {"Waiting", "Numbers"}, "paper waits for nothing, and has its numbers in tables"
-    for module, lines in ((blocks_drawn, 320), (widgets, 220), (html, 345), (markdown, 240)):
+    unprinted = {kind.__name__ for kind, draw in blocks_printed._PRINTED.items() if draw is blocks_printed._left_out}
+    assert unprinted == {"Action", "Actions", "Chart", "Charts", "Numbers", "Waiting"}, (
+        "a terminal cannot act, draw or wait"
+    )
+    limits = ((blocks_drawn, 330), (widgets, 230), (html, 345), (markdown, 240), (blocks_printed, 260))
+    for module, lines in limits:
         source = inspect.getsource(module)
         assert len(source.splitlines()) < lines, f"{module.__name__} is growing: is a block missing?"
         assert not [page.path for page in PAGES if f'"{page.path}"' in source]
@@ -94,6 +101,16 @@ def test_text_of_a_run_is_text_in_a_file(kind: type) -> None:
     inside = [each for token in parsed for each in (token, *(token.children or ()))]
     assert not [each for each in inside if each.type.startswith("html") and each.content != "<br>"]
     assert not {"link_open", "image", "fence"} & {each.type for each in inside}
+
+
+@pytest.mark.parametrize("kind", SAFE, ids=lambda kind: kind.__name__)
+def test_text_of_a_run_commands_no_terminal(kind: type, capsys: pytest.CaptureFixture[str]) -> None:
+    odd = "a\x1b[31mb\r\u202ec"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(globals(), "TEXT", odd)
+        blocks_printed.print_blocks([SAFE[kind]()])
+    said = capsys.readouterr().out
+    assert not {"\x1b", "\r", "\u202e"} & set(said) and ("a␛[31mb" in said or kind in (blocks.Action, blocks.Actions))
 
 
 def test_paper_takes_the_usual_answer_and_picks_nothing() -> None:

@@ -8,7 +8,8 @@ import typer
 from ratioscope.errors import ConfigError
 
 from ..adapter_argument import adapter_of
-from ..terminal import print_json, print_pairs, print_table, say
+from ..blocks_printed import print_pairs, print_table
+from ..terminal import print_json, say
 from .arguments import AsJson
 
 if TYPE_CHECKING:

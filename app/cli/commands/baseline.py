@@ -8,7 +8,9 @@ import typer
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.files.reference_file import Pinned, pin, unpin
 
-from ..terminal import print_json, print_pairs, say, working
+from ...blocks import Facts
+from ..blocks_printed import print_blocks
+from ..terminal import print_json, say, working
 from .arguments import AsJson, opened
 
 ActionArgument = Annotated[str, typer.Argument(metavar="save|list|show|remove|pin|unpin", help="The action.")]
@@ -69,6 +71,7 @@ def _save(run: Path, name: str, *, as_json: bool) -> int:
 
 
 def _list(*, as_json: bool) -> int:
+    from ...presentation.noise_floor import floor_facts
     from ...referee.baselines import baseline as saved
     from ...referee.baselines import baseline_names, baselines_folder, plain_baseline
 
@@ -81,7 +84,9 @@ def _list(*, as_json: bool) -> int:
     if as_json:
         print_json([plain_baseline(floor) for floor in rows])
     elif rows:
-        print_pairs([(floor.name, f"{_size(floor)}; {floor.how}, of {floor.run}") for floor in rows])
+        print_blocks(
+            [Facts([(floor.name, f"{' '.join(floor_facts(floor)[1])}; {floor.how}, of {floor.run}") for floor in rows])]
+        )
     else:
         say(f"no baseline in {baselines_folder()}; try: {USES['save']}")
     return 0
@@ -138,11 +143,4 @@ def _print(floor: Any) -> None:
     from ...presentation.noise_floor import floor_facts
 
     say(f"baseline {floor.name}", "bold")
-    print_pairs(floor_facts(floor))
-
-
-def _size(floor: Any) -> str:
-    from ...presentation.noise_floor import floor_facts
-
-    label, text = floor_facts(floor)[1]
-    return f"{label} {text}"
+    print_blocks([Facts(floor_facts(floor))])

@@ -97,8 +97,7 @@ def _write_pages(run: "Run", target: Path, *, text: bool) -> None:
     with stages("pages", len(PAGES) + 1) as stage:
         read = material(run, text=text, stage=stage)
         size = (_one_file if is_file else _folder)(read, target)
-    verdict = read.verdict
-    say(verdict.brief, verdict.word)
+    say(read.words.brief, read.verdict.word)
     say(f"wrote {target} ({size_on_disk(size)}): {'one page' if is_file else f'open {target / FIRST}'}")
     _say_who_reads(target, text=read.text)
 

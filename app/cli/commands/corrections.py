@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ratioscope.errors import ConfigError, SchemaError
-from ratioscope.metrics.dialects import dialect
+from ratioscope.metrics.dialects import dialect as dialect_named
 from ratioscope.metrics.digits import digits
 
+from ...blocks import Paragraph, text_table
 from ...presentation.config_text import mapping_in
+from ..blocks_printed import print_blocks
 from ..next_steps import after_corrections, print_next
-from ..terminal import print_json, print_table, say, say_gap, stages
+from ..terminal import print_json, say, say_gap, stages
 from .arguments import AsJson, RunFolder, comma_separated, gaps_of_readings, opened
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ def corrections(
     chosen = _chosen(dialect, preset, config, threshold, level, everything)
     import polars as pl
 
-    from ratioscope.ingest.analysis.correction_effects import correction_effects, effect_frame
+    from ratioscope.ingest.analysis.correction_effects import TrainerCorrection, correction_effects, effect_frame
 
     opened_run = opened(run)
     chosen, reading = _weighted(opened_run, chosen, gap)
@@ -98,8 +100,10 @@ def corrections(
         say(line, "dim")
     if dialect and effects.by_minibatch:
         say(FIRST_MINIBATCH, "dim")
-    if dialect and len(chosen) == 1:
-        _print_config(dialect, chosen[0])
+    if dialect and len(chosen) == 1 and isinstance(only := chosen[0], TrainerCorrection):
+        trainer = dialect_named(dialect)
+        settings = str(trainer.write(trainer.parse(only.config)))
+        print_blocks([Paragraph(""), *map(Paragraph, settings.splitlines())])
     print_next(opened_run, after_corrections(opened_run, dialect, is_chosen=preset is not None))
 
 
@@ -162,7 +166,7 @@ def of_trainer(name: str, presets: Sequence[str], config: Path | None) -> "Seque
     """A trainer's presets with these names, all presets if none is named, or the corrections of a configuration file."""
     from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
 
-    trainer = dialect(name)
+    trainer = dialect_named(name)
     if config is not None:
         settings = mapping_in(config.read_text(encoding="utf-8"), str(config))
         return [TrainerCorrection(f"{name} {config.name}", name, settings)]
@@ -188,9 +192,14 @@ def _print(frame: "pl.DataFrame", run: "Run", by: str) -> None:
         say_gap(gaps[0], run.name)
     keys = [column for column in (by, "correction", *(["gap"] if len(gaps) > 1 else [])) if column in frame.columns]
     rows = (
-        [*(str(row[key]) for key in keys), *(_shown(row[column]) for column in COLUMNS)] for row in frame.to_dicts()
+        [
+            *(str(row[key]) for key in keys),
+            *("n/a" if row[column] is None else digits(row[column]) for column in COLUMNS),
+        ]
+        for row in frame.to_dicts()
     )
-    print_table([*keys, *(column.replace("_", " ") for column in COLUMNS)], rows)
+    head = [*keys, *(column.replace("_", " ") for column in COLUMNS)]
+    print_blocks([text_table("the effects of corrections", head, rows)])
 
 
 def _say_best(by_step: "pl.DataFrame", run: "Run") -> None:
@@ -213,18 +222,3 @@ def _say_best(by_step: "pl.DataFrame", run: "Run") -> None:
     recommendation = advice(risks, risk_per_step(nothing, sizes), verdict_of(run))
     say(f"{recommendation.title} ({recommendation.confidence} confidence). {recommendation.why}")
     say()
-
-
-def _shown(value: float | None) -> str:
-    return "n/a" if value is None else digits(value)
-
-
-def _print_config(name: str, correction: "Correction | TrainerCorrection") -> None:
-    """Prints the settings of this correction in the trainer."""
-    from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
-
-    trainer = dialect(name)
-    assert isinstance(correction, TrainerCorrection)
-    say()
-    for line in str(trainer.write(trainer.parse(correction.config))).splitlines():
-        say(line)

@@ -1,14 +1,16 @@
 """`ratioscope diagnose RUN`: why the policies are apart, how sure that is, what was ruled out, and what to do."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ratioscope.layout import REPRODUCED
 
+from ...blocks import Block, Code, Facts, Heading, Paragraph
+from ..blocks_printed import print_blocks
 from ..next_steps import after_diagnose, print_next
-from ..terminal import print_json, print_pairs, say, working
+from ..terminal import print_json, say, working
 from .arguments import AsJson, BaselineName, RulesFile, RunFolder, floor_named, opened, steps_of
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ def diagnose(
     from ratioscope.metrics.grading.coverage import NOT_MEASURED
     from ratioscope.metrics.grading.finding import Severity
 
+    from ...presentation.answer import words_of
     from ...referee.floor_of_run import against_floor
 
     wanted, floor = steps_of(steps), floor_named(baseline)
@@ -46,26 +49,29 @@ def diagnose(
         verdict = judged(verdict_of(opened_run), result.diagnosis)
         known = known_context(opened_run, result, verdict)
     proofs = proofs_of(opened_run)
-    beside = against_floor(opened_run, floor, result.gap) if floor else None
+    beside = against_floor(opened_run, floor, result.gap) if floor else ""
     if as_json:
         head = {"name": opened_run.name, "severity": verdict.word} | ({"baseline": beside} if beside else {})
         print_json(head | {"proofs": proofs} | plain_diagnosis(result) | plain_known(known))
         return
-    say(f"{opened_run.name}: {result.diagnosis.answer}", verdict.word)
-    when = f", {verdict.when}: {verdict.title}" if verdict.when else ""
+    words = words_of(verdict, result, known)
+    say(f"{opened_run.name}: {words.sentence}", verdict.word)
     is_known = verdict.coverage.word != NOT_MEASURED
-    say(f"severity: {verdict.word}{when}{_size(result, known) if is_known else ''}")
-    if verdict.severity > Severity.HEALTHY and not result.diagnosis.likely:
-        print_pairs([("measured", verdict.measured), ("do", verdict.remedy)])
-    elif not verdict.coverage.is_measured:
-        say(verdict.coverage.why, "watch")
-    if beside:
-        say(beside)
-    for proof in proofs:
-        say(f"proof: {proof}", "bold")
+    no_cause = verdict.severity > Severity.HEALTHY and not result.diagnosis.likely
+    print_blocks(
+        Paragraph(text)
+        for text in (
+            *words.below,
+            _size(result, known) if is_known else "",
+            f"Do: {words.do}" if no_cause else "",
+            beside,
+        )
+        if text
+    )
+    print_blocks(Paragraph(proof, "lead", "proof:") for proof in proofs)
     if verdict.rules:
-        say(verdict.rules, "watch")
-    _print(result, known)
+        print_blocks([Paragraph(verdict.rules, "warning")])
+    print_blocks(_blocks(result, known))
     print_next(opened_run, after_diagnose(opened_run, is_bridged=known.bridge is not None and known.bridge.helps))
 
 
@@ -77,7 +83,7 @@ def _size(result: "RunDiagnosis", known: "KnownContext") -> str:
     of = " of the other tokens" if any(item.cause.code == NON_FINITE.name for item in result.diagnosis.found) else ""
     read = f"the {len(result.steps)} steps that were read" if len(result.steps) > 1 else "the step that was read"
     own = f"; {known.correction.short}" if known.correction.short else ""
-    return f"; K3 {gap} nats/token{of} at {read}{own}"
+    return f"K3 {gap} nats/token{of} at {read}{own}."
 
 
 def _say_drift(run: "Run", steps: Sequence[int] | None, *, as_json: bool) -> None:
@@ -101,48 +107,25 @@ def proofs_of(run: "Run") -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def _print(result: "RunDiagnosis", known: "KnownContext") -> None:
-    from ...presentation.cause_facts import cause_facts, settings_of, share_words
+def _blocks(result: "RunDiagnosis", known: "KnownContext") -> Iterator[Block]:
+    """Each likely cause, what is left, what bears on the gap, and the causes that are muted, open or ruled out."""
+    from ...presentation.cause_facts import cause_facts, context_facts, settings_of, share_words
     from ...presentation.sentence import capital
 
     diagnosis = result.diagnosis
     for place, item in enumerate(diagnosis.likely, start=1):
-        say()
-        say(f"{place}. {capital(item.title)}", "bold")
-        print_pairs([("share", share_words(item)), *cause_facts(item, known)])
-        for line in settings_of(item.cause.code, known).splitlines():
-            say(f"    {line}")
-    say()
-    say(diagnosis.rest_in_words)
-    say(f"Context, no grade: {known.reference.words}.", "dim")
-    _print_context(known)
-    if diagnosis.muted:
-        say()
-        say(f"Muted ({len(diagnosis.muted)}):", "bold")
-        print_pairs([(item.cause.code, f"{item.title}; {reason}") for item, reason in diagnosis.muted])
-    if diagnosis.cannot_tell:
-        say()
-        say(f"The record cannot tell ({len(diagnosis.cannot_tell)}):", "bold")
-        print_pairs([(open_cause.cause.code, result.why(open_cause)) for open_cause in diagnosis.cannot_tell])
-    if diagnosis.excluded:
-        say()
-        say(f"Ruled out ({len(diagnosis.excluded)}):", "bold")
-        print_pairs([(excluded.cause.code, excluded.because) for excluded in diagnosis.excluded])
-    say()
-    say(result.read, "dim")
-
-
-def _print_context(known: "KnownContext") -> None:
-    from ...presentation.growth_words import growth_facts
-
-    say()
-    say("Over the steps:", "bold")
-    print_pairs(growth_facts(known.growth))
-    say()
-    say("Beside the gap:", "bold")
-    odd = [(each.code, each.words) for each in known.groups if each.is_odd]
-    print_pairs([("own correction", known.correction.words), *odd])
-    if known.faults:
-        say()
-        say(f"The settings on record ({len(known.faults)}):", "bold")
-        print_pairs([(each.code, f"{each.words} ({each.source})") for each in known.faults])
+        yield Heading(f"{place}. {capital(item.title)}")
+        yield Facts([("share", share_words(item)), *cause_facts(item, known)])
+        yield Code(settings_of(item.cause.code, known).splitlines())
+    yield Heading("Beside the gap")
+    yield Facts([("rest of the gap", diagnosis.rest_in_words), *context_facts(known)])
+    for title, rows in (
+        ("Muted", [(item.cause.code, f"{item.title}; {reason}") for item, reason in diagnosis.muted]),
+        ("The record cannot tell", [(item.cause.code, result.why(item)) for item in diagnosis.cannot_tell]),
+        ("Ruled out", [(item.cause.code, item.because) for item in diagnosis.excluded]),
+    ):
+        if rows:
+            yield Heading(f"{title} ({len(rows)})")
+            yield Facts(rows)
+    yield Heading("Rows read")
+    yield Paragraph(result.read, "muted")

@@ -1,4 +1,4 @@
-"""`ratioscope metrics RUN --dialect TRAINER`: the metrics that the trainer would have logged at each step, by its names."""
+"""`ratioscope metrics RUN --dialect TRAINER` and `--logged`: numbers under the names of the trainer, computed or logged."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 from ratioscope.errors import ConfigError
 from ratioscope.metrics.dialects import dialect
 
+from ...blocks import Facts, Paragraph, text_table
 from ...presentation.digits import plus_minus
-from ..terminal import print_pairs, print_table, say, stages
+from ..blocks_printed import print_blocks
+from ..terminal import say, stages
 from .corrections import of_trainer
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from ratioscope.ingest.run import Run
 
 
@@ -36,15 +40,59 @@ def print_dialect(
 ) -> None:
     """Prints the last step: the trainer's values, ours for the same quantities, and notes on misleading values."""
     trainer, last = dialect(dialect_name), rows[-1]
-    ours = canonical.get(last["step"], {})
+    ours, names = canonical.get(last["step"], {}), [name for name in last if name != "step"]
     say(f"{dialect_name} at step {last['step']}, the last of {len(rows)} (all steps: --json)", "bold")
     table = []
-    for name in (name for name in last if name != "step"):
+    for name in names:
         full = trainer.CANONICAL.get(name)
         shown = plus_minus(ours.get(full), ours.get(f"{full}_se")) if full else ""
-        table.append([name, f"{last[name]:.6g}", shown, full or ""])
-    print_table(["logged as", "value", "ours ± se", "canonical"], table)
-    notes = [(name, trainer.NOTES[name]) for name in last if name in trainer.NOTES]
-    if notes:
-        say("how theirs differs", "bold")
-        print_pairs(notes)
+        table.append((name, f"{last[name]:.6g}", shown, full or ""))
+    print_blocks([text_table("logged at the last step", ("logged as", "value", "ours ± se", "canonical"), table)])
+    if notes := [(name, trainer.NOTES[name]) for name in names if name in trainer.NOTES]:
+        print_blocks([Paragraph("how theirs differs", "lead"), Facts(notes)])
+
+
+def logged_rows(run: "Run", names: tuple[str, ...] = ()) -> "pl.DataFrame":
+    """One row per step, a column per name. ConfigError for a run that was not made of a scalar log, or an unknown name."""
+    import polars as pl
+
+    from ...presentation.logged_names import column_of
+
+    known, chosen = _logged(run, names)
+    columns = {name: column_of(name) for name in known}
+    wide = chosen.with_columns(pl.col("name").replace(columns)).pivot(
+        "name", index="step", values="value", aggregate_function="last"
+    )
+    return wide.select("step", *columns.values()).sort("step")
+
+
+def print_logged(run: "Run", names: tuple[str, ...]) -> None:
+    """Prints each number: its steps, its last value, and the metric of ours that it is, or why it is none."""
+    from ...presentation.logged_names import metrics_of, own_words, with_trainer
+
+    known, chosen = _logged(run, names)
+    metrics, rows = metrics_of(run.logged), []
+    numbers = chosen.unique(["name", "step"], keep="last", maintain_order=True).partition_by("name", as_dict=True)
+    for name in known:
+        values = numbers[(name,)]["value"]
+        odd, last = (~values.is_finite()).sum(), f"{values[-1]:.6g}" if len(values) else ""
+        about = metrics.get(name) or own_words(name, run.info)
+        rows.append((with_trainer(name, run.info), str(len(values)), str(odd), last, about))
+    print_blocks([text_table("logged numbers", ("logged as", "steps", "not finite", "last value", "is"), rows)])
+
+
+def _logged(run: "Run", names: tuple[str, ...]) -> "tuple[tuple[str, ...], pl.DataFrame]":
+    """(names, their rows by step)."""
+    import polars as pl
+
+    table = run.logged
+    if not len(table):
+        raise ConfigError(
+            f"{run.name} holds no logged numbers; wanted a run that ratioscope import made of a scalar log"
+        )
+    known = table["name"].unique().sort().to_list()
+    if unknown := [name for name in names if name not in known]:
+        raise ConfigError(
+            f"--metric {unknown[0]}: {run.name} has no number of this name; it has {', '.join(known[:8])}"
+        )
+    return names or tuple(known), table.filter(pl.col("name").is_in(list(names or known)))

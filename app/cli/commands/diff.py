@@ -1,6 +1,6 @@
 """`ratioscope diff A B`: whether a change helped: the difference with its error, where it begins, settings, both diagnoses."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,7 +8,9 @@ import typer
 
 from ratioscope.errors import SourceError
 
-from ..terminal import print_json, print_pairs, print_table, say, working
+from ...blocks import Block, Facts, Heading, Paragraph, Table
+from ..blocks_printed import print_blocks
+from ..terminal import print_json, say, working
 from .arguments import AsJson, opened
 
 if TYPE_CHECKING:
@@ -45,55 +47,57 @@ def diff(
     The first line answers. If both runs have prompts in common, these are compared pair by pair, which removes the variation
     between prompts. Errors do not include the variation between seeds.
     """
-    from ...presentation.difference import common_gap, difference
+    from ...presentation.difference import common_gap, difference, headline
 
     runs = opened(a), opened(b)
     with working(f"comparing {runs[0].name} and {runs[1].name}"):
         compared = difference(*runs, common_gap(*runs, gap), pair_by)
         answers = [_answer(run) for run in runs]
     if as_json:
-        print_json(_plain(compared, answers))
+        print_json(_plain(compared, [plain for plain, _ in answers]))
     else:
-        _print(compared, answers)
+        say(headline(compared), {-1: "healthy", 0: "bold", 1: "act"}[compared.direction])
+        say()
+        print_blocks(_blocks(compared, [words for _, words in answers]))
 
 
-def _answer(run: "Run") -> dict[str, str]:
-    """The name, severity and answer of the diagnosis of a run."""
+def _answer(run: "Run") -> tuple[dict[str, str], str]:
+    """The name, severity and answer of the diagnosis of a run, and its first words."""
     from ratioscope.ingest.analysis.diagnosis import diagnosis_of
     from ratioscope.ingest.analysis.grades import verdict_of
     from ratioscope.metrics.diagnosis.judged import judged
 
-    verdict = verdict_of(run)
+    from ...presentation.answer import words_of
+
+    verdict, result = verdict_of(run), None
     try:
-        diagnosis = diagnosis_of(run).diagnosis
-        verdict, answer = judged(verdict, diagnosis), diagnosis.answer
+        result = diagnosis_of(run)
+        verdict, answer = judged(verdict, result.diagnosis), result.diagnosis.answer
+        words = words_of(verdict, result).sentence
     except SourceError as error:
         answer = f"No diagnosis: {error}."
-    return {"name": run.name, "path": run.place, "severity": verdict.word, "answer": answer}
+        words = f"{words_of(verdict, None).sentence} {answer}"
+    return {"name": run.name, "path": run.place, "severity": verdict.word, "answer": answer}, f"{run.name}: {words}"
 
 
-def _print(compared: "Difference", answers: Sequence[Mapping[str, str]]) -> None:
+def _blocks(compared: "Difference", answers: Sequence[str]) -> Iterator[Block]:
     from ...presentation.comparison_words import table_of
-    from ...presentation.difference import headline, pairs_in_words, parting_in_words
+    from ...presentation.difference import pairs_in_words, parting_in_words
     from ...presentation.metric_places import names_at
 
-    say(headline(compared), {-1: "healthy", 0: "bold", 1: "act"}[compared.direction])
-    say()
-    for letter, answer in zip("AB", answers, strict=True):
-        say(f"{letter}: {answer['name']}, {answer['severity']}: {answer['answer']}")
-    say()
-    say(pairs_in_words(compared))
-    say(parting_in_words(compared))
-    say()
+    yield from (Paragraph(words, head=f"{letter}:") for letter, words in zip("AB", answers, strict=True))
+    yield Paragraph("")
+    yield Paragraph(pairs_in_words(compared))
+    yield Paragraph(parting_in_words(compared))
+    yield Paragraph("")
     cards = set(names_at("card", compared.gap))
     table = table_of([one for one in compared.metrics if one.metric in cards])
-    print_table([compared.gap if name == "metric" else name for name in table.columns], table.rows())
-    say()
+    yield Table("the metrics of both", table.rename({"metric": compared.gap}))
     settings = compared.settings.rows()
-    say(f"Settings that differ ({len(settings)}){':' if settings else '; more may differ than was recorded'}", "bold")
-    print_pairs([(key, f"{one} → {other}") for key, one, other in settings[:MOST_SETTINGS]])
+    yield Heading(f"Settings that differ ({len(settings)}){':' if settings else '; more may differ than was recorded'}")
+    yield Facts([(key, f"{one} → {other}") for key, one, other in settings[:MOST_SETTINGS]])
     if len(settings) > MOST_SETTINGS:
-        say(f"and {len(settings) - MOST_SETTINGS} more: --json")
+        yield Paragraph(f"and {len(settings) - MOST_SETTINGS} more: --json")
 
 
 def _plain(compared: "Difference", answers: Sequence[Mapping[str, str]]) -> dict[str, Any]:

@@ -7,8 +7,10 @@ import typer
 
 from ratioscope.errors import ConfigError
 
+from ...blocks import Facts
 from ...presentation.digits import count, size_on_disk
-from ..terminal import print_json, print_pairs, working
+from ..blocks_printed import print_blocks
+from ..terminal import print_json, working
 from .arguments import AsJson, comma_separated, opened
 
 if TYPE_CHECKING:
@@ -64,7 +66,10 @@ def estimate(
         raise ConfigError(
             "wanted --sequences and --length, or a RUN; try: ratioscope estimate --sequences 512 --length 2000"
         )
-    _print(estimates, as_json)
+    if as_json:
+        print_json(estimates)
+    else:
+        print_blocks([Facts(_facts(estimates))])
 
 
 def _of_shape(shape: "BatchShape", steps: int, ranks: int) -> dict[str, Any]:
@@ -105,49 +110,26 @@ def _of_run(folder: Path, steps: int) -> dict[str, Any]:
     }
 
 
-def _print(estimates: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(estimates)
-        return
-    ranks = f" on {count(estimates['ranks'], 'rank')}"
-    is_of_rank = (
-        "bytes_per_token" in estimates and estimates["ranks"] > 1
-    )  # a run on record has the steps of all its ranks
-    of_rank, each = (" of a rank", " and rank") if is_of_rank else ("", "")
-    pairs = [
+def _facts(made: dict[str, Any]) -> list[tuple[str, str]]:
+    """The estimates in words. A run on record has the steps of all its ranks."""
+    of_rank, each = (" of a rank", " and rank") if "bytes_per_token" in made and made["ranks"] > 1 else ("", "")
+    readings = f" and {count(made['readings'], 'reading')}" if "readings" in made else ""
+    tokens = f"{made['bytes_per_token']:.1f} bytes per token" if "bytes_per_token" in made else "statistics included"
+    facts = [
+        (f"a step{of_rank}", f"{count(made['tokens_per_step'], 'token')} of {', '.join(made['policies'])}{readings}"),
+        ("on disk", f"{size_on_disk(made['bytes_per_step'])} per step{each}, {tokens}"),
         (
-            f"a step{of_rank}",
-            f"{count(estimates['tokens_per_step'], 'token')} of {', '.join(estimates['policies'])}{_readings(estimates)}",
+            "a run",
+            f"{size_on_disk(made['bytes_per_run'])} in {count(made['steps'], 'step')} on {count(made['ranks'], 'rank')}",
         ),
-        ("on disk", f"{size_on_disk(estimates['bytes_per_step'])} per step{each}{_per_token(estimates)}"),
-        ("a run", f"{size_on_disk(estimates['bytes_per_run'])} in {count(estimates['steps'], 'step')}{ranks}"),
     ]
-    if "log_milliseconds_per_step" in estimates:
-        pairs += [
-            (
-                "statistics alone",
-                f"{size_on_disk(estimates['statistics_bytes_per_run'])}; a budget bounds token rows, not statistics",
-            ),
-            (
-                "trainer's thread",
-                f"{estimates['log_milliseconds_per_step']:.1f} ms per step, one copy from host memory",
-            ),
-            ("writer's thread", f"{estimates['writer_cpu_seconds_per_step']:.2f} s of CPU per step, in the background"),
-            (
-                "host memory",
-                f"{size_on_disk(estimates['host_bytes_per_queued_step'])} per step in the queue, at most 1 GiB",
-            ),
-        ]
-    print_pairs(pairs)
-
-
-def _readings(estimates: dict[str, Any]) -> str:
-    return f" and {count(estimates['readings'], 'reading')}" if "readings" in estimates else ""
-
-
-def _per_token(estimates: dict[str, Any]) -> str:
-    return (
-        f", {estimates['bytes_per_token']:.1f} bytes per token"
-        if "bytes_per_token" in estimates
-        else ", statistics included"
-    )
+    if "log_milliseconds_per_step" not in made:
+        return facts
+    alone = f"{size_on_disk(made['statistics_bytes_per_run'])}; a budget bounds token rows, not statistics"
+    return [
+        *facts,
+        ("statistics alone", alone),
+        ("trainer's thread", f"{made['log_milliseconds_per_step']:.1f} ms per step, one copy from host memory"),
+        ("writer's thread", f"{made['writer_cpu_seconds_per_step']:.2f} s of CPU per step, in the background"),
+        ("host memory", f"{size_on_disk(made['host_bytes_per_queued_step'])} per step in the queue, at most 1 GiB"),
+    ]

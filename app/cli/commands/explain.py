@@ -1,10 +1,14 @@
 """`ratioscope explain METRIC`: a metric's meaning, its reading, and its names in trainers."""
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..terminal import print_json, print_pairs, say
+from ...blocks import Block, Facts, Heading, Paragraph
+from ...presentation.labelled_texts import LabelledTexts
+from ..blocks_printed import print_blocks
+from ..terminal import print_json, say
 from .arguments import AsJson
 
 if TYPE_CHECKING:
@@ -36,11 +40,13 @@ def explain(
         plain = [{"name": name, "card": [{"heading": h, "text": t} for h, t in shown]} for name, shown in entries]
         print_json(plain[0] if len(plain) == 1 else {"name": metric, "family": plain})
         return
+    print_blocks(_under_headings(entries))
+
+
+def _under_headings(entries: Iterable[tuple[str, LabelledTexts]]) -> Iterator[Block]:
     for place, (name, shown) in enumerate(entries):
-        if place:
-            say()
-        say(name, "bold")
-        print_pairs(shown)
+        yield Heading(name) if place else Paragraph(name, "lead")
+        yield Facts(shown)
 
 
 def _list(*, as_json: bool) -> None:
@@ -55,11 +61,7 @@ def _list(*, as_json: bool) -> None:
     if as_json:
         print_json({topic: [{"name": name, "title": title} for name, title in own] for topic, own in topics.items()})
         return
-    for place, (topic, own) in enumerate(topics.items()):
-        if place:
-            say()
-        say(topic, "bold")
-        print_pairs(own)
+    print_blocks(_under_headings(topics.items()))
     say()
     say("next: ratioscope explain NAME   its formula, unit, direction, and its name in every trainer", "dim")
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ratioscope.errors import ConfigError
-from ratioscope.metrics.grading.finding import Finding
 
+from ...blocks import text_table
 from ...presentation.escape import csv as cell
 from ..absences import STEP_KEYS, absent_metrics, absent_rows, sliced_by, unscored_rows
+from ..blocks_printed import print_blocks
 from ..next_steps import after_metrics, print_next
-from ..terminal import counting, print_json, print_table, say, say_gap, stages
+from ..terminal import counting, print_json, say, say_gap, stages
 from .arguments import (
     AsJson,
     FailOn,
@@ -26,7 +27,7 @@ from .arguments import (
     opened,
     severity_of,
 )
-from .dialect_metrics import dialect_rows, print_dialect
+from .dialect_metrics import dialect_rows, logged_rows, print_dialect, print_logged
 
 if TYPE_CHECKING:
     import polars as pl
@@ -82,6 +83,7 @@ def metrics(
     "mismatch/kl_k3_se". null is "not available"; a value that JSON cannot hold is "Infinity", "-Infinity" or "NaN".
     """
     from ratioscope.ingest.analysis.copy_facts import judged_first
+    from ratioscope.ingest.analysis.judged_verdict import judged_verdict
     from ratioscope.ingest.analysis.resolution import coarse_words, too_coarse, without_coarse
 
     severity_of(fail_on)
@@ -91,7 +93,11 @@ def metrics(
         raise ConfigError("--preset and --config belong to a trainer; add --dialect TRAINER")
     opened_run = opened(run, rules)
     if logged:
-        return _logged(opened_run, comma_separated(metric), as_json=as_json, as_csv=as_csv)
+        if as_json or as_csv:
+            _print_rows(logged_rows(opened_run, comma_separated(metric)), as_json=as_json)
+        else:
+            print_logged(opened_run, comma_separated(metric))
+        return 0
     if dialect is not None:
         return _dialect(opened_run, dialect, preset, config, as_json=as_json)
     keys = _keys(by)
@@ -103,12 +109,8 @@ def metrics(
     coarse = too_coarse(opened_run)
     frame = without_coarse(frame, coarse)
     chosen = _chosen(frame, comma_separated(gap), comma_separated(metric))
-    if as_json:
-        from ..terminal import print_json
-
-        print_json(chosen.to_dicts())
-    elif as_csv:
-        _print_csv(chosen)
+    if as_json or as_csv:
+        _print_rows(chosen, as_json=as_json)
     else:
         _print_tables(
             opened_run, chosen, keys, gaps=comma_separated(gap), metrics=comma_separated(metric), coarse=coarse
@@ -116,19 +118,7 @@ def metrics(
         for name in comma_separated(gap) or judged_first(opened_run)[:1]:
             if name in coarse:
                 say(coarse_words(name, coarse[name]))
-    return failing(_verdict(opened_run), fail_on) if fail_on else 0
-
-
-def _logged(run: "Run", names: tuple[str, ...], *, as_json: bool, as_csv: bool) -> int:
-    from .logged_numbers import logged_rows, print_logged
-
-    if as_json:
-        print_json(logged_rows(run, names).to_dicts())
-    elif as_csv:
-        _print_csv(logged_rows(run, names))
-    else:
-        print_logged(run, names)
-    return 0
+    return failing(judged_verdict(opened_run), fail_on) if fail_on else 0
 
 
 def _dialect(run: "Run", name: str, preset: str | None, config: Path | None, *, as_json: bool) -> int:
@@ -197,12 +187,6 @@ def _ordered(frame: "pl.DataFrame", keys: tuple[str, ...]) -> "pl.DataFrame":
     return frame.sort(*steps, *(key_order(frame[name]) for name in slices)) if slices else frame
 
 
-def _verdict(run: "Run") -> "Finding":
-    from ratioscope.ingest.analysis.judged_verdict import judged_verdict
-
-    return judged_verdict(run)
-
-
 def _chosen(frame: "pl.DataFrame", gaps: Sequence[str], metrics: Sequence[str]) -> "pl.DataFrame":
     """The frame with the columns of these gaps and metrics; an empty list stands for all."""
     import polars as pl
@@ -221,15 +205,16 @@ def _chosen(frame: "pl.DataFrame", gaps: Sequence[str], metrics: Sequence[str]) 
     return chosen.cast({column: pl.Int64 for column in chosen.columns if column in counts})
 
 
-def _print_csv(frame: "pl.DataFrame") -> None:
+def _print_rows(frame: "pl.DataFrame", *, as_json: bool) -> None:
+    """Prints JSON, else CSV."""
     import csv
 
-    def written(value: Any) -> Any:
-        return cell(value) if isinstance(value, str) else value
-
+    if as_json:
+        print_json(frame.to_dicts())
+        return
     lines = csv.writer(sys.stdout, lineterminator="\n")
     lines.writerow([cell(column) for column in frame.columns])
-    lines.writerows([written(value) for value in row] for row in frame.iter_rows())
+    lines.writerows([cell(value) if isinstance(value, str) else value for value in row] for row in frame.iter_rows())
 
 
 def _print_tables(
@@ -295,5 +280,5 @@ def _print_table(
         numbers = (value_with_error(cards[m], row[f"{gap}/{m}"], row.get(f"{gap}/{m}_se")) for m in present)
         return [*facts, *(row[label] or "" for label in labels), *numbers]
 
-    print_table(header, [cells(row) for row in frame.iter_rows(named=True)])
+    print_blocks([text_table(gap, header, map(cells, frame.iter_rows(named=True)))])
     return present, [m for m in metrics or core if m not in present and m in cards]

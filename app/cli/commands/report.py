@@ -120,7 +120,7 @@ def report(
         facts = {"file": str(output), "bytes": written, "severity": verdict.word, "verdict": verdict.sentence}
         print_json(facts)
     else:
-        say(verdict.brief, verdict.word)
+        say(read.words.brief, verdict.word)
         say(f"wrote {output} ({size_on_disk(written)})")
     return failing(verdict, fail_on)
 

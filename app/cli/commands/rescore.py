@@ -1,6 +1,6 @@
 """`ratioscope rescore RUN --model PATH`: reads recorded tokens again with a model, and says which side is off."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -10,8 +10,10 @@ import typer
 
 from ratioscope.errors import ConfigError
 
+from ...blocks import Block, Paragraph, text_table
 from ...presentation.digits import count
-from ..terminal import counting, print_json, print_table, say, stages, working
+from ..blocks_printed import print_blocks
+from ..terminal import counting, print_json, stages, working
 from .arguments import AsJson, OwnRun, opened, steps_of
 
 if TYPE_CHECKING:
@@ -112,13 +114,13 @@ def rescore(
             | ({} if own_noise is None else {"trainer_again": asdict(own_noise)})
         )
         return 0
-    _print(done, result)
+    print_blocks(_read(done, result))
     who = f"noise floor: the model in {dtype} differs from itself"
-    _print_floor(who, "when it reads each sequence alone", noise, result)
+    print_blocks(_floor_words(who, "when it reads each sequence alone", noise, result))
     how = "in a second forward of another batch shape (trainer_again)"
-    _print_floor("the trainer differs from itself", how, own_noise, result)
+    print_blocks(_floor_words("the trainer differs from itself", how, own_noise, result))
     if reproduced is not None:
-        _print_tried(reproduced)
+        print_blocks(_tried(reproduced))
     return 0
 
 
@@ -168,39 +170,39 @@ def _reproduced(
     return results
 
 
-def _print_floor(who: str, how: str, noise: "Distance | None", result: "RefereeAnswer") -> None:
+def _floor_words(who: str, how: str, noise: "Distance | None", result: "RefereeAnswer") -> Iterator[Block]:
     from ...referee.answer import words
 
     if noise is None:
         return
-    said = f"{who} by {words(noise)} {how}"
-    between = result.between
-    if between is None or not between.mean:
-        say(said)
-    elif not noise.mean:
-        say(f"{said}: not at all")
-    else:
-        say(f"{said}; the recorded sides differ by {between.mean / noise.mean:,.1f} times that (mean |x|)")
+    said, between = f"{who} by {words(noise)} {how}", result.between
+    if between is not None and between.mean:
+        times = (
+            f"; the recorded sides differ by {between.mean / noise.mean:,.1f} times that (mean |x|)"
+            if noise.mean
+            else ""
+        )
+        said += times or ": not at all"
+    yield Paragraph(said)
 
 
 def _plain_tried(results: "ReproductionAttempt") -> dict[str, Any]:
     return {**asdict(results), "sentences": [best.sentence for best in results.best]}
 
 
-def _print_tried(results: "ReproductionAttempt") -> None:
-    say()
-    for best in results.best:
-        say(best.sentence, "bold" if best.verdict == "reproduced" else None)
-    say()
+def _tried(results: "ReproductionAttempt") -> Iterator[Block]:
+    yield Paragraph("")
+    yield from (Paragraph(best.sentence, "lead" if best.verdict == "reproduced" else "") for best in results.best)
+    yield Paragraph("")
+    policies = list(results.means)
     names = sorted(
         {name for means in results.means.values() for name in means},
         key=lambda n: min(m[n] for m in results.means.values()),
     )
-    policies = list(results.means)
     rows = [[name, *(f"{results.means[policy][name]:.2g}" for policy in policies)] for name in names[:MOST_STEPS]]
-    print_table([f"mean |x| of {results.sequences} sequences, nats/token", *policies], rows)
-    for name, why in results.skipped.items():
-        say(f"not tried: {name}: {why}", "dim")
+    head = f"mean |x| of {results.sequences} sequences, nats/token"
+    yield text_table("alternatives", (head, *policies), rows)
+    yield from (Paragraph(f"not tried: {name}: {why}", "muted") for name, why in results.skipped.items())
 
 
 def plain_answer(result: "RefereeAnswer") -> dict[str, Any]:
@@ -215,29 +217,26 @@ def plain_answer(result: "RefereeAnswer") -> dict[str, Any]:
     }
 
 
-def _print(done: "Rescored", result: "RefereeAnswer") -> None:
-    say(result.sentence, "bold")
-    before = f", {done.before:,} more were read before" if done.before else ""
-    say(f"read {count(done.sequences, 'sequence')} of {count(done.tokens, 'token')} as {done.reading!r}{before}")
-    for reason, number in done.left_out.items():
-        say(f"not read: {count(number, 'sequence')}: {reason}")
-    if done.certainty:
-        say(f"not certain: {done.certainty}")
-    steps = sorted({step for own in result.by_step.values() for step in own})
-    if len(steps) > 1:
-        say()
-        print_table(
-            ["step", *(f"{policy} K3" for policy in result.by_step)], [_row(result.by_step, s) for s in _few(steps)]
-        )
-    policies = [policy for policy in result.distances if policy != done.reading]
-    if policies:
-        say(f"every metric: ratioscope metrics RUN --gap {policies[0]}:{done.reading}", "dim")
-
-
-def _few(steps: list[int]) -> list[int]:
+def _read(done: "Rescored", result: "RefereeAnswer") -> Iterator[Block]:
     from ...referee.choice import at_even_distances
 
-    return at_even_distances(steps, MOST_STEPS)
+    yield Paragraph(result.sentence, "lead")
+    before = f", {done.before:,} more were read before" if done.before else ""
+    yield Paragraph(
+        f"read {count(done.sequences, 'sequence')} of {count(done.tokens, 'token')} as {done.reading!r}{before}"
+    )
+    for reason, number in done.left_out.items():
+        yield Paragraph(f"not read: {count(number, 'sequence')}: {reason}")
+    if done.certainty:
+        yield Paragraph(f"not certain: {done.certainty}")
+    steps = sorted({step for own in result.by_step.values() for step in own})
+    if len(steps) > 1:
+        yield Paragraph("")
+        rows = [_row(result.by_step, step) for step in at_even_distances(steps, MOST_STEPS)]
+        yield text_table("distances by step", ("step", *(f"{policy} K3" for policy in result.by_step)), rows)
+    policies = [policy for policy in result.distances if policy != done.reading]
+    if policies:
+        yield Paragraph(f"every metric: ratioscope metrics RUN --gap {policies[0]}:{done.reading}", "muted")
 
 
 def _row(by_step: "Mapping[str, Mapping[int, Distance]]", step: int) -> list[str]:

@@ -1,5 +1,6 @@
 """`ratioscope verify RUN`: compares the folder with its commit logs; names every file that differs, with a remedy."""
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,7 +8,9 @@ import typer
 
 from ratioscope.layout import READINGS
 
+from ...blocks import Block, Facts, Heading, Paragraph
 from ...presentation.digits import count, size_on_disk
+from ..blocks_printed import print_blocks
 from ..exit_codes import FINDINGS, OK
 from ..terminal import counting, print_json, say
 from .arguments import AsJson, RunFolder, attempt_asked
@@ -33,22 +36,28 @@ def verify(run: RunFolder, deep: DeepOption = False, as_json: AsJson = False) ->
     if as_json:
         print_json({"sound": verification.sound, **asdict(verification)})
     else:
-        say(f"{place_of(run)}: {_verdict(verification)}", "healthy" if verification.sound else "act")
-        for line in (_counted(verification), *_unnumbered(verification), *_compared(verification)):
-            say(line)
-        for trouble in verification.troubles[:MOST_SHOWN]:
-            say()
-            say(trouble.file, "bold")
-            say(f"  found   {trouble.found}")
-            say(f"  wanted  {trouble.wanted}")
-            say(f"  do      {trouble.advice}")
-        if len(verification.troubles) > MOST_SHOWN:
-            say(f"and {len(verification.troubles) - MOST_SHOWN} more: --json")
+        found = "sound" if verification.sound else count(len(verification.troubles), "finding")
+        say(f"{place_of(run)}: {found}", "healthy" if verification.sound else "act")
+        print_blocks(_blocks(verification))
     return OK if verification.sound else FINDINGS
 
 
-def _verdict(verification: "Verification") -> str:
-    return "sound" if verification.sound else f"{count(len(verification.troubles), 'finding')}"
+def _blocks(verification: "Verification") -> Iterator[Block]:
+    yield Paragraph(_counted(verification))
+    if few := verification.unnumbered:
+        logs = verification.logs
+        which = f"{few:,} of {logs:,} commit logs {'predates' if few == 1 else 'predate'}"
+        which = "its commit log predates" if few == logs == 1 else which
+        yield Paragraph(f"{which} numbered lines, so a removed line cannot be detected")
+    if verification.deep:
+        alone = "".join(f"; {steps:,} not, because {reason}" for reason, steps in sorted(verification.alone.items()))
+        compared = count(verification.compared, "step")
+        yield Paragraph(f"the statistics of {compared} were recomputed from token rows{alone}")
+    for trouble in verification.troubles[:MOST_SHOWN]:
+        yield Heading(trouble.file)
+        yield Facts([("  found", trouble.found), ("  wanted", trouble.wanted), ("  do", trouble.advice)])
+    if len(verification.troubles) > MOST_SHOWN:
+        yield Paragraph(f"and {len(verification.troubles) - MOST_SHOWN} more: --json")
 
 
 def _counted(verification: "Verification") -> str:
@@ -75,20 +84,3 @@ def committed_files(verification: "Verification") -> str:
     if not named:
         return "no token file or statistics segment is committed"
     return f"{named} {'is' if sum(numbers.values()) == 1 else 'are'} as committed"
-
-
-def _unnumbered(verification: "Verification") -> list[str]:
-    if not verification.unnumbered:
-        return []
-    few, logs = verification.unnumbered, verification.logs
-    which = f"{few:,} of {logs:,} commit logs {'predates' if few == 1 else 'predate'}"
-    which = "its commit log predates" if few == logs == 1 else which
-    return [f"{which} numbered lines, so a removed line cannot be detected"]
-
-
-def _compared(verification: "Verification") -> list[str]:
-    if not verification.deep:
-        return []
-
-    alone = "".join(f"; {steps:,} not, because {reason}" for reason, steps in sorted(verification.alone.items()))
-    return [f"the statistics of {count(verification.compared, 'step')} were recomputed from token rows{alone}"]

@@ -11,7 +11,8 @@ import typer
 from ratioscope.ingest.importers.wandb_log import LogDamage, entries, wandb_file
 from ratioscope.metrics.dialects import dialect as trainer_of
 
-from ..terminal import print_json, print_pairs, print_table, say
+from ..blocks_printed import print_pairs, print_table
+from ..terminal import print_json, say
 from .arguments import AsJson, RunFolder, opened, with_attempt
 from .sending import has_ended, sent_until_ended
 

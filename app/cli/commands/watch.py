@@ -82,6 +82,7 @@ Show = Callable[["Look", list[str]], None]
 
 def _follow(first: "Look", look: "Callable[[], Look]", every: float, tell: Tell, show: Show) -> None:
     """Shows each look and tells of new alerts, until the run ends."""
+    from ...presentation.alert_words import alert_line
     from ..watching.looks import KnownAlerts
 
     known, seen, words = KnownAlerts(), first, list[str]()
@@ -96,10 +97,7 @@ def _follow(first: "Look", look: "Callable[[], Look]", every: float, tell: Tell,
             show(seen, words)
             continue
         for alert in known.new(seen.alerts):
-            words += [
-                f"{alert.severity.label} alert: {alert.signal.title}, since step {alert.first_step}: {alert.reading}"
-            ]
-            words += tell(seen.name, alert)
+            words += [f"alert: {alert_line(alert)}", *tell(seen.name, alert)]
         show(seen, words)
 
 
@@ -147,11 +145,9 @@ def _lines() -> Show:
 
 
 def _now(look: "Look") -> str:
-    """The verdict in a few words."""
-    verdict = look.verdict
-    when = f", {verdict.when}" if verdict.when else ""
+    """The first words on the run, and the number of open alerts."""
     still = sum(alert.is_open for alert in look.alerts)
-    return f"{verdict.word}: {verdict.title}{when}; {still} open alert{'' if still == 1 else 's'}"
+    return f"{look.words.sentence.rstrip('.')}; {still} open alert{'' if still == 1 else 's'}"
 
 
 def _drawn(look: "Look", words: list[str]) -> "Group":
@@ -159,6 +155,7 @@ def _drawn(look: "Look", words: list[str]) -> "Group":
     from rich.console import Group
     from rich.text import Text
 
+    from ...presentation.alert_words import alert_line
     from ...presentation.run_state import ALARMS
 
     def line(text: str, style: str = "") -> Text:
@@ -171,20 +168,14 @@ def _drawn(look: "Look", words: list[str]) -> "Group":
         *([line(look.lacks, "watch")] if look.lacks else []),
     ]
     rows += [
-        line(look.verdict.measured),
+        *map(line, look.words.below),
         *([line(look.verdict.rules, "watch")] if look.verdict.rules else []),
         line(""),
     ]
     rows += [line(text) for text in _steps(look)]
-    rows += [line(""), *(line(_alert(alert), alert.severity.label) for alert in newest)]
+    rows += [line(""), *(line(alert_line(alert), alert.severity.label) for alert in newest)]
     rows += [line(text, "dim") for text in words[-LAST_WORDS:]]
     return Group(*rows, line(f"{time.strftime('%H:%M:%S')}, Ctrl+C ends the watch", "dim"))
-
-
-def _alert(alert: "Alert") -> str:
-    from ratioscope.ingest.analysis.events_and_alerts import until
-
-    return f"{alert.severity.label}: {alert.signal.title} ({alert.gaps}), {until(alert)}: {alert.reading}"
 
 
 def _steps(look: "Look") -> Iterator[str]:

@@ -7,6 +7,7 @@ from ratioscope.metrics.grading.alerts import Alert
 from ratioscope.redaction import without_secrets
 from ratioscope.version import __version__
 
+from ...presentation.alert_words import alert_line
 from ...presentation.escape import visible
 from ...presentation.json_values import jsonable
 
@@ -19,12 +20,11 @@ _OF_PATH = re.compile(r"[/\\]")
 def facts(run: str, alert: Alert) -> dict[str, Any]:
     """Name -> value. run: the run's name; of a name like a path only the last part is told."""
     name = visible(without_secrets(_OF_PATH.split(run.rstrip("/\\"))[-1]), _LONGEST_NAME)
-    severity, title = alert.severity.label, alert.signal.title
     return {
         "run": name,
-        "severity": severity,
+        "severity": alert.severity.label,
         "signal": alert.signal.name,
-        "title": title,
+        "title": alert.signal.title,
         "gaps": alert.gaps,
         "first_step": alert.first_step,
         "last_step": alert.last_step,
@@ -32,7 +32,7 @@ def facts(run: str, alert: Alert) -> dict[str, Any]:
         "peak": alert.peak,
         "reading": alert.reading,
         "remedy": alert.signal.remedy,
-        "text": f"{severity}: {title} ({alert.gaps}) since step {alert.first_step}, run {name}. {alert.reading}.",
+        "text": f"{name}: {alert_line(alert)}",
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
-from ratioscope.ingest.analysis.judged_verdict import judged_verdict
+from ratioscope.ingest.analysis.judged_verdict import judged_verdict, lately_diagnosed
 from ratioscope.ingest.commits.liveness import current_writers, sizes, writer_statuses
 from ratioscope.ingest.remote.opening import follow
 from ratioscope.ingest.run import Run, open_run
@@ -18,6 +18,7 @@ from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.grading.run_rules import RunRules
 from ratioscope.process import here
 
+from ...presentation.answer import FirstWords, words_of
 from ...presentation.run_state import RunState, run_state
 
 
@@ -27,6 +28,8 @@ class Look:
 
     name: str
     verdict: Finding
+    words: FirstWords
+    """The first words on the run. A run on a store is not diagnosed for them."""
     alerts: tuple[Alert, ...]
     state: RunState
     has_ended: bool
@@ -64,7 +67,8 @@ class Watched:
             events = events_and_alerts(self._run)
             verdict = judged_verdict(self._run, events.graded)
             steps = self._run.metrics(by=("step",))
-            self._seen = Look(self._run.name, verdict, events.alerts, state, has_ended, self._run.behind, steps)
+            words = words_of(verdict, None if self._run.is_remote else self._run.once(lately_diagnosed))
+            self._seen = Look(self._run.name, verdict, words, events.alerts, state, has_ended, self._run.behind, steps)
         else:
             self._seen = replace(self._seen, state=state, has_ended=has_ended, lacks=self._run.behind)
         return self._seen

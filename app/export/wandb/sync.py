@@ -81,7 +81,7 @@ class Sync:
     def report(self, session: Session) -> None:
         """Sends the report, the table of its worst sequences, and the verdict."""
         read = material(self.run, text=self.target.text)
-        session.summary("verdict", scrubbed_text(read.verdict.sentence))
+        session.summary("verdict", scrubbed_text(f"{read.words.brief} {read.verdict.checked}".rstrip()))
         session.summary("version", __version__)
         if read.worst:
             session.table(self.record.rows, "worst_sequences", *worst_table(read.worst, self.target.text))

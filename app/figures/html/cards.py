@@ -9,16 +9,16 @@ import polars as pl
 
 from ratioscope.arrays import Floats
 from ratioscope.metrics.card import card
-from ratioscope.metrics.grading.finding import Finding, Severity
+from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.grading.limits import Limit, reading_of
 from ratioscope.metrics.metric import Metric
 
-from ...presentation.answer import Answer, title_of
+from ...presentation.answer import Answer, first_words
 from ...presentation.digits import count
 from ...presentation.escape import html as escaped
 from ...presentation.limit import limit_words
 from ...presentation.noise_floor import NoiseFloor, times_words
-from ...presentation.sentence import capital, sentence
+from ...presentation.sentence import capital
 from ...presentation.theme import FONT, LIGHT, MARKS, Theme
 from ...presentation.value_text import value_with_error
 from ..drawing.bands import ERRORS
@@ -42,49 +42,21 @@ def verdict_line(
     answer: of the diagnosis; None if there is none. note: a few words at the end of the first line. brief: without proof,
     meaning, remedy and checks. links: without meaning and checks, because links below it lead there.
     """
-    word = finding.word
-    leads = answer is not None and answer.leads
-    title = title_of(finding, answer)
-    first = escaped(
-        ", ".join(part for part in (capital(title), _when(title, finding, leads=leads, links=links)) if part)
-    )
-    sure = answer.confidence if answer and answer.confidence else finding.confidence
-    meaning, remedy = _advice(finding, answer)
+    words, word = first_words(finding, answer, links=links), finding.word
+    first = escaped(", ".join(part for part in (capital(words.title), words.when) if part))
     parts = [
-        "" if brief else f"<strong>Do:</strong> {escaped(remedy)}",
-        escaped(answer.proof) if answer and not brief else "",
-        f"<b>{escaped(sentence(finding.title))}</b> {escaped(finding.measured)}"
-        if leads
-        else escaped(finding.measured),
-        "" if answer is None or leads else escaped(answer.sentence),
-        *(() if brief or links else (escaped(meaning), escaped(finding.checked))),
+        "" if brief else f"<strong>Do:</strong> {escaped(words.do)}",
+        "" if brief else escaped(words.proof),
+        f"<b>{escaped(words.verdict)}</b> {escaped(words.measured)}" if words.verdict else escaped(words.measured),
+        escaped(words.diagnosis),
+        *(() if brief or links else (escaped(words.meaning), escaped(finding.checked))),
     ]
     below = "".join(f"<p>{part}</p>" for part in parts if part)
-    said = " · ".join(part for part in (f"{sure} confidence", escaped(note)) if part)
+    said = " · ".join(part for part in (f"{words.confidence} confidence", escaped(note)) if part)
     return (
         f'<div class="rs-verdict-{theme.name}"><style>{_verdict_style(theme, word)}</style>'
         f'<p class="v"><b>{MARKS[word]} {word}</b><span>{first}</span><small>{said}</small></p>{below}</div>'
     )
-
-
-def _when(title: str, finding: Finding, *, leads: bool, links: bool) -> str:
-    """The date of the verdict in words. Beside that of a cause, which may have begun at another step, they say what it is of."""
-    if leads and links and _dates(title, finding):
-        return ""
-    both = leads and " step " in title and finding.when.startswith("since")
-    return f"out of bounds {finding.when}" if both else finding.when
-
-
-def _dates(title: str, finding: Finding) -> bool:
-    """True if the line of the cause would have two dates: its own, or that of an episode which the links below tell."""
-    return finding.until_step is not None or f"step {finding.since_step} " in f"{title} "
-
-
-def _advice(finding: Finding, answer: Answer | None) -> tuple[str, str]:
-    """The meaning and the remedy of the likeliest cause, else of the verdict: nothing is to be mended in a healthy run."""
-    if answer and answer.remedy and finding.severity > Severity.HEALTHY:
-        return answer.meaning, answer.remedy
-    return finding.meaning, finding.remedy
 
 
 def facts_line(severity: str, facts: Sequence[tuple[str, str]], *, theme: Theme = LIGHT) -> str:

@@ -25,8 +25,8 @@ from support.unindexed import ten_steps
 import ratioscope
 from ratioscope.app import cli
 from ratioscope.app.cli import main
+from ratioscope.app.cli.blocks_printed import MOST_FOLDED
 from ratioscope.app.cli.commands.demo import sample_runs
-from ratioscope.app.cli.terminal import MOST_FOLDED
 from ratioscope.collectors.collector import Collector
 
 Captured = pytest.CaptureFixture[str]
@@ -166,7 +166,7 @@ def test_what_is_not_available_says_why(capsys: Captured, stale: Path) -> None:
 
 def test_info_is_concise_and_says_what_is_missing(capsys: Captured, stale: Path) -> None:
     code, out, _ = run(capsys, "info", stale)
-    assert "checks ran" not in out.split("\n\n")[0] and "checks ran" in out and "diagnosis: " in out.split("\n\n")[0]
+    assert "checks ran" not in out.split("\n\n")[0] and "checks ran" in out and "of the gap" in out.split("\n\n")[0]
     assert code == 0
     assert out.startswith("trl_vllm_stale4: act: ")
     for words in ("6,488 of 384 sequences", "mismatch, total, drift", "3 weight_sync", "because the entropy of"):
@@ -559,8 +559,12 @@ def test_a_diagnosis_without_a_cause_says_why_the_run_is_graded_so_and_what_to_d
     with Collector(tmp_path / "run", trainer="mine") as collector:
         collector.log(step=1, old_logprobs=old, rollout_logprobs=old + 0.02 * noise[1])
     out = run(capsys, "diagnose", tmp_path / "run")[1].splitlines()
-    assert "rounding noise" in out[0] and out[1].startswith("severity: act, since step 1: log-probs are positive; K3 ")
-    assert "have a log-prob above 0" in out[2] and out[3].startswith("do        Check what the engine writes")
+    assert out[0].startswith("run: act: log-probs are positive, since step 1 (") and "have a log-prob above 0" in out[1]
+    assert (
+        "rounding noise" in out[2]
+        and out[3].startswith("K3 ")
+        and out[4].startswith("Do: Check what the engine writes")
+    )
 
 
 def test_a_name_that_explain_does_not_know_is_a_usage_error_with_the_names_that_are_close(capsys: Captured) -> None:

@@ -1,0 +1,241 @@
+"""Blocks in a terminal, as lines, aligned facts and tables.
+
+In a narrow terminal values are folded and tables broken; where the stream is no terminal no line is cut. Buttons and charts are
+left out. Text from outside passes through `escape.terminal` and never through rich's markup.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from ..blocks import (
+    Action,
+    Actions,
+    At,
+    Beside,
+    Block,
+    Box,
+    Cards,
+    Chart,
+    Charts,
+    Code,
+    Drawer,
+    Facts,
+    Heading,
+    Json,
+    Links,
+    Markup,
+    Numbers,
+    Paragraph,
+    Part,
+    Table,
+    TintedSequence,
+    Verdict,
+    Waiting,
+)
+from ..presentation.digits import count
+from ..presentation.escape import terminal as shown
+from .terminal import STYLES, console, say
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+BETWEEN = 3
+"""Cells between two columns of a table."""
+MOST_FOLDED = 40
+"""Most rows of a table whose columns continue below it. In a longer one the reader would lose the row of a number."""
+TONES = {"lead": "bold", "answer": "bold", "": "", "warning": "watch", "good": "healthy"}
+"""The tone of a paragraph -> its style; an aside is dim."""
+
+
+def print_blocks(blocks: Iterable[Block]) -> None:
+    """Prints the blocks below each other, on standard output."""
+    for block in blocks:
+        _PRINTED[type(block)](block)
+
+
+def _heading(block: Heading) -> None:
+    say()
+    say(block.text, "bold")
+
+
+def _paragraph(block: Paragraph) -> None:
+    say(f"{block.head} {block.text}" if block.head else block.text, TONES.get(block.tone, "dim"))
+
+
+def _facts(block: Facts | Links) -> None:
+    print_pairs([(name, text) for name, text, *_ in block.rows])
+
+
+def _cards(block: Cards) -> None:
+    print_pairs([(name, f"{value} ({about})" if about else value) for name, value, about in block.rows])
+
+
+def _table(block: Table) -> None:
+    frame = block.frame.select(block.only) if block.only else block.frame
+    if frame.is_empty() and block.none:
+        say(block.none, "dim")
+        return
+    from ..presentation.number_columns import column_texts
+
+    columns = [own for own in frame.iter_columns() if own.dtype.base_type().__name__ != "List"]
+    titles = [(block.columns[own.name].title if own.name in block.columns else "") or own.name for own in columns]
+    texts = [column_texts(own) if own.dtype.is_float() else [*map(_text_of, own)] for own in columns]
+    print_table(titles, [*zip(*texts, strict=True)])
+
+
+def _text_of(value: Any) -> str:
+    """Any: the values of a frame."""
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S} UTC"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else count(value) if isinstance(value, int) else str(value)
+
+
+def _beside(block: Beside) -> None:
+    for column in block.columns:
+        print_blocks(column)
+
+
+def _box(block: Box | At) -> None:
+    print_blocks(block.blocks)
+
+
+def _part(block: Part) -> None:
+    print_blocks(block.blocks())
+
+
+def _drawer(block: Drawer) -> None:
+    _heading(Heading(block.title))
+    print_blocks(block.blocks())
+
+
+def _markup(block: Markup) -> None:
+    if block.numbers is not None:
+        _table(Table(block.title, block.numbers))
+
+
+def _tokens(block: TintedSequence) -> None:
+    say(f"{block.title} {block.facts}", "bold")
+    for part in (block.prompt, block.more):
+        if part:
+            say(part, "dim")
+
+
+def _code(block: Code) -> None:
+    for line in block.lines:
+        say(f"    {line}")
+
+
+def _json(block: Json) -> None:
+    _heading(Heading(block.title))
+    _code(Code(json.dumps(block.value, indent=2, ensure_ascii=False, default=str).split("\n")))
+
+
+def _verdict(block: Verdict) -> None:
+    say(f"{block.severity}: {block.title}", block.severity)
+    print_pairs(block.facts)
+
+
+def _left_out(block: Action | Actions | Chart | Charts | Numbers | Waiting) -> None:
+    """A terminal cannot act, draw or wait."""
+
+
+_PRINTED: dict[type[Any], Callable[[Any], None]] = {
+    Heading: _heading, Paragraph: _paragraph, Facts: _facts, Cards: _cards, Table: _table, Chart: _left_out, Charts: _left_out,
+    Beside: _beside, At: _box, Action: _left_out, Actions: _left_out, Box: _box,
+    Part: _part, Waiting: _left_out, Numbers: _left_out, Markup: _markup, TintedSequence: _tokens, Code: _code, Json: _json,
+    Links: _facts, Verdict: _verdict, Drawer: _drawer,
+}  # fmt: skip
+"""How a block is printed. Any: each function takes the blocks of its own type."""
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Prints a table. The first column is aligned left, the others right. A cell that is a severity has its colour.
+
+    In a narrow terminal titles are broken between words. Columns that still do not fit follow in a table of their own, below the
+    first column again, and one that is too wide even there is folded. Beyond MOST_FOLDED rows they are left out, and a line
+    below names them. No number is cut. A first column that does not fit alone is folded. Callers put the columns that matter most
+    first.
+    """
+    out, lines = console(), list(rows)
+    titles = list(header)
+    if _fitting(titles, lines, out.width) < len(titles):
+        widest = [max((len(row[index]) for row in lines), default=0) for index in range(len(titles))]
+        titles = [
+            title.replace(" ", "\n") if len(title) > wide else title for title, wide in zip(titles, widest, strict=True)
+        ]
+    is_short = len(lines) <= MOST_FOLDED
+    every = _parts(titles, lines, out.width, folds=is_short)
+    parts = list(every if is_short else islice(every, 1)) or [[0]]
+    for place, part in enumerate(parts):
+        if place:
+            out.print()
+        _print_columns(out, [titles[index] for index in part], [[row[index] for index in part] for row in lines])
+    printed = {index for part in parts for index in part}
+    if left_out := [title for index, title in enumerate(header) if index not in printed]:
+        more = "1 more column does" if len(left_out) == 1 else f"{len(left_out)} more columns do"
+        say(f"{more} not fit in this terminal: {', '.join(left_out)}; a wider one shows more, --json all", "dim")
+
+
+def _print_columns(out: "Console", titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints columns side by side. If they do not fit, the widest are folded."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    fits = _fitting(titles, rows, out.width) == len(titles)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for index, title in enumerate(titles):
+        own = Text("\n".join(map(shown, title.split("\n"))))
+        table.add_column(own, justify="right" if index else "left", no_wrap=fits, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(shown(cell), style=STYLES.get(cell, "")) for cell in row))
+    out.print(table)
+
+
+def _parts(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, folds: bool) -> Iterator[list[int]]:
+    """The columns of each table, by their places: as many as fit, then the first column with as many more as fit.
+
+    A column that does not fit beside the first one has a table for itself and the first one if it `folds`, else none.
+    """
+    waiting = list(range(1, len(titles)))
+    while waiting:
+        order = [0, *waiting]
+        fitting = _fitting([titles[at] for at in order], [[row[at] for at in order] for row in rows], width)
+        if fitting > 1 or folds:
+            yield order[: max(fitting, 2)]
+        waiting = waiting[max(fitting - 1, 1) :]
+
+
+def _fitting(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> int:
+    """Number of columns that fit side by side, at least one."""
+    from rich.cells import cell_len
+
+    used = 0
+    for index, title in enumerate(header):
+        lines = (*map(shown, title.split("\n")), *(shown(row[index]) for row in rows))
+        used += max(map(cell_len, lines)) + BETWEEN * bool(index)
+        if used > width:
+            return max(index, 1)
+    return len(header)
+
+
+def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
+    """Prints labelled lines with aligned values. In a terminal a long value is folded below itself."""
+    from rich.table import Table
+    from rich.text import Text
+
+    out = console()
+    if not out.is_terminal:
+        widest = max((len(label) for label, _ in pairs), default=0)
+        for label, value in pairs:
+            print(f"{shown(label):{widest}}  {shown(value)}")
+        return
+    table = Table.grid(padding=(0, 2))
+    for label, value in pairs:
+        table.add_row(Text(shown(label), style="dim"), Text(shown(value), overflow="fold"))
+    out.print(table)
