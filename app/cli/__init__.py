@@ -32,35 +32,10 @@ from .exit_codes import UNREADABLE as UNREADABLE
 from .exit_codes import USAGE as USAGE
 
 VERBS = (
-    "demo",
-    "run",
-    "attach",
-    "import",
-    "dashboard",
-    "diagnose",
-    "diff",
-    "rescore",
-    "baseline",
-    "watch",
-    "check",
-    "metrics",
-    "corrections",
-    "explain",
-    "report",
-    "bundle",
-    "export",
-    "wandb",
-    "sync",
-    "push",
-    "info",
-    "index",
-    "estimate",
-    "note",
-    "verify",
-    "repair",
-    "compact",
-    "prune",
-)
+    "demo", "run", "attach", "import", "dashboard", "diagnose", "diff", "rescore", "baseline", "watch", "check",
+    "metrics", "corrections", "explain", "report", "bundle", "export", "wandb", "sync", "push", "info", "index",
+    "estimate", "note", "verify", "repair", "compact", "prune",
+)  # fmt: skip
 WITHOUT_PANDAS = frozenset(VERBS) - {"demo", "run", "import", "dashboard", "rescore", "export", "wandb", "sync"}
 """The verbs that call nothing but pyarrow that would import pandas. The others start programs or call other packages."""
 OF_ONE_ATTEMPT = (

@@ -7,34 +7,11 @@ left out. Text from outside passes through `escape.terminal` and never through r
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from ..blocks import (
-    Action,
-    Actions,
-    At,
-    Beside,
-    Block,
-    Box,
-    Cards,
-    Chart,
-    Charts,
-    Code,
-    Drawer,
-    Facts,
-    Heading,
-    Json,
-    Links,
-    Markup,
-    Numbers,
-    Paragraph,
-    Part,
-    Table,
-    TintedSequence,
-    Verdict,
-    Waiting,
-)
+from .. import blocks
+from ..blocks import Block, Code, Heading, Table
 from ..presentation.digits import count
 from ..presentation.escape import terminal as shown
 from .terminal import STYLES, console, say
@@ -50,9 +27,9 @@ TONES = {"lead": "bold", "answer": "bold", "": "", "warning": "watch", "good": "
 """The tone of a paragraph -> its style; an aside is dim."""
 
 
-def print_blocks(blocks: Iterable[Block]) -> None:
+def print_blocks(shown_blocks: Iterable[Block]) -> None:
     """Prints the blocks below each other, on standard output."""
-    for block in blocks:
+    for block in shown_blocks:
         _PRINTED[type(block)](block)
 
 
@@ -61,26 +38,26 @@ def _heading(block: Heading) -> None:
     say(block.text, "bold")
 
 
-def _paragraph(block: Paragraph) -> None:
+def _paragraph(block: blocks.Paragraph) -> None:
     say(f"{block.head} {block.text}" if block.head else block.text, TONES.get(block.tone, "dim"))
 
 
-def _facts(block: Facts | Links) -> None:
+def _facts(block: blocks.Facts | blocks.Links) -> None:
     print_pairs([(name, text) for name, text, *_ in block.rows])
 
 
-def _cards(block: Cards) -> None:
+def _cards(block: blocks.Cards) -> None:
     print_pairs([(name, f"{value} ({about})" if about else value) for name, value, about in block.rows])
 
 
 def _table(block: Table) -> None:
+    from ..presentation.number_columns import column_texts
+
     frame = block.frame.select(block.only) if block.only else block.frame
     if frame.is_empty() and block.none:
         say(block.none, "dim")
         return
-    from ..presentation.number_columns import column_texts
-
-    columns = [own for own in frame.iter_columns() if own.dtype.base_type().__name__ != "List"]
+    columns = [own for own in frame.iter_columns() if not own.dtype.is_nested()]
     titles = [(block.columns[own.name].title if own.name in block.columns else "") or own.name for own in columns]
     texts = [column_texts(own) if own.dtype.is_float() else [*map(_text_of, own)] for own in columns]
     print_table(titles, [*zip(*texts, strict=True)])
@@ -95,34 +72,20 @@ def _text_of(value: Any) -> str:
     return "" if value is None else count(value) if isinstance(value, int) else str(value)
 
 
-def _beside(block: Beside) -> None:
-    for column in block.columns:
-        print_blocks(column)
-
-
-def _box(block: Box | At) -> None:
-    print_blocks(block.blocks)
-
-
-def _part(block: Part) -> None:
-    print_blocks(block.blocks())
-
-
-def _drawer(block: Drawer) -> None:
+def _drawer(block: blocks.Drawer) -> None:
     _heading(Heading(block.title))
     print_blocks(block.blocks())
 
 
-def _markup(block: Markup) -> None:
+def _markup(block: blocks.Markup) -> None:
     if block.numbers is not None:
         _table(Table(block.title, block.numbers))
 
 
-def _tokens(block: TintedSequence) -> None:
+def _tokens(block: blocks.TintedSequence) -> None:
     say(f"{block.title} {block.facts}", "bold")
-    for part in (block.prompt, block.more):
-        if part:
-            say(part, "dim")
+    for part in filter(None, (block.prompt, block.more)):
+        say(part, "dim")
 
 
 def _code(block: Code) -> None:
@@ -130,25 +93,27 @@ def _code(block: Code) -> None:
         say(f"    {line}")
 
 
-def _json(block: Json) -> None:
-    _heading(Heading(block.title))
-    _code(Code(json.dumps(block.value, indent=2, ensure_ascii=False, default=str).split("\n")))
+def _json(block: blocks.Json) -> None:
+    text = json.dumps(block.value, indent=2, ensure_ascii=False, default=str)
+    _drawer(blocks.Drawer(block.title, lambda: (Code(text.split("\n")),)))
 
 
-def _verdict(block: Verdict) -> None:
+def _verdict(block: blocks.Verdict) -> None:
     say(f"{block.severity}: {block.title}", block.severity)
     print_pairs(block.facts)
 
 
-def _left_out(block: Action | Actions | Chart | Charts | Numbers | Waiting) -> None:
+def _left_out(block: Block) -> None:
     """A terminal cannot act, draw or wait."""
 
 
 _PRINTED: dict[type[Any], Callable[[Any], None]] = {
-    Heading: _heading, Paragraph: _paragraph, Facts: _facts, Cards: _cards, Table: _table, Chart: _left_out, Charts: _left_out,
-    Beside: _beside, At: _box, Action: _left_out, Actions: _left_out, Box: _box,
-    Part: _part, Waiting: _left_out, Numbers: _left_out, Markup: _markup, TintedSequence: _tokens, Code: _code, Json: _json,
-    Links: _facts, Verdict: _verdict, Drawer: _drawer,
+    Heading: _heading, blocks.Paragraph: _paragraph, blocks.Facts: _facts, blocks.Cards: _cards, Table: _table,
+    blocks.Chart: _left_out, blocks.Charts: _left_out, blocks.Action: _left_out, blocks.Actions: _left_out,
+    blocks.Waiting: _left_out, blocks.Numbers: _left_out, blocks.Beside: lambda block: print_blocks(chain(*block.columns)),
+    blocks.At: lambda block: print_blocks(block.blocks), blocks.Box: lambda block: print_blocks(block.blocks),
+    blocks.Part: lambda block: print_blocks(block.blocks()), blocks.Drawer: _drawer, blocks.Markup: _markup, Code: _code,
+    blocks.TintedSequence: _tokens, blocks.Json: _json, blocks.Links: _facts, blocks.Verdict: _verdict,
 }  # fmt: skip
 """How a block is printed. Any: each function takes the blocks of its own type."""
 

@@ -91,7 +91,11 @@ def measured_cost(shape: BatchShape) -> Cost:
 def _log(collector: "Collector", shape: BatchShape, sequences: int, step: int) -> tuple[float, int]:
     """Logs a step and waits until it is written. The seconds of the call, and the bytes of the batch."""
     batch = _batch(shape, sequences, step)
-    readings = _readings(shape, batch, step)
+    random, base = np.random.default_rng(step), batch[f"{shape.policies[0]}_logprobs"]
+    readings = {
+        f"reading_{number}": (base + random.normal(0, 0.02, base.shape)).astype(np.float32)
+        for number in range(shape.readings)
+    }  # with noise like that of another computation
     start = time.perf_counter()
     ids = [f"{step}-{row}" for row in range(sequences)]
     collector.log(step=step, sequence_ids=ids, readings=readings or None, **batch)
@@ -114,15 +118,6 @@ def _batch(shape: BatchShape, sequences: int, seed: int) -> dict[str, Any]:
     if shape.entropy:
         made["entropy"] = random.exponential(0.5, size).astype(np.float32)
     return made
-
-
-def _readings(shape: BatchShape, batch: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Readings with noise like that of another computation."""
-    random, base = np.random.default_rng(seed), batch[f"{shape.policies[0]}_logprobs"]
-    return {
-        f"reading_{number}": (base + random.normal(0, 0.02, base.shape)).astype(np.float32)
-        for number in range(shape.readings)
-    }
 
 
 def _bytes(folder: Path) -> int:

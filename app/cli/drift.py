@@ -13,13 +13,29 @@ import typer
 
 from ratioscope.errors import ConfigError
 
-from .adapter_argument import adapter_of
 from .blocks_printed import print_table
 from .terminal import print_json, say
 
 if TYPE_CHECKING:
+    from ratioscope.collectors.adapter import Adapter
     from ratioscope.collectors.drift import Drift, HookedFunction
     from ratioscope.collectors.watching.source import SourceTree
+
+
+def adapter_of(trainer: str) -> Adapter:
+    """The adapter of this trainer. ConfigError if there is none, with the reason if it is known."""
+    from ratioscope.collectors.trainers import ADAPTERS, adapter_named
+    from ratioscope.collectors.unsupported_trainers import unsupported_trainer
+
+    from ..presentation.trainers import ANY_OTHER
+
+    match = adapter_named(trainer)
+    if match is None and (nothing := unsupported_trainer(trainer)) is not None:
+        raise ConfigError(f"{nothing.why}. So there is no adapter; {ANY_OTHER}")
+    if match is None:
+        names = ", ".join(adapter.name for adapter in ADAPTERS)
+        raise ConfigError(f"no trainer is named {trainer!r}; wanted one of {names}; {ANY_OTHER}")
+    return match
 
 
 def check(trainer: str | None, folder: Path | None, as_json: bool) -> None:
@@ -65,6 +81,8 @@ def tell_drifts(drifts: dict[str, Drift], folder: Path | None, as_json: bool) ->
 
 
 def _tell(drifts: dict[str, Drift], folder: Path | None) -> None:
+    from ratioscope.collectors.trainers import ADAPTERS
+
     there = {title: one for title, one in drifts.items() if one.found}
     for title, one in there.items():
         say(_sentence(title, one), "bold")
@@ -72,20 +90,17 @@ def _tell(drifts: dict[str, Drift], folder: Path | None) -> None:
             say(f"  {reason}")
     if len(there) == 1:
         ((title, only),) = there.items()
-        if only.would_record and (records := _records(title)) is not None:
-            say(f"  it records {records}")
+        if only.would_record and (adapter := next((one for one in ADAPTERS if one.title == title), None)) is not None:
+            say(f"  it records {adapter.records}")
         say()
-        print_table(("function", "found at", "kind"), [(_name(hit), _place(hit), _kind(hit)) for hit in only.found])
+        rows = [
+            (_name(hit), f"{at.file.name}:{at.line}" if (at := hit.function) else "not there", _kind(hit))
+            for hit in only.found
+        ]
+        print_table(("function", "found at", "kind"), rows)
     absent = [f"the trainer of {title}" if title.endswith(".py") else title for title in drifts if title not in there]
     if absent:
         say(f"not {'in ' + str(folder) if folder else 'installed here'}: {', '.join(absent)}", "dim")
-
-
-def _records(title: str) -> str | None:
-    """The words of the table of trainers on what is recorded, and what is not; None for an adapter of the user's own."""
-    from ratioscope.collectors.trainers import ADAPTERS
-
-    return next((adapter.records for adapter in ADAPTERS if adapter.title == title), None)
 
 
 def _sentence(title: str, one: Drift) -> str:
@@ -114,10 +129,6 @@ def _name(hit: HookedFunction) -> str:
 
 def _kind(hit: HookedFunction) -> str:
     return "needed" if hit.hook.needed else "optional"
-
-
-def _place(hit: HookedFunction) -> str:
-    return f"{hit.function.file.name}:{hit.function.line}" if hit.function else "not there"
 
 
 def facts(one: Drift) -> dict[str, Any]:

@@ -65,7 +65,11 @@ class Script:
     @property
     def unknown(self) -> list[str]:
         """Arguments that `log` does not have."""
-        return sorted(self.given.difference(_arguments()))
+        import inspect
+
+        from ratioscope.collectors.collector import Collector
+
+        return sorted(self.given.difference(set(inspect.signature(Collector.log).parameters) - {"self"}))
 
     @property
     def advice(self) -> list[str]:
@@ -89,6 +93,8 @@ def script_of(tree: ast.Module) -> Script | None:
     if not logs and not calls_to(tree, "Collector"):
         return None
     named = [word for call in logs for word in call.keywords]
+    made = set(map(id, calls_to(tree, "Collector")))
+    is_left = any(id(one.context_expr) in made for one in _withs(tree))  # `with` closes it
     return Script(
         calls=len(logs),
         given=frozenset(word.arg for word in named if word.arg is not None),
@@ -99,7 +105,7 @@ def script_of(tree: ast.Module) -> Script | None:
             for method in dict.fromkeys(_called(inner) for inner in calls_of(word.value))
             if method in WAITS and word.arg in (*POLICIES, "mask", "loss_mask", "advantages", "rewards")
         ),
-        is_closed=any(_called(call) == "close" for call in calls_of(tree)) or bool(_entered(tree)),
+        is_closed=any(_called(call) == "close" for call in calls_of(tree)) or is_left,
     )
 
 
@@ -116,14 +122,13 @@ def imports_of(tree: ast.Module) -> dict[str, str]:
 
 def calls_to(tree: ast.Module, name: str) -> list[ast.Call]:
     """The calls of ratioscope's `name`, under whatever name the script imports it."""
-    imported = imports_of(tree)
-    return [call for call in calls_of(tree) if _is_ratioscopes(call, name, imported)]
-
-
-def _is_ratioscopes(call: ast.Call, name: str, imported: dict[str, str]) -> bool:
-    head, _, rest = ast.unparse(call.func).partition(".")
-    whole = f"{imported.get(head, '?')}.{rest}".rstrip(".")
-    return whole.startswith("ratioscope.") and whole.endswith(f".{name}")
+    imported, calls = imports_of(tree), []
+    for call in calls_of(tree):
+        head, _, rest = ast.unparse(call.func).partition(".")
+        whole = f"{imported.get(head, '?')}.{rest}".rstrip(".")
+        if whole.startswith("ratioscope.") and whole.endswith(f".{name}"):
+            calls.append(call)
+    return calls
 
 
 def _collectors(tree: ast.Module) -> set[str]:
@@ -134,12 +139,6 @@ def _collectors(tree: ast.Module) -> set[str]:
         *((one.context_expr, one.optional_vars) for one in _withs(tree)),
     ]
     return {ast.unparse(target) for value, target in targets if id(value) in made and target is not None}
-
-
-def _entered(tree: ast.Module) -> list[ast.withitem]:
-    """The collectors that a `with` closes."""
-    made = set(map(id, calls_to(tree, "Collector")))
-    return [one for one in _withs(tree) if id(one.context_expr) in made]
 
 
 def _withs(tree: ast.Module) -> Iterator[ast.withitem]:
@@ -162,11 +161,3 @@ def _is_ours(call: ast.Call, collectors: set[str]) -> bool:
     names = {word.arg for word in call.keywords}
     owner = ast.unparse(call.func).removesuffix(".log")
     return owner in collectors or "collector" in owner.lower() or bool(names.intersection(POLICIES))
-
-
-def _arguments() -> set[str]:
-    import inspect
-
-    from ratioscope.collectors.collector import Collector
-
-    return set(inspect.signature(Collector.log).parameters) - {"self"}

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -103,30 +103,28 @@ def stages(title: str, total: int) -> Iterator[Callable[[str], None]]:
         yield lambda stage: progress.update(task, advance=1, description=shown(f"{title}: {stage}"))
 
 
-@contextmanager
-def counting(title: str) -> Iterator[Callable[[int, int], None] | None]:
+def counting(title: str) -> AbstractContextManager[Callable[[int, int], None] | None]:
     """Shows a progress bar on standard error. Call the yielded function with (done, total); the first call shows the bar."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    return _bar(title, "BarColumn", "MofNCompleteColumn", "TimeRemainingColumn")
 
-    columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console(stderr=True), transient=True) as progress:
-        task = progress.add_task(shown(title), total=None, visible=False)
-        yield lambda done, total: progress.update(task, completed=done, total=total, visible=True)
+
+def transfer(title: str) -> AbstractContextManager[Callable[[int, int], None] | None]:
+    """Shows bytes, rate and time left on standard error, if that is a terminal. Call the yielded function with (done, total)."""
+    return _bar(title, "BarColumn", "DownloadColumn", "TransferSpeedColumn", "TimeRemainingColumn")
 
 
 @contextmanager
-def transfer(title: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Shows bytes, rate and time left on standard error, if that is a terminal. Call the yielded function with (done, total)."""
+def _bar(title: str, *columns: str) -> Iterator[Callable[[int, int], None] | None]:
+    """columns: names of columns of rich."""
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich import progress
 
-    words = TextColumn("{task.description}", markup=False)
-    columns = words, BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console(stderr=True), transient=True) as progress:
-        task = progress.add_task(shown(title), total=None, visible=False)
-        yield lambda done, total: progress.update(task, completed=done, total=total, visible=True)
+    shown_columns = (
+        progress.TextColumn("{task.description}", markup=False),
+        *(getattr(progress, name)() for name in columns),
+    )
+    with progress.Progress(*shown_columns, console=console(stderr=True), transient=True) as bar:
+        task = bar.add_task(shown(title), total=None, visible=False)
+        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)

@@ -230,14 +230,10 @@ def demand_metrics(names: Sequence[str]) -> None:
     """ConfigError unless all of these are names of metrics."""
     from ratioscope.metrics.definitions.registry import BY_NAME
 
+    from ...presentation.metric_places import names_at
+
     if unknown := [name for name in names if name not in BY_NAME]:
-        close = ", ".join(_close(unknown[0], list(BY_NAME)))
+        close = ", ".join(get_close_matches(unknown[0], BY_NAME, n=3, cutoff=0.3) or names_at("core", "mismatch")[:3])
         raise ConfigError(
             f"--metric {unknown[0]}: no such metric; wanted names such as {close}; try: ratioscope metrics RUN --json"
         )
-
-
-def _close(name: str, names: Sequence[str]) -> Sequence[str]:
-    from ...presentation.metric_places import names_at
-
-    return get_close_matches(name, names, n=3, cutoff=0.3) or names_at("core", "mismatch")[:3]

@@ -7,8 +7,9 @@ import typer
 
 from ratioscope.errors import ConfigError
 
-from ..adapter_argument import adapter_of
 from ..blocks_printed import print_pairs, print_table
+from ..drift import adapter_of
+from ..drift import check as check_trainers
 from ..terminal import print_json, say
 from .arguments import AsJson
 
@@ -46,13 +47,13 @@ def attach(
 
         check_file(Path(trainer), source, as_json)
     elif check or source is not None:
-        from ..drift import check as checked
-
-        checked(trainer, source, as_json)
+        check_trainers(trainer, source, as_json)
     elif trainer is None or everything:
         _list(as_json)
     elif as_json:
-        print_json(_facts(adapter_of(trainer)) | {"paste": _paste(adapter_of(trainer), out)})
+        from ...presentation.trainers import to_paste
+
+        print_json(_facts(adapter_of(trainer)) | {"paste": to_paste(adapter_of(trainer), str(out))})
     else:
         _tell(adapter_of(trainer), out)
 
@@ -108,9 +109,3 @@ def _facts(adapter: "Adapter") -> dict[str, Any]:
         "classes": adapter.classes,
         "records": adapter.records,
     }
-
-
-def _paste(adapter: "Adapter", out: Path) -> str:
-    from ...presentation.trainers import to_paste
-
-    return to_paste(adapter, str(out))

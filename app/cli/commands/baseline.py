@@ -38,17 +38,25 @@ def baseline(action: ActionArgument, words: WordsArgument = None, as_json: AsJso
     The floor is the distance of two computations of one policy: referee and referee_again, else the trainer and trainer_again,
     else the gap of a healthy run. It is kept in ~/.config/ratioscope/baselines, with what it was measured on.
     """
+    from ...referee.baselines import remove_baseline
+
     given = tuple(words or ())
     if action == "save" and len(given) == 3 and given[1] == "as":
         return _save(Path(given[0]), given[2], as_json=as_json)
     if action == "list" and not given:
         return _list(as_json=as_json)
-    if action in ("show", "remove") and len(given) == 1:
-        return _show(given[0], as_json=as_json) if action == "show" else _remove(given[0])
+    if action == "show" and len(given) == 1:
+        return _show(given[0], as_json=as_json)
+    if action == "remove" and len(given) == 1:
+        remove_baseline(given[0])
+        say(f"removed {given[0]}")
+        return 0
     if action == "pin" and (len(given) == 1 or (len(given) == 3 and given[1] == "in")):
         return _pin(given[0], Path(given[2]) if len(given) == 3 else None)
     if action == "unpin" and len(given) == 1:
-        return _unpin(Path(given[0]))
+        unpin(Path(given[0]))
+        say(f"the runs in {given[0]} have no reference now")
+        return 0
     wanted = USES.get(action) or "; ".join(USES.values())
     raise ConfigError(f"baseline {' '.join((action, *given))[:200]}: wanted {wanted}")
 
@@ -104,14 +112,6 @@ def _show(name: str, *, as_json: bool) -> int:
     return 0
 
 
-def _remove(name: str) -> int:
-    from ...referee.baselines import remove_baseline
-
-    remove_baseline(name)
-    say(f"removed {name}")
-    return 0
-
-
 def _pin(reference: str, folder: Path | None) -> int:
     """Pins a run in its own folder or in one above it, or a saved baseline in a folder."""
     from ...referee.baselines import baseline as saved
@@ -130,12 +130,6 @@ def _pin(reference: str, folder: Path | None) -> int:
             raise ConfigError(f"{run} is not below {folder}; wanted a folder that holds the run")
         pin(folder, Pinned("run", run.relative_to(folder).as_posix()))
     say(f"{reference} is the reference of the runs in {folder}; see: ratioscope dashboard {folder}")
-    return 0
-
-
-def _unpin(folder: Path) -> int:
-    unpin(folder)
-    say(f"the runs in {folder} have no reference now")
     return 0
 
 

@@ -17,8 +17,6 @@ from .arguments import RunFolders, attempt_asked, opened, runs_at
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
 
-    from ...documents.material import Material
-
 OutputOption = Annotated[
     Path | None,
     typer.Option(
@@ -85,7 +83,7 @@ def _write_zip(run: "Run", target: Path, sequences: int | None) -> None:
 
 
 def _write_pages(run: "Run", target: Path, *, text: bool) -> None:
-    from ...documents.document import FIRST
+    from ...documents.document import FIRST, files, one_file
     from ...documents.material import material
     from ...pages.pages import PAGES
 
@@ -96,7 +94,12 @@ def _write_pages(run: "Run", target: Path, *, text: bool) -> None:
         demand_replaceable(target)
     with stages("pages", len(PAGES) + 1) as stage:
         read = material(run, text=text, stage=stage)
-        size = (_one_file if is_file else _folder)(read, target)
+        if is_file:
+            content = one_file(read).encode()
+            with whole_files([target], force=True) as (file,):
+                size = file.write(content)
+        else:
+            size = write_folder(target, files(read).items())
     say(read.words.brief, read.verdict.word)
     say(f"wrote {target} ({size_on_disk(size)}): {'one page' if is_file else f'open {target / FIRST}'}")
     _say_who_reads(target, text=read.text)
@@ -123,17 +126,3 @@ def _write_several(folders: Sequence[Path], target: Path, *, text: bool) -> None
 def _say_who_reads(target: Path, *, text: bool) -> None:
     texts = "It has the texts of the worst sequences; --no-text leaves them out." if text else "No text is in it."
     say(f"{texts} Only you can read it; chmod -R a+rX {target} lets a web server read it.", "dim")
-
-
-def _one_file(read: "Material", target: Path) -> int:
-    from ...documents.document import one_file
-
-    content = one_file(read).encode()
-    with whole_files([target], force=True) as (file,):
-        return file.write(content)
-
-
-def _folder(read: "Material", target: Path) -> int:
-    from ...documents.document import files
-
-    return write_folder(target, files(read).items())

@@ -1,6 +1,8 @@
 """`ratioscope check RUN`: a gate for pipelines: the verdict, bounds on metrics and forbidden causes decide the exit code."""
 
-from collections.abc import Sequence
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,15 +11,23 @@ import typer
 
 from ratioscope.errors import ConfigError, SourceError
 
+from ...presentation.digits import count
+from ...presentation.escape import markdown, visible
 from ..exit_codes import FINDINGS, OK, UNMEASURED
 from ..terminal import print_json, say, working
 from .arguments import AsJson, BaselineName, RulesFile, RunFolder, floor_named, opened, severity_of
 
 if TYPE_CHECKING:
-    from ratioscope.ingest.analysis.gate_outcomes import DemandOutcome
+    from ratioscope.ingest.analysis.gate_outcomes import DemandOutcome, DemandState
     from ratioscope.ingest.run import Run
     from ratioscope.metrics.grading.gate import Gate
 
+OPEN: "Mapping[DemandState, str]" = {"unmeasured": "not measured", "undecided": "undecided"}
+"""State of a demand that neither passed nor failed -> its word."""
+SUMMARY = "GITHUB_STEP_SUMMARY"
+"""The variable in which GitHub names the file of the step summary."""
+_LONGEST = 2000
+"""Characters of a text in these files: a verdict takes some hundred."""
 STYLES = {"failed": "act", "unmeasured": "partly measured", "undecided": "watch", "passed": "healthy"}
 """State of an outcome -> the severity whose colour it has, in the order of printing."""
 
@@ -65,7 +75,6 @@ def check(
 
     from ...export.whole_file import demand_outside_runs
     from ...referee.floor_of_run import against_floor
-    from ..gate_files import append_to_summary, summary_path, write_junit
 
     floor = floor_named(baseline)
     gate = _gate(limits, fail_on, exact=exact)
@@ -89,7 +98,11 @@ def check(
         plain |= {"baseline": beside} if beside else {}
         print_json(plain | ({"exact": _certificate(opened_run)} if gate.exact else {}))
     else:
-        _print(opened_run.name, results)
+        order = list(STYLES)
+        worst = min((outcome.state for outcome in results), key=order.index, default="passed")
+        say(headline(opened_run.name, results), "healthy" if worst == "undecided" else STYLES[worst])
+        for one in sorted(results, key=lambda outcome: order.index(outcome.state)):
+            say(f"  {one.state:<9}  {one.name}: {one.found} (wanted {one.wanted})", STYLES[one.state])
         if beside:
             say(beside)
     return code
@@ -124,10 +137,77 @@ def _gate(limits: Path | None, fail_on: str | None, *, exact: bool) -> "Gate":
     return chosen
 
 
-def _print(name: str, results: "Sequence[DemandOutcome]") -> None:
-    from ..gate_files import headline
+def headline(name: str, outcomes: "Sequence[DemandOutcome]") -> str:
+    """The number of demands that passed or failed, in one line."""
+    counts = Counter(one.state for one in outcomes)
+    demands = count(len(outcomes), "demand")
+    left = "".join(f" ({counts[state]} {word})" for state, word in OPEN.items() if counts[state])
+    if counts["failed"]:
+        return f"{name}: {counts['failed']} of {demands} failed{left}"
+    passed = counts["passed"] + counts["undecided"]
+    return f"{name}: passed {passed} of {demands}{left}" if counts["unmeasured"] else f"{name}: passed {demands}{left}"
 
-    worst = min((outcome.state for outcome in results), key=list(STYLES).index, default="passed")
-    say(headline(name, results), "healthy" if worst == "undecided" else STYLES[worst])
-    for outcome in sorted(results, key=lambda outcome: list(STYLES).index(outcome.state)):
-        say(f"  {outcome.state:<9}  {outcome.name}: {outcome.found} (wanted {outcome.wanted})", STYLES[outcome.state])
+
+def junit(name: str, outcomes: "Sequence[DemandOutcome]") -> bytes:
+    """JUnit XML with one test case per demand. An undecided demand is a skipped test."""
+    from xml.etree import ElementTree
+
+    numbers = {
+        "tests": len(outcomes),
+        "failures": sum(outcome.state in ("failed", "unmeasured") for outcome in outcomes),
+        "errors": 0,
+        "skipped": sum(outcome.state == "undecided" for outcome in outcomes),
+    }
+    counted = {key: str(number) for key, number in numbers.items()}
+    root = ElementTree.Element("testsuites", counted)
+    suite = ElementTree.SubElement(root, "testsuite", {"name": f"ratioscope check {visible(name, 200)}", **counted})
+    for outcome in outcomes:
+        named = f"{outcome.name} {outcome.wanted}"
+        case = ElementTree.SubElement(
+            suite, "testcase", {"classname": visible(name, 200), "name": visible(named, 200), "time": "0"}
+        )
+        words = visible(outcome.found, _LONGEST)
+        if outcome.state in ("failed", "unmeasured"):
+            ElementTree.SubElement(case, "failure", {"message": words}).text = f"found {words}; wanted {outcome.wanted}"
+        elif outcome.state == "undecided":
+            ElementTree.SubElement(case, "skipped", {"message": words})
+        else:
+            ElementTree.SubElement(case, "system-out").text = words
+    ElementTree.indent(root)
+    text: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return text + b"\n"
+
+
+def write_junit(path: Path, name: str, outcomes: "Sequence[DemandOutcome]") -> None:
+    """Writes the JUnit XML. ConfigError if the file cannot be written."""
+    try:
+        path.write_bytes(junit(name, outcomes))
+    except OSError as error:
+        raise ConfigError(f"--junit {path}: {error.strerror}; wanted a file in a folder that can be written") from error
+
+
+def summary(name: str, outcomes: "Sequence[DemandOutcome]") -> str:
+    """A heading and a table in Markdown; failed demands come first."""
+    lines = [f"### ratioscope check: {markdown(headline(name, outcomes), 300)}", ""]
+    lines += ["| outcome | demand | found | wanted |", "| --- | --- | --- | --- |"]
+    for outcome in sorted(outcomes, key=lambda outcome: outcome.state != "failed"):
+        cells = (outcome.state, outcome.name, outcome.found, outcome.wanted)
+        lines.append(f"| {' | '.join(markdown(cell, _LONGEST) for cell in cells)} |")
+    return "\n".join(lines) + "\n\n"
+
+
+def summary_path() -> Path:
+    """The file of the step summary; ConfigError outside a GitHub workflow."""
+    named = os.environ.get(SUMMARY)
+    if not named:
+        raise ConfigError(f"--github: {SUMMARY} is not set; wanted a step of a GitHub workflow, which sets it")
+    return Path(named)
+
+
+def append_to_summary(path: Path, name: str, outcomes: "Sequence[DemandOutcome]") -> None:
+    """Appends the summary to the file, which other steps may have begun. ConfigError if it cannot be written."""
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(summary(name, outcomes))
+    except OSError as error:
+        raise ConfigError(f"--github: {path}: {error.strerror}; wanted a file that can be written") from error

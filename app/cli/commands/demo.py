@@ -21,7 +21,14 @@ def demo(
     no_browser: NoBrowser = False,
 ) -> int:
     """Browse a recorded real run: one healthy, one with stale weights."""
-    show(_chosen(run), ServerOptions(port=port), browser=not no_browser)
+    runs = sample_runs()
+    if not runs:
+        raise SourceError("no sample runs in this installation; reinstall ratioscope, or: ratioscope dashboard RUN")
+    if run is not None and run not in runs:
+        wanted = f"wanted one of {', '.join(runs)}: ratioscope demo --run {min(runs)}"
+        raise ConfigError(f"--run {run} is no sample run; {wanted}")
+    shown = list(runs.values()) if run is None else [runs[run]]
+    show(shown, ServerOptions(port=port), browser=not no_browser)
     return 0
 
 
@@ -30,16 +37,3 @@ def sample_runs() -> dict[str, Path]:
     folder = Path(str(files("ratioscope.sample_data"))) / "runs"
     folders = sorted((path.parent for path in folder.glob("*/run.json")), reverse=True)
     return {path.name.rsplit("-", 1)[-1]: path for path in folders}
-
-
-def _chosen(name: str | None) -> list[Path]:
-    runs = sample_runs()
-    if not runs:
-        raise SourceError("no sample runs in this installation; reinstall ratioscope, or: ratioscope dashboard RUN")
-    if name is None:
-        return list(runs.values())
-    if name not in runs:
-        raise ConfigError(
-            f"--run {name} is no sample run; wanted one of {', '.join(runs)}: ratioscope demo --run {min(runs)}"
-        )
-    return [runs[name]]

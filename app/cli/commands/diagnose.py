@@ -55,19 +55,11 @@ def diagnose(
         print_json(head | {"proofs": proofs} | plain_diagnosis(result) | plain_known(known))
         return
     words = words_of(verdict, result, known)
-    say(f"{opened_run.name}: {words.sentence}", verdict.word)
+    say(f"{opened_run.name}: {words.brief}", verdict.word)
     is_known = verdict.coverage.word != NOT_MEASURED
     no_cause = verdict.severity > Severity.HEALTHY and not result.diagnosis.likely
-    print_blocks(
-        Paragraph(text)
-        for text in (
-            *words.below,
-            _size(result, known) if is_known else "",
-            f"Do: {words.do}" if no_cause else "",
-            beside,
-        )
-        if text
-    )
+    told = (_size(result, known) if is_known else "", f"Do: {words.do}" if no_cause else "", beside)
+    print_blocks(Paragraph(text) for text in told if text)
     print_blocks(Paragraph(proof, "lead", "proof:") for proof in proofs)
     if verdict.rules:
         print_blocks([Paragraph(verdict.rules, "warning")])

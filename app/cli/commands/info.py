@@ -56,10 +56,8 @@ def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None,
         }
         print_json(facts_of(opened_run) | graded | ({"baseline": beside} if beside else {}))
         return 0
-    words = words_of(verdict, diagnosis)
-    say(f"{opened_run.name}: {words.sentence}", verdict.word)
-    told = (*words.below, f"diagnosis: {undiagnosed}" if undiagnosed else "", beside or "")
-    print_blocks(Paragraph(text) for text in told if text)
+    say(f"{opened_run.name}: {words_of(verdict, diagnosis).brief}", verdict.word)
+    print_blocks(Paragraph(text) for text in (f"diagnosis: {undiagnosed}" if undiagnosed else "", beside) if text)
     say()
     print_blocks(_blocks(opened_run, facts_of(opened_run), verdict.checked))
     print_next(opened_run, after_info(opened_run, is_healthy=verdict.is_healthy))

@@ -107,9 +107,10 @@ def rescore(
     noise = _floor(opened_run, name, partial(read, Scoring(temperature, batch_tokens=ONE_BY_ONE))) if floor else None
     reproduced = _reproduced(opened_run, judge, wanted, own, checkpoints) if tries else None
     if as_json:
+        sentences = [] if reproduced is None else [best.sentence for best in reproduced.best]
         print_json(
             {**asdict(done), "answer": plain_answer(result), "made_of": judge.made_of}
-            | ({} if reproduced is None else {"tried": _plain_tried(reproduced)})
+            | ({} if reproduced is None else {"tried": {**asdict(reproduced), "sentences": sentences}})
             | ({} if noise is None else {"floor": asdict(noise)})
             | ({} if own_noise is None else {"trainer_again": asdict(own_noise)})
         )
@@ -184,10 +185,6 @@ def _floor_words(who: str, how: str, noise: "Distance | None", result: "RefereeA
         )
         said += times or ": not at all"
     yield Paragraph(said)
-
-
-def _plain_tried(results: "ReproductionAttempt") -> dict[str, Any]:
-    return {**asdict(results), "sentences": [best.sentence for best in results.best]}
 
 
 def _tried(results: "ReproductionAttempt") -> Iterator[Block]:

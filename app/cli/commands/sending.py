@@ -3,12 +3,19 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from ratioscope.errors import SourceError
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
+
+FollowOption = Annotated[
+    bool, typer.Option("--follow", help="Send new steps until the run ends. Ctrl+C ends it earlier.")
+]
+EveryOption = Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="Seconds between two looks of --follow.")]
 
 
 def sent_until_ended(

@@ -8,7 +8,7 @@ import typer
 
 from ..terminal import say
 from .arguments import RunFolder, opened
-from .sending import has_ended, sent_until_ended
+from .sending import EveryOption, FollowOption, has_ended, sent_until_ended
 
 ToOption = Annotated[
     str,
@@ -18,10 +18,6 @@ ToOption = Annotated[
         help="tensorboard:DIR, mlflow:URI, trackio:PROJECT, swanlab:PROJECT or prometheus:FILE. W&B: ratioscope wandb sync.",
     ),
 ]
-FollowOption = Annotated[
-    bool, typer.Option("--follow", help="Send new steps until the run ends. Ctrl+C ends it earlier.")
-]
-EveryOption = Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="Seconds between two looks of --follow.")]
 
 
 def sync(run: RunFolder, to: ToOption, follow: FollowOption = False, every: EveryOption = 5.0) -> None:

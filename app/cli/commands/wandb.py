@@ -14,7 +14,7 @@ from ratioscope.metrics.dialects import dialect as trainer_of
 from ..blocks_printed import print_pairs, print_table
 from ..terminal import print_json, say
 from .arguments import AsJson, RunFolder, opened, with_attempt
-from .sending import has_ended, sent_until_ended
+from .sending import EveryOption, FollowOption, has_ended, sent_until_ended
 
 if TYPE_CHECKING:
     from ratioscope.ingest.importers.wandb_scalars import Scalar
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 PROJECT = "ratioscope"
 wandb = typer.Typer(help="Show a run in Weights & Biases, or read what a trainer logged there.", no_args_is_help=True)
 
-FollowOption = Annotated[
-    bool, typer.Option("--follow", help="Send new steps until the run ends. Ctrl+C ends it earlier.")
-]
-EveryOption = Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="Seconds between two looks of --follow.")]
 ProjectOption = Annotated[str | None, typer.Option(help="W&B project; by default WANDB_PROJECT, else ratioscope.")]
 EntityOption = Annotated[str | None, typer.Option(help="W&B user or team; by default your own.")]
 GroupOption = Annotated[str | None, typer.Option(help="W&B group: name the group, or the id, of the trainer's run.")]

@@ -12,7 +12,6 @@ from ratioscope.errors import RatioscopeError
 
 from ...presentation.escape import terminal
 from ..terminal import STYLES, console
-from ..watching.command import arguments_of, failure_of_command
 from .arguments import RulesFile, RunFolder, attempt_asked
 
 if TYPE_CHECKING:
@@ -65,6 +64,7 @@ def watch(
     from ratioscope.ingest.files.rules_file import rules_of_file
 
     from ..watching.looks import Watched
+    from ..watching.telling import arguments_of
     from ..watching.webhook import webhook_of
 
     words = None if on_alert is None else arguments_of(on_alert)
@@ -103,7 +103,7 @@ def _follow(first: "Look", look: "Callable[[], Look]", every: float, tell: Tell,
 
 def _teller(words: tuple[str, ...] | None, hook: "Webhook | None") -> Tell:
     """Tells the command and the webhook of an alert; returns what failed."""
-    from ..watching.facts import payload, variables
+    from ..watching.telling import failure_of_command, payload, variables
     from ..watching.webhook import failure_of_post
 
     def tell(run: str, alert: "Alert") -> list[str]:

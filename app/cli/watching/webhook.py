@@ -65,7 +65,12 @@ class Webhook:
     @property
     def is_local(self) -> bool:
         """True if the host was named as this machine."""
-        return self.host in _LOCAL_NAMES or _is_loopback(self.host)
+        if self.host in _LOCAL_NAMES:
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
 
 
 def webhook_of(url: str, *, allow_private: bool = False) -> Webhook:
@@ -170,10 +175,3 @@ def is_public(address: IPAddress) -> bool:
     if address.version == 6 and address not in _UNICAST:
         return False
     return address.is_global and not address.is_multicast and not any(address in network for network in _KEPT_APART)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

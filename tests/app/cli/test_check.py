@@ -10,7 +10,7 @@ from support.recorded import recorded
 
 from ratioscope.app import cli
 from ratioscope.app.cli import main
-from ratioscope.app.cli.gate_files import junit, summary
+from ratioscope.app.cli.commands.check import junit, summary
 from ratioscope.collectors.collector import Collector
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.analysis.gate_outcomes import DemandOutcome, outcomes

@@ -558,13 +558,9 @@ def test_a_diagnosis_without_a_cause_says_why_the_run_is_graded_so_and_what_to_d
     old[:, 7] = 0.001  # 2.5% of the tokens, too near 0 for a cause of their own
     with Collector(tmp_path / "run", trainer="mine") as collector:
         collector.log(step=1, old_logprobs=old, rollout_logprobs=old + 0.02 * noise[1])
-    out = run(capsys, "diagnose", tmp_path / "run")[1].splitlines()
-    assert out[0].startswith("run: act: log-probs are positive, since step 1 (") and "have a log-prob above 0" in out[1]
-    assert (
-        "rounding noise" in out[2]
-        and out[3].startswith("K3 ")
-        and out[4].startswith("Do: Check what the engine writes")
-    )
+    first, size, do = run(capsys, "diagnose", tmp_path / "run")[1].splitlines()[:3]
+    assert first.startswith("run: act: log-probs are positive, since step 1 (") and "have a log-prob above 0" in first
+    assert "rounding noise" in first and size.startswith("K3 ") and do.startswith("Do: Check what the engine writes")
 
 
 def test_a_name_that_explain_does_not_know_is_a_usage_error_with_the_names_that_are_close(capsys: Captured) -> None:

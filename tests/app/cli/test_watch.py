@@ -20,9 +20,8 @@ from support.waiting import wait_until
 from ratioscope.app import cli
 from ratioscope.app.cli import main
 from ratioscope.app.cli.commands.demo import sample_runs
-from ratioscope.app.cli.watching.command import arguments_of, failure_of_command
-from ratioscope.app.cli.watching.facts import facts, payload, variables
 from ratioscope.app.cli.watching.looks import KnownAlerts, Watched
+from ratioscope.app.cli.watching.telling import arguments_of, facts, failure_of_command, payload, variables
 from ratioscope.app.cli.watching.webhook import Webhook, failure_of_post, is_public, webhook_of
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
@@ -87,10 +86,8 @@ def alert() -> Alert:
 def test_a_run_that_has_ended_is_one_line(capsys: Captured) -> None:
     assert main(["watch", str(sample_runs()["stale"])]) == cli.OK
     (line,) = capsys.readouterr().out.splitlines()
-    assert (
-        "trl-vllm-stale: act: engine and trainer disagree on the same tokens, since step 21; 3 open alerts; ended"
-        in line
-    )
+    cause = "The sampler's weights are older than the trainer's: up to 14 updates (explains 99% of the gap)"
+    assert f"trl-vllm-stale: act: {cause}, since step 21 (high confidence); 3 open alerts; ended" in line
 
 
 def test_a_path_that_was_never_a_run_is_told_as_every_verb_tells_it(tmp_path: Path, capsys: Captured) -> None:
