@@ -202,5 +202,5 @@ def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
         return
     table = Table.grid(padding=(0, 2))
     for label, value in pairs:
-        table.add_row(Text(shown(label), style="dim"), Text(shown(value), overflow="fold"))
+        table.add_row(Text(shown(label), style="dim", overflow="fold"), Text(shown(value), overflow="fold"))
     out.print(table)

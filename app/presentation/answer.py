@@ -82,14 +82,19 @@ class FirstWords:
     when: str
     """Since which step it is out of bounds; empty for a healthy run."""
     confidence: str
+    """Confidence in the cause if there is one, else in the verdict."""
     verdict: str
     """The title of the verdict where the answer leads, as a sentence; empty otherwise."""
     measured: str
+    """The measurements, and what of the question is not known."""
     diagnosis: str
     """The answer of the diagnosis where it does not lead; empty without one."""
     proof: str
+    """The gap before and after the undoing of the cause; empty without one."""
     meaning: str
+    """The effect on training."""
     do: str
+    """The change that mends it, and the correction to use until then."""
 
     @property
     def sentence(self) -> str:
