@@ -89,8 +89,6 @@ class FirstWords:
     """The measurements, and what of the question is not known."""
     diagnosis: str
     """The answer of the diagnosis where it does not lead; empty without one."""
-    proof: str
-    """The gap before and after the undoing of the cause; empty without one."""
     meaning: str
     """The effect on training."""
     do: str
@@ -125,7 +123,6 @@ def first_words(finding: Finding, answer: Answer | None = None, *, links: bool =
         sentence(finding.title) if leads else "",
         finding.measured,
         "" if answer is None or leads else answer.sentence,
-        answer.proof if answer else "",
         answer.meaning if answer and advised else finding.meaning,
         answer.remedy if answer and advised else finding.remedy,
     )

@@ -48,7 +48,8 @@ def diagnose(
         result = diagnosis_of(opened_run, gap, chosen)
         verdict = judged(verdict_of(opened_run), result.diagnosis)
         known = known_context(opened_run, result, verdict)
-    proofs = proofs_of(opened_run)
+    found = opened_run.events.filter(opened_run.events["event"] == REPRODUCED).sort("time", descending=True)
+    proofs = list(dict.fromkeys(found["note"].to_list()))  # of `rescore --try`: the newest first, each once
     beside = against_floor(opened_run, floor, result.gap) if floor else ""
     if as_json:
         head = {"name": opened_run.name, "severity": verdict.word} | ({"baseline": beside} if beside else {})
@@ -90,13 +91,6 @@ def _say_drift(run: "Run", steps: Sequence[int] | None, *, as_json: bool) -> Non
     by_minibatch = "metrics RUN --gap drift --by step,minibatch", "the drift of each minibatch"
     of_total = "diagnose RUN --gap total", "the causes of the gap between rollout and current"
     print_next(run, (of_total if drift.is_total else by_minibatch,))
-
-
-def proofs_of(run: "Run") -> list[str]:
-    """The ways in which `rescore --try` reproduced a recorded column, the newest first, each finding once."""
-    events = run.events
-    notes = events.filter(events["event"] == REPRODUCED).sort("time", descending=True)["note"].to_list()
-    return list(dict.fromkeys(notes))
 
 
 def _blocks(result: "RunDiagnosis", known: "KnownContext") -> Iterator[Block]:

@@ -46,7 +46,7 @@ def verdict_line(
     first = escaped(", ".join(part for part in (capital(words.title), words.when) if part))
     parts = [
         "" if brief else f"<strong>Do:</strong> {escaped(words.do)}",
-        "" if brief else escaped(words.proof),
+        escaped(answer.proof) if answer and not brief else "",
         f"<b>{escaped(words.verdict)}</b> {escaped(words.measured)}" if words.verdict else escaped(words.measured),
         escaped(words.diagnosis),
         *(() if brief or links else (escaped(words.meaning), escaped(finding.checked))),
