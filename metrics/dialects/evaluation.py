@@ -59,6 +59,7 @@ class Call(Generic[S]):
     batch: DialectBatch
     """NaN takes the place of an absent array that only metrics need."""
     settings: S
+    """The result of the dialect's `parse`."""
     kind: str | None
     micro_batches: MicroBatches | int | None
 

@@ -75,6 +75,7 @@ class _Part:
 
     record: Record
     loss: float
+    """The loss of the micro-batch."""
     tokens: int
     """Valid tokens before any filter."""
     arrays: dict[str, Array]
