@@ -160,7 +160,7 @@ class Text:
     help: str | None = None
     """The words behind its title."""
     height: int | None = None
-    """Of a field for several lines, in pixels; None for one line."""
+    """In pixels, for several lines; None for one line."""
     in_url: bool = True
     """False if the address forgets it."""
 
