@@ -281,11 +281,9 @@ def _part(block: Part, inside: Inside) -> str:
 
 
 def _markup(block: Markup, inside: Inside) -> str:
-    """Both themes, of which one is shown; tinted text has rules for both themes below one class."""
+    """Both themes, of which one is shown; HTML that is the same in both has the colours of the document."""
     light, dark = block.draw(theme=LIGHT), block.draw(theme=DARK)
-    if light == dark:
-        return f'<div class="rs-light">{light}</div>'
-    return f'<div class="in-light">{light}</div><div class="in-dark">{dark}</div>'
+    return light if light == dark else f'<div class="in-light">{light}</div><div class="in-dark">{dark}</div>'
 
 
 def _tokens(block: TintedSequence, inside: Inside) -> str:

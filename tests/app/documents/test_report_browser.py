@@ -146,12 +146,12 @@ def test_without_scripts_every_number_still_stands_in_a_table(chrome: Browser, r
     page = visited(chrome, report, java_script_enabled=False).page
     assert page.locator("noscript p").is_visible()
     assert page.get_by_text("the gap has grown since the run began").first.is_visible()
-    assert page.locator("table.scores").first.is_visible()
+    assert page.locator("table:has(.spark)").first.is_visible()
     assert not page.get_by_role("button").is_visible()
 
 
 SHOWN = "filter(e => e.checkVisibility())"
-CHARTS = "[...document.querySelectorAll('.figure > .chart, .evidence > .chart')]." + SHOWN
+CHARTS = "[...document.querySelectorAll('.figure > .chart')]." + SHOWN
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -161,7 +161,7 @@ def test_static_charts_have_the_colours_of_the_theme_without_an_error(chrome: Br
     page.evaluate("document.querySelectorAll('details').forEach(e => e.open = true)")
     assert (visit.errors, visit.requests) == ([], [])
     assert page.evaluate(f"{CHARTS}.every(e => e.clientHeight > 100 && e.getAttribute('aria-label').length > 20)")
-    assert page.evaluate(f"{CHARTS}.length") == 1 + page.evaluate("document.querySelectorAll('.figure').length")
+    assert page.evaluate(f"{CHARTS}.length") == page.evaluate("document.querySelectorAll('.figure').length")
     line = "getComputedStyle(document.querySelector('[data-figure=mismatch-kl_k3] svg svg path[fill=none]')).stroke"
     assert page.evaluate(line) == {"light": "rgb(31, 102, 176)", "dark": "rgb(90, 167, 240)"}[theme]
     shown = page.evaluate(
@@ -182,7 +182,7 @@ def test_no_chart_is_cut_by_the_end_of_a_sheet_of_paper(chrome: Browser, still: 
     """Each chart gets a link around it: a link that goes on behind a page's end has a box on both pages of the PDF."""
     page = visited(chrome, still, color_scheme="dark").page
     count = page.evaluate(
-        """() => { const all = [...document.querySelectorAll('.figure, .evidence')];
+        """() => { const all = [...document.querySelectorAll('.figure')];
         all.forEach((e, at) => { const link = document.createElement('a'); link.href = 'https://chart.example/' + at;
         link.className = 'boxed'; link.style.display = 'block'; link.append(...e.childNodes);
         e.append(link); }); return all.length; }"""
