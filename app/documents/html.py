@@ -191,8 +191,8 @@ def _cells(own: pl.Series, column: Column) -> Iterator[str]:
         yield from ("" if values is None else _line(values.to_list(), column.ends) for values in own)
         return
     for text in column_texts(own) if own.dtype.is_float() else map(text_of, own):
-        place = escaped(column.anchor + text)
-        yield f'<a href="#{place}"><code>{escaped(text)}</code></a>' if column.anchor else _cell(text)
+        name, place = escaped(text).replace("_", "_<wbr>"), escaped(column.anchor + text)
+        yield f'<a href="#{place}"><code>{name}</code></a>' if column.anchor else _cell(text)
 
 
 def _line(values: Sequence[float | None], ends: tuple[float, float] | None) -> str:
