@@ -8,7 +8,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 from support.known_runs import KINDS, STEPS, known_run, missing_steps
-from support.pages_open import Open, html
+from support.pages_open import html
+from support.pages_read import Read
 
 from ratioscope.app.cli import main
 from ratioscope.app.dashboard.model.diagnoses import diagnoses
@@ -101,12 +102,12 @@ def test_no_number_of_a_sink_is_that_of_health(folder: Callable[[str], Path], ki
 
 
 @EVERY
-def test_the_first_page_says_the_same(folder: Callable[[str], Path], kind: str, opened: Open) -> None:
+def test_the_first_page_says_the_same(folder: Callable[[str], Path], kind: str, read: Read) -> None:
     word = KINDS[kind].word
     shown_run = view(str(folder(kind)))
     diagnoses().of(shown_run)
     diagnoses().answer_all()
-    shown = html(opened("overview", folder(kind)))
+    shown = html(read("overview", folder(kind)))
     assert f"<b>{MARKS[word]} {word}</b>" in shown and shown_run.judged_verdict().word == word
     assert word == "healthy" or "<b>● healthy" not in shown
 

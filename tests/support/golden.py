@@ -26,7 +26,7 @@ from support.paths import ROOT, TESTS
 FOLDER = TESTS / "golden"
 TESTS_OF_ALL = (
     "tests/app/test_golden_answers.py",
-    "tests/app/dashboard/test_pages.py::test_every_page_draws_every_run",
+    "tests/app/dashboard/test_pages.py::test_every_page_says_the_same_of_every_run_as_before",
 )
 """The tests that call `holds`."""
 WRITE_INTO = "RATIOSCOPE_GOLDEN"

@@ -16,6 +16,7 @@ from ratioscope.app.browser.chart import NAME
 from ratioscope.app.browser.code import NAME as CODE
 from ratioscope.app.dashboard.model.runs_variable import RUNS
 from support.edge_runs import made
+from support.pages_read import PageRead
 
 SECONDS = 120
 Open = Callable[..., AppTest]
@@ -64,35 +65,39 @@ def well(app: AppTest) -> AppTest:
     return app
 
 
-def charts(app: AppTest) -> list[str]:
+def charts(app: AppTest | PageRead) -> list[str]:
     """The figures on the page, as JSON: the second line of what the browser is told, see app/browser/chart.py."""
+    if isinstance(app, PageRead):
+        return app.charts
     told = [element.proto for element in app.get("bidi_component") if element.proto.component_name == NAME]
     return [json.dumps(json.loads(chart.bytes.decode().split("\n")[1])["figure"], ensure_ascii=False) for chart in told]
 
 
-def codes(app: AppTest) -> list[str]:
+def codes(app: AppTest | PageRead) -> list[str]:
     """The blocks of code on the page, see app/browser/code.py."""
+    if isinstance(app, PageRead):
+        return app.codes
     shown = [element.proto for element in app.get("bidi_component") if element.proto.component_name == CODE]
     return ["".join(part for _, part in json.loads(block.json)["parts"]) for block in shown]
 
 
-def html(app: AppTest) -> str:
+def html(app: AppTest | PageRead) -> str:
     return "\n".join(element.proto.body for element in app.html)
 
 
-def fact_cards(app: AppTest) -> dict[str, str]:
+def fact_cards(app: AppTest | PageRead) -> dict[str, str]:
     """Name and value of each card of facts, see app/figures/html/fact_cards.py."""
     found = re.findall(r"<div><dt>(.*?)(?:<i .*?</i>)?</dt><dd>(.*?)</dd>", html(app))
     return {unescape(name): unescape(value) for name, value in found}
 
 
-def words(app: AppTest) -> str:
+def words(app: AppTest | PageRead) -> str:
     """The page's text as Streamlit is given it, with what keeps foreign text from being read as markup."""
     assert not app.exception, [box.value for box in app.exception]
     parts = (*app.markdown, *app.caption, *app.info, *app.warning, *app.subheader)
     return "\n".join(str(element.value) for element in parts)
 
 
-def plain(app: AppTest) -> str:
+def plain(app: AppTest | PageRead) -> str:
     """The page's text as it is read."""
     return words(app).replace("\\", "").replace("\u2060", "")

@@ -32,8 +32,8 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_zoom_scroll_drawers_and_typed_text_outlive_a_refresh(browser: Chromium, run: Path) -> None:
-    with Writer(run) as writer, Dashboard([run]) as dashboard:
+def test_zoom_scroll_drawers_and_typed_text_outlive_a_refresh(browser: Chromium, server: Dashboard, run: Path) -> None:
+    with Writer(run) as writer, server.with_runs([run]) as dashboard:
         writer.write(12)
         opened = browser.visit(dashboard.url, height=700)
         page = opened.page
@@ -57,8 +57,10 @@ def test_zoom_scroll_drawers_and_typed_text_outlive_a_refresh(browser: Chromium,
         assert opened.errors == [] and opened.exceptions == 0
 
 
-def test_nothing_is_drawn_anew_while_a_row_is_selected_or_the_tab_is_paused(browser: Chromium, run: Path) -> None:
-    with Writer(run) as writer, Dashboard([run]) as dashboard:
+def test_nothing_is_drawn_anew_while_a_row_is_selected_or_the_tab_is_paused(
+    browser: Chromium, server: Dashboard, run: Path
+) -> None:
+    with Writer(run) as writer, server.with_runs([run]) as dashboard:
         writer.write(3)
         opened = browser.visit(dashboard.url)
         page = opened.page
@@ -78,11 +80,13 @@ def test_nothing_is_drawn_anew_while_a_row_is_selected_or_the_tab_is_paused(brow
         assert page.get_by_text("paused · ").count() == 0 and opened.errors == [] and opened.exceptions == 0
 
 
-def test_a_run_laid_over_is_followed_and_held_with_the_page(browser: Chromium, tmp_path: Path) -> None:
+def test_a_run_laid_over_is_followed_and_held_with_the_page(
+    browser: Chromium, server: Dashboard, tmp_path: Path
+) -> None:
     front, beside = tmp_path / "front", tmp_path / "beside"
     with Writer(front) as ended:
         ended.write(3)
-    with Writer(beside) as writer, Dashboard([front, beside]) as dashboard:
+    with Writer(beside) as writer, server.with_runs([front, beside]) as dashboard:
         writer.write(3)
         opened = browser.visit(f"{dashboard.url}/metrics?run=front&with=beside")
         page = opened.page
@@ -101,8 +105,8 @@ def test_a_run_laid_over_is_followed_and_held_with_the_page(browser: Chromium, t
         assert opened.errors == [] and opened.exceptions == 0
 
 
-def test_a_selected_row_holds_the_page_until_it_is_taken_back(browser: Chromium, run: Path) -> None:
-    with Writer(run, noise=0.8) as writer, Dashboard([run]) as dashboard:
+def test_a_selected_row_holds_the_page_until_it_is_taken_back(browser: Chromium, server: Dashboard, run: Path) -> None:
+    with Writer(run, noise=0.8) as writer, server.with_runs([run]) as dashboard:
         writer.write(8)
         opened = browser.visit(f"{dashboard.url}/alerts")
         page = opened.page
@@ -130,9 +134,11 @@ def test_a_selected_row_holds_the_page_until_it_is_taken_back(browser: Chromium,
         assert opened.errors == [] and opened.exceptions == 0
 
 
-def test_a_late_look_does_not_bring_a_selection_back_that_has_ended(browser: Chromium, run: Path) -> None:
+def test_a_late_look_does_not_bring_a_selection_back_that_has_ended(
+    browser: Chromium, server: Dashboard, run: Path
+) -> None:
     """The browser asks for a look each second, with all that is selected, as long as it has not heard of the new table."""
-    with Writer(run, noise=0.8) as writer, Dashboard([run]) as dashboard:
+    with Writer(run, noise=0.8) as writer, server.with_runs([run]) as dashboard:
         writer.write(8)
         opened = browser.visit(f"{dashboard.url}/alerts")
         page = opened.page
@@ -151,8 +157,10 @@ def test_a_late_look_does_not_bring_a_selection_back_that_has_ended(browser: Chr
         assert opened.errors == [] and opened.exceptions == 0
 
 
-def test_a_page_that_is_held_keeps_its_steps_while_another_tab_follows_the_run(browser: Chromium, run: Path) -> None:
-    with Writer(run) as writer, Dashboard([run]) as dashboard:
+def test_a_page_that_is_held_keeps_its_steps_while_another_tab_follows_the_run(
+    browser: Chromium, server: Dashboard, run: Path
+) -> None:
+    with Writer(run) as writer, server.with_runs([run]) as dashboard:
         writer.write(4)
         held = browser.visit(dashboard.url)
         held.page.keyboard.press("p")
@@ -178,8 +186,10 @@ def test_a_page_that_is_held_keeps_its_steps_while_another_tab_follows_the_run(b
             assert opened.errors == [] and opened.exceptions == 0
 
 
-def test_a_dead_writer_an_ended_run_and_a_deleted_folder_are_told_apart(browser: Chromium, run: Path) -> None:
-    with Writer(run) as first, Dashboard([run]) as dashboard:
+def test_a_dead_writer_an_ended_run_and_a_deleted_folder_are_told_apart(
+    browser: Chromium, server: Dashboard, run: Path
+) -> None:
+    with Writer(run) as first, server.with_runs([run]) as dashboard:
         first.write(2)
         opened = browser.visit(dashboard.url)
         page = opened.page

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.pages_open import Open, charts, html, plain
+from support.pages_read import Read
 
 from ratioscope.app.cli import main
 from ratioscope.app.dashboard.model.view import SERVED
@@ -51,15 +52,15 @@ def test_the_overview_of_a_log_offers_nothing_that_wants_tokens(opened: Open, kn
     assert "only" not in {field.key for field in app.text_input} and "no standard error · step 6" in html(app)
 
 
-def test_a_metric_that_the_log_lacks_is_named_and_has_no_empty_chart(opened: Open, known: Path) -> None:
-    app = opened("metrics", known)
+def test_a_metric_that_the_log_lacks_is_named_and_has_no_empty_chart(read: Read, known: Path) -> None:
+    app = read("metrics", known)
     (only,) = charts(app)
     assert "kl_k3" in only
     assert "the log has no number of their definition: abs_log_ratio, ess_token" in plain(app)
 
 
-def test_two_runs_are_two_lines_and_a_name_that_no_run_has_is_none(opened: Open, known: Path, unknown: Path) -> None:
-    app = opened("metrics", [known, unknown], run="theirs", **{"with": "unknown"}, logged=[CLIP, "nothing/of/the/kind"])
+def test_two_runs_are_two_lines_and_a_name_that_no_run_has_is_none(read: Read, known: Path, unknown: Path) -> None:
+    app = read("metrics", [known, unknown], run="theirs", **{"with": "unknown"}, logged=[CLIP, "nothing/of/the/kind"])
     both = json.loads(charts(app)[-1])
     assert {trace["name"] for trace in both["data"] if "name" in trace} >= {"theirs", "unknown"}
     assert both["layout"]["title"]["text"] == CLIP
@@ -77,8 +78,8 @@ def test_a_number_that_is_called_as_a_column_has_values_of_its_own_to_download(t
         assert logged_numbers._rows((("odd", view),), name, None).columns == ["run", "step", column]
 
 
-def test_overview_draws_what_the_log_has_and_names_the_rest(opened: Open, known: Path) -> None:
-    app = opened("overview", known)
+def test_overview_draws_what_the_log_has_and_names_the_rest(read: Read, known: Path) -> None:
+    app = read("overview", known)
     assert len(charts(app)) == 2 and "number of their definition: ess_token" in plain(app)
 
 

@@ -18,6 +18,7 @@ import streamlit as st
 from support.edge_runs import made
 from support.frames import hostile_texts, notes, traces
 from support.pages_open import Open, charts, codes, html, plain
+from support.pages_read import Read
 
 from ratioscope.app.dashboard.model.view import view
 from ratioscope.app.dashboard.panels import widgets
@@ -38,22 +39,22 @@ from ratioscope.metrics.grading.run_rules import run_rules
 from ratioscope.metrics.grading.signals import SIGNALS
 
 
-def test_a_healthy_run_has_no_alert_and_a_stale_one_rings(opened: Open) -> None:
-    healthy = opened("alerts", "healthy")
+def test_a_healthy_run_has_no_alert_and_a_stale_one_rings(read: Read) -> None:
+    healthy = read("alerts", "healthy")
     assert "● no alert" in plain(healthy)
     units = {
         signal: unit
         for unit, signal in re.findall('data-h="unit">([^<]*)</td><td data-h="signal">([^<]*)<', html(healthy))
     }
     assert units["mean_weight"] == "standard errors" and units["kl_k3"] == "nats/token" and units["share_outside"] == ""
-    app = opened("alerts", "stale")
+    app = read("alerts", "stale")
     assert "at ■ act" in plain(app)
     rows = app.dataframe[0].value
     is_open = rows["state"] == "open"
     assert is_open.is_monotonic_decreasing and is_open.any()
     assert rows["severity"][0] == "■ act" and "mismatch, total" in set(rows["gaps"])
     assert not rows.duplicated(["signal"]).any(), "what rang in both gaps is told once"
-    assert set(opened("alerts", "stale", of="this gap", gap="total").dataframe[0].value["gaps"]) == {"total"}
+    assert set(read("alerts", "stale", of="this gap", gap="total").dataframe[0].value["gaps"]) == {"total"}
 
 
 def test_the_lanes_stand_in_the_order_of_the_table(opened: Open) -> None:
@@ -66,13 +67,13 @@ def test_the_lanes_stand_in_the_order_of_the_table(opened: Open) -> None:
     assert len(lanes) > 2 and [lane.split(" · ")[0] for lane in lanes] == [title for title, _ in titles]
 
 
-def test_a_range_of_steps_is_graded_as_if_the_run_began_and_ended_there(opened: Open) -> None:
+def test_a_range_of_steps_is_graded_as_if_the_run_began_and_ended_there(read: Read) -> None:
     whole, part = (
-        opened("alerts", "stale").dataframe[0].value,
-        opened("alerts", "stale", steps="4:16").dataframe[0].value,
+        read("alerts", "stale").dataframe[0].value,
+        read("alerts", "stale", steps="4:16").dataframe[0].value,
     )
     assert part["peak step"].between(4, 16).all() and len(part) <= len(whole)
-    assert "The run has none of the chosen steps" in plain(opened("alerts", "stale", steps="900:950"))
+    assert "The run has none of the chosen steps" in plain(read("alerts", "stale", steps="900:950"))
 
 
 def test_moved_rules_stand_in_the_link_and_say_what_would_have_rung(opened: Open) -> None:
@@ -265,8 +266,8 @@ def test_no_alert_page_reads_token_rows(opened: Open, monkeypatch: pytest.Monkey
     assert "alert" in plain(opened("alerts", "stale"))
 
 
-def test_a_run_without_an_alert_has_no_empty_chart_of_them(opened: Open) -> None:
-    app = opened("alerts", "one_step")
+def test_a_run_without_an_alert_has_no_empty_chart_of_them(read: Read) -> None:
+    app = read("alerts", "one_step")
     assert not charts(app) and "no alert" in plain(app) and "10 checks passed" in plain(app)
 
 

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from support.frames import distribution
 from support.pages_open import Open, charts, well, words
+from support.pages_read import Read
 
 from ratioscope.app import figures
 from ratioscope.app.figures.heat_map import CLICKS
@@ -25,9 +26,9 @@ def _titled(specs: list[str], title: str) -> str:
     return next(spec for spec in specs if title in json.loads(spec)["layout"]["title"]["text"])
 
 
-def test_ridges_are_of_the_first_the_worst_and_the_last_step_unless_chosen(opened: Open) -> None:
+def test_ridges_are_of_the_first_the_worst_and_the_last_step_unless_chosen(read: Read) -> None:
     def shown(**query: str) -> list[str]:
-        spec = json.loads(_titled(charts(opened("distributions", ["stale"], **query)), "of single steps"))
+        spec = json.loads(_titled(charts(read("distributions", ["stale"], **query)), "of single steps"))
         return list(spec["layout"]["yaxis"]["ticktext"])
 
     assert shown() == ["step 0", "step 14", "step 22"]
@@ -82,23 +83,23 @@ def test_a_quantile_lies_in_the_bucket_that_holds_it_and_needs_values_beyond() -
         assert f"{digits(found.low)} to {digits(found.high)}" in told
 
 
-def test_parts_of_the_quantiles_are_steps_or_ranges_from_the_link(opened: Open) -> None:
-    app = opened("distributions", ["stale"], from_steps="0:6", to_steps="-3:")
+def test_parts_of_the_quantiles_are_steps_or_ranges_from_the_link(read: Read) -> None:
+    app = read("distributions", ["stale"], from_steps="0:6", to_steps="-3:")
     layout = json.loads(_titled(charts(app), "Quantiles of"))["layout"]
     assert layout["xaxis"]["title"]["text"] == "steps 0:6" and layout["yaxis"]["title"]["text"] == "steps -3:"
-    assert "wanted first" in words(opened("distributions", ["stale"], from_steps="x"))
+    assert "wanted first" in words(read("distributions", ["stale"], from_steps="x"))
 
 
-def test_a_range_of_steps_is_heeded(opened: Open, runs: Path) -> None:
-    specs = charts(opened("distributions", ["stale"], steps="2:8"))
+def test_a_range_of_steps_is_heeded(read: Read, runs: Path) -> None:
+    specs = charts(read("distributions", ["stale"], steps="2:8"))
     tokens = open_run(runs / "stale").metrics().filter(pl.col("step").is_between(2, 8))["mismatch/tokens"].sum()
     assert f"N = {int(tokens):,} tokens" in specs[0] and f"N = {int(tokens):,} tokens" in specs[1]
 
 
-def test_the_density_is_read_when_its_drawer_is_open(opened: Open, runs: Path) -> None:
-    closed = charts(opened("distributions", ["stale"]))
+def test_the_density_is_read_when_its_drawer_is_open(read: Read, runs: Path) -> None:
+    closed = charts(read("distributions", ["stale"]))
     for axes in ("probability", "log-prob"):
-        found = charts(opened("distributions", ["stale"], density="true", over="step", step="6", axes=axes))
+        found = charts(read("distributions", ["stale"], density="true", over="step", step="6", axes=axes))
         assert len(found) == len(closed) + 1 and f"old against rollout {axes}" in found[-1]
         tokens = open_run(runs / "stale").metrics().filter(step=6)["mismatch/tokens"][0]
         assert f"N = {int(tokens):,} tokens" in found[-1] and "every token counted" in found[-1]
@@ -112,8 +113,8 @@ def test_many_steps_are_read_only_when_asked_again(opened: Open) -> None:
     assert len(charts(app)) == before + 1 and "steps 0 to 60" in charts(app)[-1]
 
 
-def test_a_filter_is_heeded_by_every_chart(opened: Open, runs: Path) -> None:
-    app = opened("distributions", ["stale"], density="true", over="step", step="6", only="position=4")
+def test_a_filter_is_heeded_by_every_chart(read: Read, runs: Path) -> None:
+    app = read("distributions", ["stale"], density="true", over="step", step="6", only="position=4")
     by_position = open_run(runs / "stale").metrics(by=("step", "position")).filter(pl.col("step") == 6)
     tokens = by_position.filter(pl.col("position").cast(pl.String) == "4")["mismatch/tokens"][0]
     assert f"N = {int(tokens):,} tokens" in charts(app)[-1] and "Only position in the response [4, 8)" in words(
@@ -142,5 +143,5 @@ def test_of_many_cells_the_outermost_can_be_clicked() -> None:
         assert (np.asarray(clicks.x) == place).sum() >= 4
 
 
-def test_one_step_is_not_compared_with_itself(opened: Open) -> None:
-    assert "one step alone has a distribution" in words(opened("distributions", "one_step"))
+def test_one_step_is_not_compared_with_itself(read: Read) -> None:
+    assert "one step alone has a distribution" in words(read("distributions", "one_step"))

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import real_runs, run_folders
 from support.pages_open import Open, plain
+from support.pages_read import Read
 from support.run_folders import FakeWriter
 
 from ratioscope.app.dashboard.model.runs_variable import RUNS as RUNS_OPEN
@@ -29,8 +30,8 @@ from ratioscope.record import GAPS
 STEPS = run_folders.by_step(run_folders.few(real_runs.records("trl_vllm_stale4"), steps=6, rows=4))
 
 
-def test_the_verdict_comes_first_then_the_cards_and_last_a_collector_without_trouble(opened: Open) -> None:
-    shown = [part.proto.body for part in opened("overview", "stale").html]
+def test_the_verdict_comes_first_then_the_cards_and_last_a_collector_without_trouble(read: Read) -> None:
+    shown = [part.proto.body for part in read("overview", "stale").html]
     assert "rs-verdict" in shown[0] and "since step" in shown[0] and "confidence" in shown[0]
     assert "rs-cards" in shown[1]
     assert "rs-facts" in shown[-1] and "offered" in shown[-1] and "last commit" in shown[-1]
@@ -58,17 +59,17 @@ def test_alerts_lead_on_and_a_run_without_says_so(opened: Open) -> None:
     assert app.button(key="all_alerts").label == "all alerts"
 
 
-def test_a_part_of_the_run_is_said_to_be_one(opened: Open) -> None:
-    assert "the whole run" not in plain(opened("overview", "stale"))
-    app = opened("overview", "stale", steps="4:8")
+def test_a_part_of_the_run_is_said_to_be_one(read: Read) -> None:
+    assert "the whole run" not in plain(read("overview", "stale"))
+    app = read("overview", "stale", steps="4:8")
     assert "The verdict and the alerts cover the whole run. Cards and charts show steps 4 to 8." in plain(app)
     assert "step 8" in app.html[1].proto.body
-    app = opened("overview", "long_response", only="replica=engine-1")
+    app = read("overview", "long_response", only="replica=engine-1")
     assert "only tokens of engine replica engine-1" in plain(
         app
     ) and "The severity of steps is graded over all tokens" in plain(app)
-    assert "The run has no tokens" in plain(opened("overview", "stale", steps="900:950"))
-    assert "The run has no tokens" in plain(opened("overview", "stale", only="replica=nowhere"))
+    assert "The run has no tokens" in plain(read("overview", "stale", steps="900:950"))
+    assert "The run has no tokens" in plain(read("overview", "stale", only="replica=nowhere"))
 
 
 def test_first_charts_are_charts_of_the_gap() -> None:

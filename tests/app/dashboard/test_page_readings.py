@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.pages_open import Open, charts, fact_cards, plain, well
+from support.pages_read import Read
 from support.read_run import READ, SEQUENCES, read_run
 
 from ratioscope import Collector
@@ -109,8 +110,8 @@ def test_pages_name_the_steps_without_a_reading(opened: Open, folder: Path) -> N
     assert "not available, because step 5 has no reading referee" in plain(app) and not app.dataframe
 
 
-def test_sequences_without_a_reading_are_counted_and_left_out(opened: Open, folder: Path) -> None:
-    app = opened("sequences", folder, gap=GAP, step=str(READ[-1]))
+def test_sequences_without_a_reading_are_counted_and_left_out(read: Read, folder: Path) -> None:
+    app = read("sequences", folder, gap=GAP, step=str(READ[-1]))
     assert len(app.dataframe[0].value) == SEQUENCES // 2
     assert f"{SEQUENCES // 2} rows without this reading are not shown" in plain(app)
 
@@ -143,8 +144,8 @@ def test_a_gap_whose_first_side_is_no_sampler_is_drawn(opened: Open, folder: Pat
     assert "trainer to referee: referee − old" in plain(app) and "not sampled from old" in plain(app)
 
 
-def test_a_run_beside_without_the_reading_is_named(opened: Open, folder: Path) -> None:
-    app = opened("metrics", [folder, "one_step"], gap=GAP, run="read", **{"with": ["one_step"]})
+def test_a_run_beside_without_the_reading_is_named(read: Read, folder: Path) -> None:
+    app = read("metrics", [folder, "one_step"], gap=GAP, run="read", **{"with": ["one_step"]})
     assert f"have no {GAP} at these steps" in plain(app) and "one_step" in plain(app)
 
 
@@ -167,7 +168,7 @@ def forbidden() -> Callable[..., None]:
     return call
 
 
-def test_the_overview_says_which_side_is_off(opened: Open, folder: Path) -> None:
-    said = plain(opened("overview", folder))
+def test_the_overview_says_which_side_is_off(read: Read, folder: Path) -> None:
+    said = plain(read("overview", folder))
     assert "Which side is off? The trainer stands at" in said.replace("*", "")
     assert "the difference is the engine's." in said

@@ -10,6 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from support.edge_runs import made
 from support.pages_open import Open, plain, well, words
+from support.pages_read import Read
 
 from ratioscope.app.pages.prompt_groups import group_table
 from ratioscope.app.pages.sequence_filters import Filters, range_of
@@ -28,8 +29,8 @@ def _ids(app: AppTest) -> list[str]:
     return [str(name) for name in app.dataframe[0].value["sequence_id"]]
 
 
-def test_each_row_has_its_course_on_one_symmetric_axis(opened: Open, runs: Path) -> None:
-    shown = opened("sequences", ["stale"], step="14").dataframe[0].value
+def test_each_row_has_its_course_on_one_symmetric_axis(read: Read, runs: Path) -> None:
+    shown = read("sequences", ["stale"], step="14").dataframe[0].value
     run = _run(runs)
     for sequence_id, line, worst in shown[["sequence_id", "line", "max_abs_log_ratio"]].itertuples(index=False):
         assert len(line) == min(60, len(run.sequence(14, sequence_id)))
@@ -47,24 +48,24 @@ def test_any_measure_can_be_sorted_by(opened: Open, runs: Path, order: str) -> N
     assert sizes == sorted(sizes, reverse=True) and len(sizes) == len(frame)
 
 
-def test_filters_in_the_link_leave_what_they_say(opened: Open, runs: Path) -> None:
+def test_filters_in_the_link_leave_what_they_say(read: Read, runs: Path) -> None:
     frame = _run(runs).sequences(14)
-    app = opened("sequences", ["stale"], step="14", column="max_abs_log_ratio", least="2", most="3")
+    app = read("sequences", ["stale"], step="14", column="max_abs_log_ratio", least="2", most="3")
     wanted = frame.filter(pl.col("mismatch/max_abs_log_ratio").is_between(2, 3))
     assert set(_ids(app)) == set(wanted["sequence_id"]) and 0 < len(wanted) < len(frame)
     assert f"{len(wanted)} of {len(frame)} rows" in words(app) and "Largest |log-ratio| ≥ 2" in plain(app)
-    app = opened("sequences", ["stale"], step="14", find="4-23")
+    app = read("sequences", ["stale"], step="14", find="4-23")
     assert set(_ids(app)) == {name for name in frame["sequence_id"] if "4-23" in name}
-    app = opened("sequences", ["stale"], step="14", within=":-2")
+    app = read("sequences", ["stale"], step="14", within=":-2")
     tokens = _run(runs).tokens([14]).filter(pl.col("mismatch") < -2).collect()
     assert set(_ids(app)) == set(tokens["sequence_id"])
     assert app.dataframe[0].value["tokens_within"].sum() == len(tokens)
 
 
-def test_a_filter_that_nothing_passes_is_said_and_a_wrong_one_explained(opened: Open) -> None:
-    app = opened("sequences", ["stale"], step="14", find="no such thing")
+def test_a_filter_that_nothing_passes_is_said_and_a_wrong_one_explained(read: Read) -> None:
+    app = read("sequences", ["stale"], step="14", find="no such thing")
     assert not app.dataframe and "0 of 32 rows" in words(app)
-    assert "wanted from" in words(opened("sequences", ["stale"], step="14", within="3:1"))
+    assert "wanted from" in words(read("sequences", ["stale"], step="14", within="3:1"))
 
 
 def test_filters_of_facts_and_signs() -> None:
@@ -106,11 +107,11 @@ def test_a_range_is_two_ends_of_which_one_may_be_open() -> None:
             range_of(wrong)
 
 
-def test_a_filter_leaves_the_sequences_with_such_tokens(opened: Open, runs: Path) -> None:
+def test_a_filter_leaves_the_sequences_with_such_tokens(read: Read, runs: Path) -> None:
     groups = _run(runs).sequences(14).group_by("group_id").len().sort("group_id")
     name, size = groups.row(0)
-    assert len(_ids(opened("sequences", ["stale"], step="14", only=f"group_id={name}"))) == size
-    app = opened("sequences", ["stale"], step="14", only="position=4")
+    assert len(_ids(read("sequences", ["stale"], step="14", only=f"group_id={name}"))) == size
+    app = read("sequences", ["stale"], step="14", only="position=4")
     own = (
         _run(runs).tokens([14]).collect().filter(pl.col("position").is_between(4, 7), pl.col("mismatch").is_not_null())
     )
@@ -164,8 +165,8 @@ def test_long_ids_leave_room_for_the_numbers_and_stay_apart(opened: Open, tmp_pa
     assert max(map(len, [*shown, *app.dataframe[0].value["group_id"]])) <= 24
 
 
-def test_no_prompt_is_listed_where_a_filter_leaves_none(opened: Open) -> None:
-    app = well(opened("sequences", ["stale"], step="14", list="prompts", find="zzz"))
+def test_no_prompt_is_listed_where_a_filter_leaves_none(read: Read) -> None:
+    app = well(read("sequences", ["stale"], step="14", list="prompts", find="zzz"))
     assert not app.dataframe and "0 of 32 rows on record" in words(app)
 
 
@@ -177,19 +178,19 @@ def test_keys_move_a_mark_over_the_rows(opened: Open) -> None:
     assert app.dataframe[0].value[""].tolist()[:3] == ["", "▸", ""] and "row 2 of 32" in words(app)
 
 
-def test_a_sample_says_how_it_was_kept(tmp_path: Path, opened: Open) -> None:
+def test_a_sample_says_how_it_was_kept(tmp_path: Path, read: Read) -> None:
     draws = np.random.default_rng(0)
     with Collector(tmp_path / "run", budget=Budget(step_bytes=6000, worst=2)) as collector:
         rollout = (-draws.exponential(1.0, (400, 5))).tolist()
         old = [[value - 0.01 for value in row] for row in rollout]
         collector.log(step=0, rollout_logprobs=rollout, old_logprobs=old)
-    shown = plain(opened("sequences", [tmp_path / "run"]))
+    shown = plain(read("sequences", [tmp_path / "run"]))
     assert "of 400 sequences: the worst ones always" in shown and "weigh each sequence by the inverse" in shown
 
 
 @pytest.mark.parametrize("gap", ["total", "drift"])
-def test_rows_of_several_minibatches_have_each_their_course(opened: Open, gap: str) -> None:
-    shown = opened("sequences", ["holes"], step="5", gap=gap).dataframe[0].value
+def test_rows_of_several_minibatches_have_each_their_course(read: Read, gap: str) -> None:
+    shown = read("sequences", ["holes"], step="5", gap=gap).dataframe[0].value
     assert {0, 1} <= set(shown["minibatch"].dropna()) and all(len(line) <= 8 for line in shown["line"])
 
 

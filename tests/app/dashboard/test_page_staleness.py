@@ -8,6 +8,7 @@ import pytest
 from support.edge_runs import made
 from support.frames import notes, traces
 from support.pages_open import Open, charts, codes, fact_cards, plain
+from support.pages_read import Read
 
 from ratioscope.app.figures.gap_parts import gap_parts
 from ratioscope.app.figures.html.both_sides import both_sides
@@ -56,32 +57,32 @@ def test_the_answer_tells_a_share_only_beyond_its_error() -> None:
     assert lag_answer(staleness([Lagged(0, 100, 0.002, 0.001)])) == lag_answer(staleness([Lagged(3, 9, 0.1)])) == ""
 
 
-def test_a_run_without_versions_says_what_to_record(opened: Open) -> None:
-    app = opened("staleness", "one_step")
+def test_a_run_without_versions_says_what_to_record(read: Read) -> None:
+    app = read("staleness", "one_step")
     assert "not available, because the rows have no trainer_version" in plain(app)
     code = "\n".join(codes(app))
     assert "trainer_version=" in code and "rollout_versions=" in code
     assert "not available, because no step has all three gaps" in plain(app)
 
 
-def test_without_lag_0_its_share_is_not_told(opened: Open) -> None:
-    app = opened("staleness", "long_response")
+def test_without_lag_0_its_share_is_not_told(read: Read) -> None:
+    app = read("staleness", "long_response")
     assert list(fact_cards(app).values())[1:] == ["–", "–", "–"]
     assert "no token was sampled at lag 0" in plain(app)
 
 
 @pytest.mark.parametrize("gap", ["total", "drift"])
-def test_every_gap_has_its_lags_and_drift_no_share_of_lag_0(opened: Open, gap: str) -> None:
-    app = opened("staleness", "stale", theme="dark", gap=gap)
+def test_every_gap_has_its_lags_and_drift_no_share_of_lag_0(read: Read, gap: str) -> None:
+    app = read("staleness", "stale", theme="dark", gap=gap)
     assert len(charts(app)) == 4 and len(fact_cards(app)) == (0 if gap == "drift" else 4)
 
 
-def test_a_range_of_steps_is_all_that_is_counted(opened: Open, runs: Path) -> None:
+def test_a_range_of_steps_is_all_that_is_counted(read: Read, runs: Path) -> None:
     run = open_run(made(runs, "stale"))
-    app = opened("staleness", "stale", steps=f"{run.steps[1]}:{run.steps[4]}")
+    app = read("staleness", "stale", steps=f"{run.steps[1]}:{run.steps[4]}")
     tokens = sum(run.metrics(steps=range(run.steps[1], run.steps[4] + 1))["mismatch/tokens"])
     assert app.dataframe[0].value["N tokens"].sum() == tokens
-    assert "The run has no steps" in opened("staleness", "stale", steps="100000:").info[0].value
+    assert "The run has no steps" in read("staleness", "stale", steps="100000:").info[0].value
 
 
 def test_the_lags_of_neighbouring_steps_are_merged_and_many_lags_too(tmp_path: Path) -> None:
@@ -138,28 +139,26 @@ def test_hostile_settings_are_text() -> None:
     assert "<script" not in html and "<img" not in html and html.count("</td>") == 5
 
 
-def test_the_weights_that_an_engine_holds_are_told_here_and_on_the_page_health(opened: Open, tmp_path: Path) -> None:
+def test_the_weights_that_an_engine_holds_are_told_here_and_on_the_page_health(read: Read, tmp_path: Path) -> None:
     with Collector(tmp_path / "run") as collector:
         for step in range(3):
             collector.log(step=step, rollout_logprobs=[[-1.0, -2.0]], old_logprobs=[[-1.1, -2.0]])
             collector.sync(step, digests={"a": f"a{step}", "lm_head": f"h{step}"})
             collector.sync(step, replica="7", digests={"a": f"a{step}", "lm_head": "h0"})
-    page = opened("staleness", tmp_path / "run")
+    page = read("staleness", tmp_path / "run")
     wanted = "replica 7: 1 of 2 tensors differ from version 2: lm_head; it holds those of version 0 (since version 1)"
     assert [warning.value.replace("\\", "") for warning in page.warning if "replica" in warning.value] == [wanted]
-    (table,) = (
-        frame.value for frame in opened("health", tmp_path / "run").dataframe if "finding" in frame.value.columns
-    )
+    (table,) = (frame.value for frame in read("health", tmp_path / "run").dataframe if "finding" in frame.value.columns)
     assert [found.replace("\\", "") for found in table["finding"]] == [wanted]
 
 
-def test_a_run_without_digests_says_how_to_record_them(opened: Open) -> None:
-    said = [note.value.replace("\\", "") for note in opened("staleness", "stale").caption]
+def test_a_run_without_digests_says_how_to_record_them(read: Read) -> None:
+    said = [note.value.replace("\\", "") for note in read("staleness", "stale").caption]
     assert any("call collector.sync(version, digests=...)" in note for note in said), said
 
 
-def test_one_lag_is_told_in_a_sentence_without_charts_by_lag(opened: Open) -> None:
-    app = opened("staleness", "healthy")
+def test_one_lag_is_told_in_a_sentence_without_charts_by_lag(read: Read) -> None:
+    app = read("staleness", "healthy")
     assert "Every token has lag 0." in plain(app) and "age explains no part of the gap" in plain(app)
     assert not any("by version lag" in chart for chart in charts(app))
     assert any("total = mismatch + drift" in chart for chart in charts(app))

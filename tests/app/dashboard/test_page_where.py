@@ -14,6 +14,7 @@ from support.edge_runs import made
 from support.frames import traces
 from support.hostile import HOSTILE
 from support.pages_open import Open, charts
+from support.pages_read import Read
 
 from ratioscope.app.figures.slice_bars import LABEL, short_labels, slice_bars
 from ratioscope.app.figures.slice_heat import slice_heat
@@ -77,25 +78,25 @@ def test_slices_of_token_rows_are_measured_when_asked_for(opened: Open, runs: Pa
     assert len(charts(app)) == 3 + len(list(app.button_group(key="measured").value or ()))
 
 
-def test_without_texts_the_token_class_says_how_to_record_them(opened: Open, tmp_path: Path) -> None:
+def test_without_texts_the_token_class_says_how_to_record_them(read: Read, tmp_path: Path) -> None:
     with Collector(tmp_path / "run", text="ids") as collector:
         collector.log(step=0, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.5]], token_ids=[[3]])
-    said = "\n".join(caption.value for caption in opened("where", tmp_path / "run").caption).replace("\\", "")
+    said = "\n".join(caption.value for caption in read("where", tmp_path / "run").caption).replace("\\", "")
     assert "By token class: not available, because the rows have no token_texts; record text='full'" in said
 
 
 @pytest.mark.parametrize("gap", ["mismatch", "total", "drift"])
-def test_every_metric_of_every_gap_can_be_asked_for(opened: Open, gap: str) -> None:
+def test_every_metric_of_every_gap_can_be_asked_for(read: Read, gap: str) -> None:
     for metric in names_at("bars", gap):
-        app = opened("where", "stale", gap=gap, metric=metric, heat="position", steps="-5:")
+        app = read("where", "stale", gap=gap, metric=metric, heat="position", steps="-5:")
         assert len(charts(app)) == 4, metric
         assert all(BY_NAME[metric].title in chart for chart in charts(app))
 
 
-def test_a_filter_marks_its_bar_and_a_range_without_steps_is_said(opened: Open) -> None:
-    app = opened("where", "stale", only="lag=6")
+def test_a_filter_marks_its_bar_and_a_range_without_steps_is_said(read: Read) -> None:
+    app = read("where", "stale", only="lag=6")
     assert sum("▶ 6" in chart for chart in charts(app)) == 1
-    assert "The run has no steps" in opened("where", "stale", steps="100000:").info[0].value
+    assert "The run has no steps" in read("where", "stale", steps="100000:").info[0].value
 
 
 def test_a_growing_run_is_not_measured_again_until_asked(opened: Open, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from streamlit.testing.v1 import AppTest
 from support.edge_runs import RUNS, made
 from support.golden import holds
 from support.pages_open import SECONDS, Open, charts, codes, fact_cards, html, plain, unopened, well, words
+from support.pages_read import BY_PATH, PageRead, Read
 from support.shown_numbers import shown
 
 from ratioscope.app.dashboard import blocks_drawn
@@ -41,14 +42,16 @@ from ratioscope.metrics.distribution import LEVELS, THRESHOLDS
 
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize("path", [card.path for card in PAGES])
-def test_every_page_draws_every_run(
-    opened: Open, runs: Path, path: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_every_page_says_the_same_of_every_run_as_before(
+    read: Read, opened: Open, runs: Path, path: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    jobs.clear()  # no job of another test is known
-    diagnoses().of(view(str(made(runs, name))))
-    diagnoses().answer_all()  # else a page shows what was known when it was drawn
-    app = opened(path, [name])
+    if path in BY_PATH:
+        app: PageRead | AppTest = read(path, name)
+    else:  # Streamlit alone draws it
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        jobs.clear()  # no job of another test is known
+        _diagnose(made(runs, name))
+        app = opened(path, [name])
     said, drawn = plain(app), charts(app)
     assert len(drawn) + len(app.html) + len(app.dataframe) + len(app.info) + len(app.caption) > 0
     if path != "runs":
@@ -62,13 +65,30 @@ def test_every_page_draws_every_run(
     holds(runs, name, f"page {path}", shown(text.replace(str(runs), ""), map(json.loads, drawn), tables))
 
 
+@pytest.mark.parametrize("path", [card.path for card in PAGES])
+def test_streamlit_draws_every_page_of_a_real_run(opened: Open, read: Read, runs: Path, path: str) -> None:
+    """With the charts of the page, no fewer of its tables, and all that it says in its own words."""
+    _diagnose(made(runs, "stale"))
+    app = opened(path, ["stale"])
+    well(app)
+    if path not in BY_PATH:
+        return
+    wanted = read(path, "stale")
+    assert [json.loads(each) for each in charts(app)] == [json.loads(each) for each in charts(wanted)]
+    assert len(app.dataframe) >= len(wanted.dataframe)
+    said = plain(app)
+    assert not [each for each in plain(wanted).split("\n") if each.strip("* ") not in said]
+
+
 @pytest.mark.parametrize("gap", ["mismatch", "total", "drift"])
 @pytest.mark.parametrize("path", ["overview", "distributions", "sequences", "tokens"])
-def test_every_page_draws_every_gap_in_the_dark(opened: Open, path: str, gap: str) -> None:
-    app = opened(path, ["stale"], theme="dark", gap=gap)
-    well(app)
-    assert app.segmented_control(key="gap").value == gap
+def test_every_page_draws_every_gap_in_the_dark(read: Read, opened: Open, path: str, gap: str) -> None:
+    app = (read if path in BY_PATH else opened)(path, ["stale"], theme="dark", gap=gap)
     assert all(DARK.background in spec and LIGHT.background not in spec for spec in charts(app))
+
+
+def test_the_gap_of_the_address_is_chosen(opened: Open) -> None:
+    assert opened("overview", ["stale"], gap="drift").segmented_control(key="gap").value == "drift"
 
 
 def test_the_entry_script_opens_the_first_page(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,12 +98,12 @@ def test_the_entry_script_opens_the_first_page(runs: Path, monkeypatch: pytest.M
     assert "■ act" in html(app) and len(charts(app)) == 6
 
 
-def test_the_verdict_of_a_healthy_run_is_healthy(opened: Open) -> None:
-    assert "● healthy" in html(opened("overview", ["healthy"]))
+def test_the_verdict_of_a_healthy_run_is_healthy(read: Read) -> None:
+    assert "● healthy" in html(read("overview", ["healthy"]))
 
 
-def test_more_metrics_are_drawn_when_asked_for(opened: Open) -> None:
-    app = opened("overview", ["stale"], more="true")
+def test_more_metrics_are_drawn_when_asked_for(read: Read) -> None:
+    app = read("overview", ["stale"], more="true")
     assert len(charts(app)) == 1 + len(names_at("chart", "mismatch"))
 
 
@@ -190,8 +210,8 @@ def test_a_healthy_run_opens_at_its_last_step(opened: Open) -> None:
 
 
 @pytest.mark.parametrize("order", ["max_abs_log_ratio", "kl_k3", "log_ratio_sum", "reward"])
-def test_sequences_come_worst_first(opened: Open, runs: Path, order: str) -> None:
-    app = opened("sequences", ["stale"], order=order)
+def test_sequences_come_worst_first(read: Read, runs: Path, order: str) -> None:
+    app = read("sequences", ["stale"], order=order)
     shown = app.dataframe[0].value
     frame = open_run(made(runs, "stale")).sequences(14)
     wanted = worst_first(frame, "mismatch", order)
@@ -260,8 +280,8 @@ def test_the_effect_of_a_cap_is_what_the_weights_say(opened: Open, runs: Path, l
     assert _percent(shown["ESS after"]) == pytest.approx(100 * ess, rel=0.006)
 
 
-def test_weights_that_are_all_zero_have_no_mass_to_remove(opened: Open) -> None:
-    app = opened("distributions", ["holes"], level="sequence")
+def test_weights_that_are_all_zero_have_no_mass_to_remove(read: Read) -> None:
+    app = read("distributions", ["holes"], level="sequence")
     well(app)
     assert list(fact_cards(app).values()) == ["0%", "–", "–", "–"]  # a weight of 0 lies within [0, 2)
 
@@ -339,6 +359,12 @@ def test_no_hostile_text_reaches_markdown_unescaped(opened: Open) -> None:
             assert "![" not in text and "](" not in text and "<script" not in text and ":red[" not in text
         for body in (element.proto.body for element in app.html):
             assert "<script" not in body and "onerror='" not in body and "<img src=x" not in body
+
+
+def _diagnose(run: Path) -> None:
+    """Has the answer known before a page is drawn, which else shows what was known then."""
+    diagnoses().of(view(str(run)))
+    diagnoses().answer_all()
 
 
 def _percent(shown: str) -> float:

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.pages_open import Open, html, plain, well
+from support.pages_read import Read
 
 from ratioscope.app import cli
 from ratioscope.app.dashboard.model.diagnoses import diagnoses
@@ -40,11 +41,11 @@ def few_fillers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_step_at_act_without_an_alert_says_why_on_each_page(opened: Open, bad_step: Path) -> None:
-    assert NO_ALERT in plain(opened("overview", bad_step))
-    assert NO_ALERT in plain(opened("alerts", bad_step))
+def test_a_step_at_act_without_an_alert_says_why_on_each_page(read: Read, bad_step: Path) -> None:
+    assert NO_ALERT in plain(read("overview", bad_step))
+    assert NO_ALERT in plain(read("alerts", bad_step))
     assert NO_ALERT in files(material(open_run(bad_step)))["alerts.html"]
-    strict = plain(opened("alerts", bad_step, open_after="1"))
+    strict = plain(read("alerts", bad_step, open_after="1"))
     assert "■ act" in strict and NO_ALERT in strict and "With these rules: " in strict
 
 

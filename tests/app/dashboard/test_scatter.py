@@ -11,6 +11,7 @@ import pytest
 from support.edge_runs import made
 from support.frames import traces
 from support.pages_open import Open, charts, well
+from support.pages_read import Read
 
 from ratioscope.app.figures.scatter import scatter
 from ratioscope.ingest.run import open_run
@@ -46,8 +47,8 @@ def test_points_are_the_steps_of_the_run_on_the_chosen_axes(opened: Open, runs: 
     assert [key for key, _ in points["customdata"]] == [str(step) for step in frame["step"]]
 
 
-def test_points_can_be_sequences(opened: Open) -> None:
-    app = well(opened("metrics", "stale", against="true", points="sequences"))
+def test_points_can_be_sequences(read: Read) -> None:
+    app = well(read("metrics", "stale", against="true", points="sequences"))
     assert "a point is a sequence" in charts(app)[-1]
 
 
