@@ -8,7 +8,7 @@ INSTALL := $(PIP) install --constraint constraints.txt
 
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes: without bytecode each compiles what it imports
 
-.PHONY: help demo test .others .chaos quick test-upstream upstream-sources chaos check golden .words .mypy .pyright bench bench-large gallery docs dist clean
+.PHONY: help demo test test-release .others .chaos quick test-upstream upstream-sources chaos check golden .words .mypy .pyright bench bench-large gallery docs dist clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -23,11 +23,14 @@ test: .venv/.dev .venv/.chromium  ## check, and run every test beside it
 
 .others:
 	@# by name and not by number of tests: the browser's files hold few tests and are long, so they must not come last
-	@$(BIN)/python -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder --ignore-glob='*/test_chaos*.py'
+	@$(BIN)/python -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder --ignore-glob='*/test_chaos*.py' -m "not release"
 
 .chaos: .words .mypy .pyright
 	@# from a process in which no other test has run: what its children inherit is part of what they show
 	@$(BIN)/python -m pytest -q tests/project/test_chaos.py tests/project/test_chaos_machine.py
+
+test-release: .venv/.dev .venv/.chromium  ## what few changes touch: packages, pages, benchmarks; and the exhaustive tests at full size
+	@RATIOSCOPE_FULL=1 $(BIN)/python -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder --ignore-glob='*/test_chaos*.py' -m release
 
 quick: .venv/.dev  ## the tests that take seconds: engines, dialects, reading, recording, figures; no browser, no torch
 	@$(BIN)/python -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder -m "not slow"

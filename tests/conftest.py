@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, settings
-from support.slow import FIXTURES, QUICK, is_slow
+from hypothesis import HealthCheck, is_hypothesis_test, settings
+from support.sizes import FEW, FULL
+from support.slow import FIXTURES, QUICK, is_for_release, is_slow
 
 from ratioscope.collectors.process import notice
 from ratioscope.collectors.process.variables import VARIABLES
@@ -30,6 +31,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's second thread spins bet
 # how long an example takes, or takes to be made, says what else the machine does; in CI one commit has one answer
 settings.register_profile(
     "ratioscope",
+    max_examples=4 * FEW if FULL else FEW,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize="RATIOSCOPE_NO_SKIP" in os.environ,
@@ -50,8 +52,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    if is_slow(item.path) or FIXTURES & set(getattr(item, "fixturenames", ())):
+    fixtures = set(getattr(item, "fixturenames", ()))
+    if is_slow(item.path) or FIXTURES & fixtures:
         item.add_marker("slow")
+    if is_for_release(item.path, fixtures, is_law=is_hypothesis_test(getattr(item, "obj", None))):
+        item.add_marker("release")
 
 
 def pytest_collection_finish() -> None:

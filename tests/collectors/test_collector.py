@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.sizes import examples
 from support.waiting import PATIENCE
 from support.written_run import CollectingSink, commit_lines, token_rows
 
@@ -70,7 +71,7 @@ def arguments(kind: str, rows: int) -> dict[str, Any]:
 
 
 @given(calls=CALLS, failing=st.sets(st.integers(0, 4), max_size=2), queue=st.integers(1, 4))
-@settings(max_examples=60)
+@examples(60)
 def test_written_and_dropped_are_what_was_offered(
     calls: list[tuple[str, int, int]], failing: set[int], queue: int
 ) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.sizes import examples
 from support.step_arrays import ROWS, TOKENS, step_arrays
 from support.written_run import commit_lines, token_rows
 
@@ -35,7 +36,7 @@ def table(rows: int, seed: int) -> pa.Table:
     return pa.Table.from_pylist(made, schema=arrow_schema())
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.integers(1, 60), st.floats(0, 1), st.floats(0, 1), st.integers(0, 5), st.integers(0, 99))
 def test_a_smaller_share_keeps_a_part_of_a_larger_one(rows: int, a: float, b: float, worst: int, seed: int) -> None:
     small, large = sorted((a, b))
@@ -46,7 +47,7 @@ def test_a_smaller_share_keeps_a_part_of_a_larger_one(rows: int, a: float, b: fl
     assert found[0] <= found[1] and len(found[0]) >= min(worst, rows)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.integers(1, 60), st.floats(0, 0.99), st.integers(0, 99))
 def test_minibatches_of_one_sequence_are_kept_or_left_out_together(rows: int, share: float, seed: int) -> None:
     facts = table(rows, seed)

@@ -12,8 +12,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.sizes import examples
 from support.written_run import CollectingSink
 
 from ratioscope import Collector, open_run
@@ -48,7 +49,7 @@ def padded(rows: list[np.ndarray[Any, Any]], width: int, filler: float = -9.0) -
 
 
 @given(lengths=LENGTHS, extra=st.integers(0, 3))
-@settings(max_examples=40)
+@examples(40)
 def test_padded_ragged_and_packed_values_make_the_same_rows(lengths: list[int], extra: int) -> None:
     rows = ragged(lengths)
     flat = np.concatenate(rows)
@@ -74,7 +75,7 @@ def test_padded_ragged_and_packed_values_make_the_same_rows(lengths: list[int], 
 
 
 @given(lengths=LENGTHS, holes=st.randoms(use_true_random=False))
-@settings(max_examples=30)
+@examples(30)
 def test_padding_is_cut_at_the_last_true_of_the_mask_and_holes_are_kept(lengths: list[int], holes: Any) -> None:
     rows = ragged(lengths)
     mask = np.zeros((len(rows), 9), bool)

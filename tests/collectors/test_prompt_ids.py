@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.sizes import examples
 from support.written_run import CollectingSink, token_rows
 
 from ratioscope import Budget, Collector, open_run
@@ -45,7 +46,7 @@ def padded(prompts: list[list[int]], side: str) -> tuple[np.ndarray[Any, Any], n
 
 
 @given(prompts=PROMPTS, side=st.sampled_from(["left", "right", "both"]))
-@settings(max_examples=40)
+@examples(40)
 def test_padded_and_ragged_prompts_make_the_same_rows(prompts: list[list[int]], side: str) -> None:
     ids, mask = padded(prompts, side)
     forms: list[dict[str, Any]] = [

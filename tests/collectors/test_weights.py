@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.sizes import examples
 
 from ratioscope import Collector, weights
 from ratioscope.collectors.writing.weight_lines import MOST_BYTES, MOST_ENTRIES, RARER, WeightLines
@@ -65,7 +66,7 @@ def test_every_dtype_has_digests_and_no_two_are_equal_for_the_same_bits(dtype: t
         assert digest(changed.view(dtype)) != digest(zeros)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(2, 300), st.integers(0, 2**32 - 1), st.data())
 def test_a_permutation_a_sign_or_one_bit_changes_the_digest(count: int, seed: int, data: st.DataObject) -> None:
     values = np.random.default_rng(seed).standard_normal(count).astype(np.float32)

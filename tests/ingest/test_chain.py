@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.sizes import examples
 from support.written_run import commit_lines
 
 from ratioscope import Collector, layout, open_run
@@ -80,7 +81,7 @@ def test_a_run_that_nobody_touched_holds_together(root: Path) -> None:
         assert [entry and entry["line"] for entry in entries] == list(range(len(entries)))
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(st.integers(0, 99), min_size=2, max_size=8), st.data())
 def test_lines_that_are_removed_repeated_moved_or_replaced_break_the_chain(
     words: list[int], data: st.DataObject

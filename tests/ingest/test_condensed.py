@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support import real_runs, run_folders
 from support.flipped import flip_a_bit
 from support.run_folders import FakeWriter, by_step
+from support.sizes import STRIDE, examples
 from support.upkeep import demand_equal, killed_at, told
 
 from ratioscope import layout, open_run
@@ -164,7 +165,7 @@ def test_a_short_form_that_cannot_be_is_not_believed(root: Path, wrong: dict[str
     assert short.token_files() == whole.token_files() and verify(root).condensed >= 4
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.data())
 def test_whatever_byte_of_a_log_is_altered_its_short_form_is_not_believed(
     compacted: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -176,7 +177,7 @@ def test_whatever_byte_of_a_log_is_altered_its_short_form_is_not_believed(
     assert left(catalogs(root)[0])[0] == 0
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.data())
 def test_whatever_length_the_verbs_log_is_cut_to_a_reader_reads_what_the_logs_say(
     compacted: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -217,9 +218,9 @@ def test_killed_while_it_condenses_the_next_call_ends_the_work(
     (log,) = root.glob("commits/offline-*")
     uncondensed = b"".join(line for line in log.read_bytes().splitlines(keepends=True) if b'"condensed"' not in line)
     log.write_bytes(uncondensed)
-    digest, call, made = open_run(root).digest, 0, [0]
+    digest, call, made = open_run(root).digest, 1 - STRIDE, [0]
     while made[0] >= call:
-        call += 1
+        call += STRIDE
         killed = tmp_path / "killed"
         shutil.copytree(root, killed)
         with killed_at(call, monkeypatch) as made:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 from support import real_runs, run_folders
 from support.flipped import flip_a_bit
+from support.sizes import FULL, STRIDE, examples
 
 from ratioscope import open_run
 from ratioscope.app.upkeep.maintenance import prune
@@ -110,7 +111,7 @@ def test_a_lost_segment_is_computed_from_token_rows_and_said_so(root: Path) -> N
     assert "it is not there" in reason_of(fresh, damaged.relative_to(root))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.data())
 def test_a_flipped_bit_gives_equal_data_or_a_named_quarantine(
     whole_run: tuple[Path, Frames], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -161,13 +162,13 @@ def test_a_page_header_that_only_polars_stumbles_over_sets_its_file_aside(tmp_pa
     column = next(found.column(at) for at in range(found.num_columns) if "old_" in found.column(at).path_in_schema)
     aside = 0
     for place in range(column.data_page_offset, column.data_page_offset + 24):
-        for bit in (0, 5, 7):
+        for bit in (0, 5, 7) if FULL else (place % 8,):
             victim.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << bit)]) + whole[place + 1 :])
             run = open_run(root)
             rows = run.records().collect()
             assert len(rows) == len(SMALL) or [item.path for item in run.quarantined] == [token_file(root)]
             aside += len(run.quarantined)
-    assert aside > 20
+    assert aside > 20 / STRIDE
 
 
 @pytest.mark.parametrize(

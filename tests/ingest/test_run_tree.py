@@ -5,9 +5,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.run_folders import FakeWriter, write_run_file
+from support.sizes import examples
 
 from ratioscope.ingest.files import run_tree
 from ratioscope.ingest.files.run_tree import RunTree, runs_below
@@ -95,7 +96,7 @@ def test_the_limits_hold_and_what_they_left_out_is_told(tmp_path: Path, monkeypa
 NAMES = st.lists(st.sampled_from(["a", "b", "seed0", "tokens"]), min_size=1, max_size=4).map(tuple)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.sets(NAMES, max_size=8))
 def test_every_run_that_lies_in_no_other_run_is_found(places: set[tuple[str, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

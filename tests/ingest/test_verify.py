@@ -9,12 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support import real_runs, run_folders
 from support.flipped import flip_a_bit
 from support.recorded import recorded
 from support.run_folders import FakeWriter
+from support.sizes import examples
 
 from ratioscope import layout
 from ratioscope.app.cli import FINDINGS, OK, UNREADABLE, main
@@ -54,7 +55,7 @@ def test_a_run_that_the_collector_wrote_is_sound_and_its_statistics_are_those_of
     assert found.lines == sum(len(path.read_bytes().splitlines()) for path in root.glob("commits/*"))
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.data())
 def test_every_flipped_bit_of_a_committed_file_is_found(
     sound: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -68,7 +69,7 @@ def test_every_flipped_bit_of_a_committed_file_is_found(
     assert "sha256" in found.troubles[0].found and found.troubles[0].advice
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.data())
 def test_every_altered_byte_of_a_log_is_found(
     sound: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -5,9 +5,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.run_folders import FakeWriter, committed
+from support.sizes import examples
 
 from ratioscope import layout
 from ratioscope.ingest.commits import visible_files as module
@@ -93,7 +94,7 @@ ACTS: tuple[Callable[[Ranks], None], ...] = (
 @given(st.lists(st.tuples(st.sampled_from(ACTS), st.booleans()), min_size=3, max_size=14))
 @example([(Ranks.start_again, False), (Ranks.record, True), (Ranks.record_earlier, True)])
 @example([(Ranks.record, True), (Ranks.take_over, True), (Ranks.record, True), (Ranks.record, True)])
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_reader_that_follows_shows_what_a_fresh_one_shows(acts: list[tuple[Callable[[Ranks], None], bool]]) -> None:
     """After some of the acts it looks; between two looks it may miss several."""
     with TemporaryDirectory() as folder:

@@ -7,10 +7,11 @@ import numpy as np
 import polars as pl
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from support.real_runs import records
+from support.sizes import examples
 
 from ratioscope.errors import ConfigError
 from ratioscope.metrics.corrections.corrected_tokens import CorrectedTokens, corrected_tokens
@@ -57,7 +58,7 @@ def level_weight(x: Any, t: int, level: str) -> float:
 
 
 @given(sequences, st.sampled_from(LEVELS), st.floats(0.1, 1), st.floats(1, 4), st.sampled_from(["clamp", "zero"]))
-@settings(max_examples=60)
+@examples(60)
 def test_weights_are_those_of_the_definition(
     ragged: list[Any], level: Any, low: float, high: float, outside: Any
 ) -> None:
@@ -73,7 +74,7 @@ def test_weights_are_those_of_the_definition(
 @given(
     sequences, st.sampled_from(["weight", "k1", "k2", "k3"]), st.sampled_from(["token", "sum", "mean", "max", "any"])
 )
-@settings(max_examples=80)
+@examples(80)
 def test_rejection_keeps_what_the_definition_keeps(ragged: list[Any], of: Any, by: Any) -> None:
     low, high = (0.5, 2.0) if of == "weight" else (-0.7, 0.9)
     result, spans = apply(reject(of, by, low=low, high=high), ragged)
@@ -90,7 +91,7 @@ def test_rejection_keeps_what_the_definition_keeps(ragged: list[Any], of: Any, b
 
 
 @given(sequences, st.sampled_from(CORRECTIONS))
-@settings(max_examples=60)
+@examples(60)
 def test_no_correction_adds_to_the_mask_or_leaves_its_bounds(ragged: list[Any], correction: Correction) -> None:
     result, _ = apply(correction, ragged)
     assert not (result.mask & ~result.sampled).any()
@@ -100,7 +101,7 @@ def test_no_correction_adds_to_the_mask_or_leaves_its_bounds(ragged: list[Any], 
 
 
 @given(sequences)
-@settings(max_examples=40)
+@examples(40)
 def test_levels_agree_on_sequences_of_one_token(ragged: list[Any]) -> None:
     single = [x[:1] for x in ragged]
     weights = [apply(truncate(3.0, level=level), single)[0].weight for level in LEVELS]

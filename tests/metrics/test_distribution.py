@@ -5,10 +5,11 @@ import math
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.histograms import from_row
 from support.ragged import sampled_rows, stats, table
+from support.sizes import examples as at_most
 
 from ratioscope.metrics import distribution
 from ratioscope.metrics.corrections.threshold import Threshold, ThresholdRule
@@ -29,7 +30,7 @@ from ratioscope.metrics.engines.loops import LogWeights
 from ratioscope.metrics.engines.spread import largest_of_each
 from ratioscope.metrics.merging import merge
 
-examples = settings(max_examples=100)
+examples = at_most(100)
 RATIOS = st.lists(st.floats(-12, 12), min_size=1, max_size=30).map(lambda x: np.array(x))
 BOUND = st.sampled_from(THRESHOLDS)
 ANYWHERE = st.floats(1.0, 100.0)

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.sizes import examples
 
 from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.metrics.engines.join import joined
@@ -45,7 +46,7 @@ def cut(whole: dict[str, Any], ranks: Any, rank: int) -> dict[str, Any]:
     return {**whole, **lists, "positions": places.tolist(), "rank": rank}
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(1, 4))
 def test_slices_in_any_order_make_the_whole_sequences(seed: int, lengths: list[int], ranks: int) -> None:
     random = np.random.default_rng(seed)

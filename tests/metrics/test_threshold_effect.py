@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from support.frames import distribution
 from support.real_runs import records
+from support.sizes import examples
 
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.statistics.distributions import distribution_frame
@@ -50,7 +51,7 @@ def oracle(x: Any, threshold: Threshold) -> dict[str, float]:
 
 
 @given(weights, st.sampled_from(RULES), st.sampled_from((0.0, *FLOORS)), st.sampled_from((*CAPS, math.inf)))
-@settings(max_examples=150)
+@examples(150)
 def test_at_published_thresholds_the_effect_is_that_of_the_weights(
     x: Any, rule: ThresholdRule, low: float, high: float
 ) -> None:
@@ -64,7 +65,7 @@ def test_at_published_thresholds_the_effect_is_that_of_the_weights(
 
 
 @given(weights, st.sampled_from(RULES), st.floats(0, 1), st.floats(1.001, 20))
-@settings(max_examples=200)
+@examples(200)
 def test_in_between_the_interval_holds_the_value(x: Any, rule: ThresholdRule, low: float, high: float) -> None:
     threshold = Threshold(rule, "token", low, high)
     found, wanted = whole_effect(histogram(x), threshold), oracle(x, threshold)
@@ -160,7 +161,7 @@ def test_the_frontier_trades_what_is_removed_for_what_is_left() -> None:
 
 
 @given(weights, st.sampled_from(RULES), st.sampled_from(FLOORS), st.sampled_from(CAPS))
-@settings(max_examples=60)
+@examples(60)
 def test_what_is_left_is_counted_where_it_lies(x: Any, rule: ThresholdRule, low: float, high: float) -> None:
     left, removed = treated(histogram(x), Threshold(rule, "token", low, high))
     w = np.exp(x)

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from support.paths import TESTS
+from support.sizes import examples
 from torch.multiprocessing.spawn import start_processes
 
 from ratioscope.metrics.definitions.registry import METRICS, statistics_of
@@ -59,14 +60,14 @@ def by_torch(batch: dict[str, Any], gap: str) -> torch.Tensor:
 
 
 @given(batches(), st.sampled_from(list(GAPS)))
-@settings(max_examples=60)
+@examples(60)
 def test_torch_equals_numpy_on_any_batch(batch: dict[str, Any], gap: str) -> None:
     found = by_torch(batch, gap).numpy()[: len(statistics_of(gap))]
     np.testing.assert_allclose(found, by_numpy(batch, gap), rtol=1e-10, atol=1e-12)
 
 
 @given(batches(), st.sampled_from(list(GAPS)), st.integers(1, 20))
-@settings(max_examples=30)
+@examples(30)
 def test_pieces_of_a_batch_equal_the_batch(batch: dict[str, Any], gap: str, tokens: int) -> None:
     wanted = by_torch(batch, gap)
     with pytest.MonkeyPatch.context() as patch:

@@ -12,6 +12,7 @@ from typing import Any
 from ratioscope.app.blocks import Action, Block, Chart, parts_of
 from ratioscope.app.figures.html.fact_cards import fact_cards, fact_list
 from ratioscope.app.pages.face import Paper, Question, Step, Value
+from ratioscope.app.pages.logged_numbers import no_metric
 from ratioscope.app.pages.pages import PAGES
 from ratioscope.app.pages.read_run import read_view
 from ratioscope.app.pages.scope import Scope, steps_of
@@ -41,6 +42,14 @@ class Part:
     def proto(self) -> Any:
         """As Streamlit's element of HTML has its body."""
         return type("Proto", (), {"body": self.value})
+
+
+class Parts(list[Part]):
+    """Elements of one kind, in order."""
+
+    def __call__(self, key: str) -> Part:
+        """The one of this key."""
+        return next(part for part in self if part.key == key)
 
 
 class Reader(Paper):
@@ -100,20 +109,26 @@ class PageRead:
 
     face: Reader
     theme: ThemeName
-    html: list[Part] = field(default_factory=list)
-    markdown: list[Part] = field(default_factory=list)
-    caption: list[Part] = field(default_factory=list)
-    info: list[Part] = field(default_factory=list)
-    warning: list[Part] = field(default_factory=list)
-    subheader: list[Part] = field(default_factory=list)
-    dataframe: list[Part] = field(default_factory=list)
-    button: list[Part] = field(default_factory=list)
-    expander: list[Part] = field(default_factory=list)
+    html: Parts = field(default_factory=Parts)
+    markdown: Parts = field(default_factory=Parts)
+    caption: Parts = field(default_factory=Parts)
+    info: Parts = field(default_factory=Parts)
+    warning: Parts = field(default_factory=Parts)
+    subheader: Parts = field(default_factory=Parts)
+    dataframe: Parts = field(default_factory=Parts)
+    button: Parts = field(default_factory=Parts)
+    expander: Parts = field(default_factory=Parts)
     charts: list[str] = field(default_factory=list)
     """The figures as JSON."""
     codes: list[str] = field(default_factory=list)
     exception: tuple[()] = ()
     error: tuple[()] = ()
+
+    def selectbox(self, key: str) -> Part:
+        """The question of this key, as the page has its answer, whatever its widget."""
+        return Part(self.face.answers[key])
+
+    number_input = segmented_control = pills = multiselect = slider = toggle = text_input = selectbox
 
     def draw(self, blocks: Iterable[Block], scope: Scope) -> None:
         for block in blocks:
@@ -222,6 +237,10 @@ def reader(runs: Path) -> Read:
         card = BY_PATH[path]
         if not card.shows_empty and (why := shown.of(why_no_gap)):
             said.info.append(Part(why))
+            return said
+        if shown.run.steps and not shown.run.gaps and shown.run.no_tokens:
+            scope = Scope(shown, face=said.face)
+            said.draw(no_metric(scope), scope)
             return said
         others = choices.get("with", [])
         scope = Scope(

@@ -1,10 +1,14 @@
-"""Which tests `make quick` leaves out, besides those marked slow where they stand: whole files, and all that need a browser."""
+"""Which tests `make quick` leaves out, besides those marked slow where they stand: whole files, and all that need a browser; and
+which `make test` leaves to `make test-release`.
+"""
 
+from collections.abc import Collection
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
 from support.paths import TESTS
+from support.sizes import FULL
 
 QUICK = "not slow"
 """The expression of `make quick`. Under it the files below are not imported either: that alone costs seconds."""
@@ -91,12 +95,38 @@ FILES = {
 """Files and folders of tests by their place, and what in them takes long."""
 FIXTURES = frozenset({"browser", "dashboard", "opened"})
 """A test that asks for one of these drives a browser or runs Streamlit."""
+RELEASE = {
+    "project/test_benchmarks": "every benchmark is started",
+    "project/test_docs_run": "the pages' Python and commands are run",
+    "project/test_fetch_sources": "a checkout is fetched",
+    "project/test_packaging": "a wheel is built",
+    "project/test_performance_page": "a page that `make bench` writes",
+    "project/test_reliability_page": "a page that `make chaos` writes",
+}
+"""Files of tests that `make test-release` runs alone: of packages, pages and benchmarks, which few changes touch."""
+RELEASE_FIXTURES = frozenset({"site"})
+"""A test that asks for one of these builds the site of docs/."""
+
+
+def is_slow(path: Path) -> bool:
+    """True if a file or folder of tests is one of FILES or lies in one."""
+    return _is_among(path, (*FILES,))
+
+
+def is_for_release(path: Path, fixtures: Collection[str], *, is_law: bool) -> bool:
+    """True if `make test-release` runs a test: at full size all those that have two sizes. is_law: a test by Hypothesis."""
+    has_sizes = FULL and (is_law or _names_sizes(path))
+    return has_sizes or _is_among(path, (*RELEASE,)) or not RELEASE_FIXTURES.isdisjoint(fixtures)
 
 
 @cache
-def is_slow(path: Path) -> bool:
-    """True if a file or folder of tests is one of FILES or lies in one."""
+def _names_sizes(path: Path) -> bool:
+    return "support.sizes" in path.read_text()
+
+
+@cache
+def _is_among(path: Path, patterns: tuple[str, ...]) -> bool:
     if not path.is_relative_to(TESTS):
         return False
     place = path.relative_to(TESTS).with_suffix("")
-    return any(fnmatch(each.as_posix(), pattern) for each in (place, *place.parents) for pattern in FILES)
+    return any(fnmatch(each.as_posix(), pattern) for each in (place, *place.parents) for pattern in patterns)

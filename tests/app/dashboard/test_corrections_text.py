@@ -5,8 +5,9 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.sizes import examples
 
 from ratioscope.app.pages.corrections_text import (
     LONGEST,
@@ -130,7 +131,7 @@ KEYS = st.sampled_from(
 
 
 @given(st.sampled_from(NAMES), st.dictionaries(KEYS | st.text(max_size=6), values, max_size=4))
-@settings(max_examples=300)
+@examples(300)
 def test_no_pasted_configuration_breaks_the_page(trainer: str, config: dict[str, Any]) -> None:
     try:
         entry = entry_of(own_text(trainer, json.dumps(config)))
@@ -141,7 +142,7 @@ def test_no_pasted_configuration_breaks_the_page(trainer: str, config: dict[str,
 
 
 @given(st.text(max_size=60))
-@settings(max_examples=200)
+@examples(200)
 def test_no_text_breaks_the_page(text: str) -> None:
     comparison = comparison_of(text)
     assert comparison_of(comparison.text).entries == comparison.entries

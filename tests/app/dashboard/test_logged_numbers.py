@@ -84,8 +84,8 @@ def test_overview_draws_what_the_log_has_and_names_the_rest(read: Read, known: P
 
 
 @pytest.mark.parametrize("page", ["overview", "metrics", "where"])
-def test_a_log_without_a_metric_of_ours_says_so_and_draws_what_it_holds(opened: Open, unknown: Path, page: str) -> None:
-    app = opened(page, unknown)
+def test_a_log_without_a_metric_of_ours_says_so_and_draws_what_it_holds(read: Read, unknown: Path, page: str) -> None:
+    app = read(page, unknown)
     assert "none of them is a metric of ratioscope" in plain(app) and "updates by itself" not in plain(app)
     assert len(charts(app)) == 2
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import streamlit as st
-from streamlit.testing.v1 import AppTest
 from support.edge_runs import RUNS, made
 from support.frames import hostile_texts
 from support.pages_open import Open, charts, codes, html, plain, well
+from support.pages_read import Read
 
 from ratioscope.app.dashboard.model.diagnoses import diagnoses
 from ratioscope.app.figures.html.cause import cause_card
@@ -18,13 +18,6 @@ from ratioscope.app.presentation.growth_words import change_parts, growth_facts
 from ratioscope.ingest.analysis.diagnosis import ARGUMENTS, diagnosis_of
 from ratioscope.ingest.analysis.growth import growth_of
 from ratioscope.ingest.run import open_run
-
-
-def answered(opened: Open, path: str, name: str | Path, **query: str) -> AppTest:
-    """The page after the thread of the server has answered."""
-    app = opened(path, name, **query)
-    diagnoses().answer_all()
-    return well(app.run())
 
 
 def test_the_page_waits_for_nobody_and_then_shows_the_answer_first(opened: Open, runs: Path) -> None:
@@ -39,8 +32,8 @@ def test_the_page_waits_for_nobody_and_then_shows_the_answer_first(opened: Open,
     assert "■ act" in first and "since step" in first and "being computed" not in html(app)
 
 
-def test_each_cause_has_its_proof_its_remedy_and_a_picture_of_the_undoing(opened: Open, runs: Path) -> None:
-    app = answered(opened, "diagnosis", "stale")
+def test_each_cause_has_its_proof_its_remedy_and_a_picture_of_the_undoing(read: Read, runs: Path) -> None:
+    app = read("diagnosis", "stale")
     result = diagnosis_of(open_run(made(runs, "stale")))
     shown = html(app).replace("&#x27;", "'")
     for item in result.diagnosis.likely:
@@ -63,8 +56,8 @@ def test_each_cause_has_its_proof_its_remedy_and_a_picture_of_the_undoing(opened
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if name != "empty"])
-def test_every_cause_of_every_run_is_likely_open_or_ruled_out_on_the_page(opened: Open, runs: Path, name: str) -> None:
-    app = answered(opened, "diagnosis", name)
+def test_every_cause_of_every_run_is_likely_open_or_ruled_out_on_the_page(read: Read, runs: Path, name: str) -> None:
+    app = read("diagnosis", name)
     result = diagnosis_of(open_run(made(runs, name)))
     found = result.diagnosis
     shown = html(app).replace("&#x27;", "'")
@@ -76,8 +69,8 @@ def test_every_cause_of_every_run_is_likely_open_or_ruled_out_on_the_page(opened
     assert len(charts(app)) == sum(item.share is not None for item in found.likely)
 
 
-def test_a_change_of_the_gap_has_its_words_and_its_parts(opened: Open, runs: Path) -> None:
-    app = answered(opened, "diagnosis", "healthy")
+def test_a_change_of_the_gap_has_its_words_and_its_parts(read: Read, runs: Path) -> None:
+    app = read("diagnosis", "healthy")
     growth = growth_of(open_run(made(runs, "healthy")), "mismatch")
     shown = html(app).replace("&#x27;", "'")
     for name, words in growth_facts(growth):
@@ -89,37 +82,37 @@ def test_a_change_of_the_gap_has_its_words_and_its_parts(opened: Open, runs: Pat
         assert all(cell in shown for row in change_parts(change) for cell in row)
 
 
-def test_the_steps_that_were_read_lead_on(opened: Open, runs: Path) -> None:
-    app = answered(opened, "diagnosis", "stale")
+def test_the_steps_that_were_read_lead_on(read: Read, runs: Path) -> None:
+    app = read("diagnosis", "stale")
     steps = diagnosis_of(open_run(made(runs, "stale"))).steps
     labels = [button.label for button in app.button if str(button.key).startswith("read_")]
     assert labels == [str(step) for step in steps]
     assert app.button(key="worst_tokens").label == "tokens of step 14"
 
 
-def test_a_range_of_steps_and_a_gap_have_a_diagnosis_of_their_own(opened: Open, runs: Path) -> None:
-    app = answered(opened, "diagnosis", "stale", steps="4:8", gap="total")
+def test_a_range_of_steps_and_a_gap_have_a_diagnosis_of_their_own(read: Read, runs: Path) -> None:
+    app = read("diagnosis", "stale", steps="4:8", gap="total")
     run = open_run(made(runs, "stale"))
     wanted = diagnosis_of(run, "total", [step for step in run.steps if 4 <= step <= 8])
     assert wanted.read in plain(app) and "of the chosen steps" in plain(app)
-    assert "has no steps in this range" in opened("diagnosis", "stale", steps="900:950").info[0].value
+    assert "has no steps in this range" in read("diagnosis", "stale", steps="900:950").info[0].value
 
 
-def test_a_gap_without_evidence_says_what_to_record(opened: Open) -> None:
-    app = answered(opened, "diagnosis", "many_steps", steps="5:6")
+def test_a_gap_without_evidence_says_what_to_record(read: Read) -> None:
+    app = read("diagnosis", "many_steps", steps="5:6")
     assert "No diagnosis" in app.info[0].value and "record them with a budget" in plain(app)
 
 
 @pytest.mark.parametrize("path", ["overview", "alerts"])
-def test_other_pages_say_the_same_answer(opened: Open, runs: Path, path: str) -> None:
-    app = answered(opened, path, "stale")
+def test_other_pages_say_the_same_answer(read: Read, runs: Path, path: str) -> None:
+    app = read(path, "stale")
     answer = diagnosis_of(open_run(made(runs, "stale"))).diagnosis.answer.removesuffix(".")
     said = (html(app) + plain(app)).replace("&#x27;", "'")
     assert said.count(answer) == 1
 
 
-def test_an_answer_that_contradicts_the_verdict_does_not_lead(opened: Open) -> None:
-    app = answered(opened, "overview", "one_token")
+def test_an_answer_that_contradicts_the_verdict_does_not_lead(read: Read) -> None:
+    app = read("overview", "one_token")
     first = app.html[0].proto.body
     assert 'class="v"' in first and first.index("can be read, which is too few") > first.index("</small>")
 

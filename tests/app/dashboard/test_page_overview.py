@@ -37,8 +37,8 @@ def test_the_verdict_comes_first_then_the_cards_and_last_a_collector_without_tro
     assert "rs-facts" in shown[-1] and "offered" in shown[-1] and "last commit" in shown[-1]
 
 
-def test_each_statement_is_a_link_and_the_page_tells_one_onset(opened: Open) -> None:
-    app = opened("overview", "stale")
+def test_each_statement_is_a_link_and_the_page_tells_one_onset(read: Read) -> None:
+    app = read("overview", "stale")
     now, worst = (app.button(key=f"to_{name}").label.replace("\\", "") for name in ("now", "worst"))
     verdict = app.html[0].proto.body
     onset, peak = re.search(r"since step (\d+)", verdict), re.search(r"at step (\d+)", verdict)
@@ -47,14 +47,14 @@ def test_each_statement_is_a_link_and_the_page_tells_one_onset(opened: Open) -> 
     assert f"act at step {peak[1]}, out of bounds since step {onset[1]}, still open" in worst
     assert f"from step {onset[1]}" in app.button(key="newest_0").label
     assert "checks ran" in app.button(key="to_checks").label and "checks ran" not in verdict
-    healthy = opened("overview", "two_policies")
+    healthy = read("overview", "two_policies")
     assert "; not checked: total, drift" in healthy.button(key="to_checks").label.replace("\\", "")
     assert not [button for button in healthy.button if button.key in ("to_now", "to_worst")]
 
 
-def test_alerts_lead_on_and_a_run_without_says_so(opened: Open) -> None:
-    assert "no alert in this run" in plain(opened("overview", "healthy"))
-    app = opened("overview", "stale")
+def test_alerts_lead_on_and_a_run_without_says_so(read: Read) -> None:
+    assert "no alert in this run" in plain(read("overview", "healthy"))
+    app = read("overview", "stale")
     assert "open:" in plain(app) and "act" in app.button(key="newest_0").label
     assert app.button(key="all_alerts").label == "all alerts"
 

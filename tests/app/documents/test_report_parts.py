@@ -2,8 +2,9 @@
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.sizes import examples
 
 from ratioscope.app.pages.scorecard import _or_worse, words_of
 from ratioscope.app.presentation.privacy import scrubbed_settings, scrubbed_text
@@ -17,7 +18,7 @@ VALUES = st.lists(st.none() | st.floats(), max_size=200)
 
 
 @given(VALUES, st.integers(1, 80))
-@settings(max_examples=200)
+@examples(200)
 def test_a_course_has_a_block_or_a_hole_for_every_part_whatever_the_values(
     values: list[float | None], width: int
 ) -> None:

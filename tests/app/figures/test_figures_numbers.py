@@ -5,8 +5,9 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from support.sizes import examples
 from support.spelled import number_of
 
 from ratioscope.app.figures.drawing import scale, thinning
@@ -15,14 +16,14 @@ from ratioscope.app.presentation import digits
 FINITE = st.floats(-1e12, 1e12, allow_subnormal=False)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(FINITE)
 def test_digits_are_within_half_a_unit_of_the_third(value: float) -> None:
     shown = digits.digits(value)
     assert number_of(shown) == pytest.approx(value, rel=0.0051, abs=0)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(FINITE, st.floats(1e-12, 1e6))
 def test_a_value_is_spelled_as_exactly_as_its_error_says(value: float, error: float) -> None:
     shown = digits.plus_minus(value, error)
@@ -31,7 +32,7 @@ def test_a_value_is_spelled_as_exactly_as_its_error_says(value: float, error: fl
     assert abs(value_shown - value) <= max(0.06 * error, 5.1e-6 * abs(value))
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.lists(st.one_of(FINITE, st.just(math.nan), st.just(math.inf)), min_size=1, max_size=300), st.integers(1, 40))
 def test_thinning_keeps_every_extreme_and_the_two_ends(values: list[float], points: int) -> None:
     array = np.array(values)
@@ -49,7 +50,7 @@ def test_no_rows_thin_to_no_points() -> None:
     assert thinning.thinned(np.zeros(0), np.zeros(0)).exact
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.lists(FINITE, min_size=1, max_size=50))
 def test_every_axis_keeps_the_order_of_values(values: list[float]) -> None:
     array = np.unique(np.array(values))
@@ -64,7 +65,7 @@ def test_an_axis_is_logarithmic_only_where_a_plain_one_would_hide_values() -> No
     assert scale.suitable([0.0, 0.0]) == scale.PLAIN and scale.suitable([math.nan, math.inf]) == scale.PLAIN
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.lists(st.one_of(FINITE, st.floats(-1e308, 1e308, allow_subnormal=False)), min_size=2, max_size=30))
 @example([1e12, 5e-305, sys.float_info.min])  # a decade below the least is no float
 @example([1e-4, 1.0, sys.float_info.max])  # nor one above the greatest

@@ -10,10 +10,11 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.frames import traces
 from support.hostile import HOSTILE
+from support.sizes import examples
 
 from ratioscope.app.figures import metric_over_steps
 from ratioscope.app.figures.drawing.canvas import canvas
@@ -173,7 +174,7 @@ def test_hostile_text_is_text(payload: str) -> None:
 
 
 @given(st.floats(-1e9, 1e9), st.floats(1e-9, 1e9), st.booleans())
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_ticks_are_inside_the_axis_in_order_and_not_too_many(low: float, span: float, across: bool) -> None:
     high = low + span
     if not high > low or span < 1e-9 * max(abs(low), abs(high)):

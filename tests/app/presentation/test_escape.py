@@ -8,10 +8,11 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from support.hostile import HOSTILE
+from support.sizes import examples
 
 from ratioscope.app.presentation import escape
 
@@ -23,7 +24,7 @@ FOREIGN = st.one_of(
     st.text("<>&\"'`*_[](){}!|~$#@:=+-.\\/ \n\t\r1wGHh%", max_size=40),
     st.sampled_from([text for text in HOSTILE if len(text) < 1000]),
 )
-LAW = settings(max_examples=200)
+LAW = examples(200)
 
 
 def parsed_html(document: str) -> tuple[list[str], str]:

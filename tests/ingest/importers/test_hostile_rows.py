@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from support.hostile_dumps import SHAPES, Shape, altered
 from support.imported import DUMPS
 from support.no_wall import no_wall  # noqa: F401
+from support.sizes import FULL
 
 from ratioscope.app.upkeep.importing import write
 from ratioscope.errors import SourceError
@@ -46,7 +47,7 @@ def test_a_sound_row_is_imported(shape: Shape, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4 if FULL else 2)
 @given(seeds=st.lists(st.integers(0, 2**32), min_size=1, max_size=18))
 def test_every_altered_row_is_imported_or_listed(shape: Shape, seeds: list[int]) -> None:
     rows = [*(altered(shape.row, random.Random(seed)) for seed in seeds), shape.row]
@@ -130,7 +131,7 @@ FILES = sorted(path for path in DUMPS.rglob("*") if path.is_file() and path.name
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8 if FULL else 3)
 @given(seed=st.integers(0, 2**32))
 def test_a_damaged_file_gives_rows_and_reasons_alone(path: Path, seed: int) -> None:
     """Behind the wall: a byte of a pickle can ask for gigabytes."""

@@ -6,10 +6,11 @@ import numpy as np
 import polars as pl
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support import real_runs
 from support.dialect_golden import GoldenRun, differences, golden_runs
+from support.sizes import examples
 
 from ratioscope.errors import ConfigError, SchemaError
 from ratioscope.metrics.dialects import skyrl
@@ -18,7 +19,7 @@ from ratioscope.metrics.frame import metric_frame
 
 RUNS = golden_runs("skyrl")
 LOSS = "policy/loss_metrics/"
-LAWS = settings(max_examples=40)
+LAWS = examples(40)
 
 
 def batch(rows: int = 4, positions: int = 7, *, spread: float = 0.3, seed: int = 0) -> dict[str, Any]:

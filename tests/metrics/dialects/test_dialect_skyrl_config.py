@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.dialect_golden import read_json
+from support.sizes import examples
 
 from ratioscope.errors import ConfigError, RatioscopeError
 from ratioscope.metrics.dialects import skyrl
@@ -152,7 +153,7 @@ def test_a_preset_survives_being_written_and_read(name: str) -> None:
     assert ("logprobs=1" in skyrl.write(settings)) == (settings.corrects or settings.anchors_on_rollout)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(
     st.fixed_dictionaries(
         {

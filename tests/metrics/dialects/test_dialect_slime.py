@@ -7,16 +7,17 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support import real_runs
+from support.sizes import examples
 
 from ratioscope.errors import SchemaError
 from ratioscope.metrics.dialects import slime
 from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.metrics.frame import metric_frame
 
-LAWS = settings(max_examples=40)
+LAWS = examples(40)
 LENGTHS = (5, 3, 8, 1)
 
 

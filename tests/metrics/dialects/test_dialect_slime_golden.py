@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.dialect_golden import GoldenRun, differences, golden_runs, read_json
+from support.sizes import examples
 from support.slime_layout import context_parallel_positions
 
 from ratioscope.metrics.dialects import slime
@@ -57,7 +58,7 @@ def test_a_context_parallel_rank_holds_the_positions_slime_gives_it(layout: dict
     assert context_parallel_positions(*sizes).tolist() == layout["response_positions"]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.integers(1, 200), st.integers(0, 200), st.integers(1, 8))
 def test_context_parallel_ranks_share_a_response_without_overlap(prompt: int, response: int, size: int) -> None:
     held = [context_parallel_positions(prompt + response, response, size, rank) for rank in range(size)]

@@ -7,10 +7,11 @@ import numpy as np
 import polars as pl
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support import real_runs
 from support.dialect_golden import GoldenRun, differences, golden_runs
+from support.sizes import examples
 
 from ratioscope.arrays import Array
 from ratioscope.errors import ConfigError, SchemaError
@@ -28,7 +29,7 @@ CASES = sorted({run.case for run in RUNS})
 DOUBLE = {"rtol": 1e-7, "atol": {"_std": 2e-8, "": 1e-8}}
 SINGLE = {"rtol": 1e-5, "atol": {"_std": 3e-4, "": 3e-7}}
 
-LAWS = settings(max_examples=60)
+LAWS = examples(60)
 PRESETS = st.sampled_from([(version, name) for version, named in verl.PRESETS_OF.items() for name in named])
 
 

@@ -1,0 +1,16 @@
+"""The two sizes of exhaustive tests: the usual one, and the full one of `make test-release`, which sets RATIOSCOPE_FULL."""
+
+import os
+
+from hypothesis import settings
+
+FULL = "RATIOSCOPE_FULL" in os.environ
+STRIDE = 1 if FULL else 3
+"""A process is killed at every so manieth of its calls of the filesystem."""
+FEW = 25
+"""Most examples of a law at the usual size."""
+
+
+def examples(full: int) -> settings:
+    """So many examples of a law at full size, at the usual one at most FEW."""
+    return settings(max_examples=full if FULL else min(full, FEW))
