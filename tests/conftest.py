@@ -41,8 +41,6 @@ notice.PATIENCE = 10.0  # tests read the log right after the call, however busy 
 RUNNING = pytest.StashKey["Chromium"]()
 BROWSED = pytest.StashKey[Path]()
 """The file of the last test that asked for the browser."""
-OFTEN = "from ratioscope.app.dashboard.model import live\nlive.EVERY = 0.25\n"
-"""Code that has a server look at a run that grows four times as often as by default, so that tests wait less."""
 MAY_SKIP = ("upstream", "device")
 """Markers of tests that may skip even in CI: they need a package or a device that CI does not have."""
 
@@ -173,7 +171,7 @@ def server(dashboards_cache: Path) -> Iterator[Dashboard]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(dashboards_cache))
-        started = Dashboard([], before=OFTEN).__enter__()
+        started = Dashboard([]).__enter__()
     yield started
     started.__exit__(None, None, None)
 

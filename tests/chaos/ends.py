@@ -18,7 +18,7 @@ from ratioscope.ingest.run import open_run
 
 from .figures import Figures
 from .logged import ROWS, logged
-from .processes import PATIENCE, nursery
+from .processes import PATIENCE, nursery, told_by
 from .truth import compare, steps_read
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
@@ -45,7 +45,7 @@ def _end(figures: Figures, root: Path, seed: int, number: int, seconds: float) -
     assert process.pid is not None
     end = time.monotonic()
     os.kill(process.pid, number)
-    taken = dict(_told(receiver))
+    taken = dict(told_by(receiver))
     process.join()
     gone = _has_ended(process.pid)
     figures.demand(gone, f"{root.name}: the writer's process did not end with its trainer")
@@ -70,15 +70,6 @@ def train(sender: Connection, root: Path, seed: int) -> None:
         sender.send((step, time.monotonic()))
         step += 1
         time.sleep(_PAUSE)
-
-
-def _told(receiver: Connection) -> list[tuple[int, float]]:
-    told = []
-    try:
-        while True:
-            told.append(receiver.recv())
-    except EOFError:
-        return told
 
 
 def _has_ended(trainer: int) -> bool:

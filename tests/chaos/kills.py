@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 import shutil
 import signal
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import polars as pl
@@ -16,7 +15,7 @@ import polars as pl
 from ratioscope.ingest.run import open_run
 
 from .figures import Figures
-from .processes import nursery
+from .processes import nursery, told_by
 from .truth import compare, metrics_differ
 from .victim import Death, Instant, Job, record
 
@@ -65,7 +64,7 @@ def _rehearsed(run: Path, seed: int) -> int:
     process = nursery().Process(target=record, args=(sender, Job(run, seed, 0, STEPS * LIVES, False), None))
     process.start()
     sender.close()
-    told = _told(receiver)
+    told = told_by(receiver)
     process.join()
     return told[-1] // LIVES
 
@@ -79,23 +78,13 @@ def _life(figures: Figures, job: Job, acknowledged: Steps, death: Death) -> None
         receiver.poll(30)  # until it has begun
         process.join(death.seconds)
         process.kill()
-    told = _told(receiver)
+    told = told_by(receiver)
     process.join()
     fresh = {(0, step) for step in told if job.first <= step < job.stop}
     acknowledged |= fresh
     died = process.exitcode == -signal.SIGKILL
     figures.add(kills=int(died), ended_before_their_kill=int(not died), acknowledged=len(fresh))
     figures.demand(process.exitcode in (0, -signal.SIGKILL), f"{death}: exit code {process.exitcode}")
-
-
-def _told(receiver: Connection) -> list[int]:
-    """Everything the process said before its end."""
-    told = []
-    try:
-        while True:
-            told.append(receiver.recv())
-    except EOFError:
-        return told
 
 
 def _examine(figures: Figures, root: Path, seed: int, acknowledged: Steps, clean: pl.DataFrame) -> None:

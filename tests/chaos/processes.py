@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
+from typing import Any
 
 PRELOADED = ["pandas", "pyarrow.parquet", "ratioscope.collectors.collector", "ratioscope.metrics.engines.numpy_engine"]
 """pandas, because pyarrow imports it with its first array."""
@@ -18,3 +20,13 @@ def nursery() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     return context
+
+
+def told_by(receiver: Connection) -> list[Any]:
+    """Everything that a process said before its end. Any: what it sent."""
+    told = []
+    try:
+        while True:
+            told.append(receiver.recv())
+    except EOFError:
+        return told

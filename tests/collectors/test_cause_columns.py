@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from support.written_run import CollectingSink, token_rows
+from support.written_run import rows_of, token_rows
 
 from ratioscope import Budget, Collector, open_run
 from ratioscope.errors import SchemaError
@@ -28,13 +28,6 @@ OF_SEQUENCES: dict[str, list[Any]] = {
 }  # fmt: skip
 EVERY: dict[str, Any] = {**{argument: values for argument, (_, values) in OF_TOKENS.items()}, **OF_SEQUENCES}
 COLUMNS: dict[str, list[Any]] = dict([*OF_TOKENS.values(), *OF_SEQUENCES.items()])
-
-
-def rows_of(**arguments: Any) -> list[dict[str, Any]]:
-    sink = CollectingSink()
-    with Collector("unused", sink=lambda: sink, strict=True) as collector:
-        collector.log(step=1, **arguments)
-    return sink.written
 
 
 def run_of(folder: Path, **options: Any) -> Path:

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.sizes import examples
-from support.written_run import CollectingSink, token_rows
+from support.written_run import rows_of, token_rows
 
 from ratioscope import Budget, Collector, open_run
 from ratioscope.app.upkeep.maintenance import compact
@@ -24,14 +24,6 @@ from ratioscope.metrics.engines.join import joined
 
 PROMPTS = st.lists(st.lists(st.integers(0, 200_000), max_size=6), min_size=1, max_size=5)
 SIDES: dict[str, Any] = {"rollout_logprobs": [[-1.0, -2.0], [-0.5]], "old_logprobs": [[-1.1, -2.0], [-0.4]]}
-
-
-def rows_of(**arguments: Any) -> list[dict[str, Any]]:
-    """The rows that one call of `log` makes; raises what the call would otherwise only count."""
-    sink = CollectingSink()
-    with Collector("unused", sink=lambda: sink, strict=True) as collector:
-        collector.log(step=1, **arguments)
-    return sink.written
 
 
 def padded(prompts: list[list[int]], side: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

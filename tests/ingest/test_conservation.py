@@ -2,14 +2,13 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 from support import real_runs, run_folders
 from support.run_folders import FakeWriter
+from support.waiting import ended_pid
 
 from ratioscope import layout, open_run
 from ratioscope.app.cli import main
@@ -35,9 +34,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def gone() -> int:
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
+    return ended_pid()
 
 
 def recorded(root: Path, pid: int) -> Path:

@@ -1,11 +1,10 @@
 """How a run stands, told by its commit logs: live, ended, silent or dead, the last only where it can be known."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.waiting import ended_pid
 
 from ratioscope.app.presentation.run_state import run_state
 from ratioscope.collectors.collector import Collector
@@ -23,21 +22,15 @@ def _word(**known: object) -> WriterStatus:
     return WriterStatus("w", 0, False, NOW - 7, **{**own, **known})  # type: ignore[arg-type]
 
 
-def _ended_pid() -> int:
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
-
-
 def test_a_writer_is_alive_as_long_as_its_very_process_runs() -> None:
     assert _word().state(HERE) == "alive"
     assert _word(started="1").state(HERE) == "gone", "another process has its number"
-    assert _word(pid=_ended_pid()).state(HERE) == "gone"
+    assert _word(pid=ended_pid()).state(HERE) == "gone"
 
 
 @pytest.mark.parametrize("known", [{"host": "other"}, {"namespace": "pid:[1]"}, {"namespace": None}, {"pid": None}])
 def test_a_writer_of_another_host_or_container_is_never_called_dead(known: dict[str, object]) -> None:
-    word = _word(**{"pid": _ended_pid(), **known})
+    word = _word(**{"pid": ended_pid(), **known})
     assert word.state(HERE) == "unknown"
     assert "live" in run_state([word], HERE, NOW).word
     silent = run_state([word], HERE, NOW + SILENT_SECONDS)
@@ -46,12 +39,12 @@ def test_a_writer_of_another_host_or_container_is_never_called_dead(known: dict[
 
 def test_how_a_run_stands_is_said_in_words_and_marks() -> None:
     closed = WriterStatus("c", 0, True, NOW - 60)
-    dead = _word(pid=_ended_pid())
+    dead = _word(pid=ended_pid())
     assert run_state([], HERE, NOW).ended and run_state([closed], HERE, NOW).word == "ended"
     assert run_state([_word(), closed], HERE, NOW).word == "● live"
     assert run_state([_word(), dead], HERE, NOW).word == "● live · ▲ 1 of 2 writers dead"
     assert run_state([dead, closed], HERE, NOW + 400).word == "■ dead: no commit for 6 minutes, its process is gone"
-    told = run_state([dead, _word(pid=_ended_pid(), step=4)], HERE, NOW)
+    told = run_state([dead, _word(pid=ended_pid(), step=4)], HERE, NOW)
     assert (told.brief, told.step, told.ago) == ("■ dead", 4, "7 seconds ago")
     assert "their 2 processes are gone" in run_state([dead, dead], HERE, NOW).word
 

@@ -1,12 +1,11 @@
 """A writer's process is called gone only by who can know: of a writer in another container nobody says that it has ended."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from support.run_folders import FakeWriter
+from support.waiting import ended_pid
 
 from ratioscope.collectors.writing.joining import place_in_run
 from ratioscope.errors import ConfigError
@@ -21,10 +20,7 @@ ELSEWHERE = "pid:[1]"
 
 @pytest.fixture(scope="module")
 def ended() -> int:
-    """The number of a process that is there no more."""
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
+    return ended_pid()
 
 
 def _opened(root: Path, **of: object) -> FakeWriter:

@@ -16,3 +16,9 @@ def small_batch(rows: int = 4, positions: int = 6, *, spread: float = 0.1, seed:
         "mask": np.arange(positions) < np.arange(rows)[:, None] + 1,
         "advantages": noise[3],
     }
+
+
+def one_advantage(*, spread: float = 0.1) -> dict[str, Any]:
+    """The same with one advantage a sequence."""
+    given = small_batch(spread=spread)
+    return given | {"advantages": given["advantages"][:, 0]}

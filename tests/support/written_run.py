@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope.collectors.batch.records import tokens_of
+from ratioscope.collectors.collector import Collector
 from ratioscope.collectors.process.counts import Tally
 from ratioscope.collectors.writing.sink import RowsOutcome
 from ratioscope.layout import decode_line
@@ -66,3 +67,11 @@ class CollectingSink:
     def gaps(self) -> list[dict[str, Any]]:
         """The lines on dropped sequences."""
         return [line for line in self.lines if line["kind"] == "gap"]
+
+
+def rows_of(**arguments: Any) -> list[dict[str, Any]]:
+    """The rows that one call of `log` makes; raises what the call would otherwise only count."""
+    sink = CollectingSink()
+    with Collector("unused", sink=lambda: sink, strict=True) as collector:
+        collector.log(step=1, **arguments)
+    return sink.written

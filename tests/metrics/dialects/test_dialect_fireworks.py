@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.dialect_batch import small_batch
+from support.dialect_batch import one_advantage as batch
 from support.dialect_golden import GoldenRun, differences, golden_runs
 
 from ratioscope.errors import ConfigError, SchemaError
@@ -15,12 +15,6 @@ from ratioscope.metrics.dialects import fireworks
 from ratioscope.record import arrow_schema
 
 RUNS = [run for run in golden_runs("fireworks") if run.version in fireworks.VERSIONS]
-
-
-def batch(*, spread: float = 0.1) -> dict[str, Any]:
-    """One advantage a sequence, as the trainer has them."""
-    given = small_batch(spread=spread)
-    return given | {"advantages": given["advantages"][:, 0]}
 
 
 @pytest.mark.parametrize("run", RUNS, ids=str)

@@ -7,19 +7,13 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 from support import real_runs
-from support.dialect_batch import small_batch
+from support.dialect_batch import one_advantage as batch
 from support.dialect_golden import differences
 
 from ratioscope.errors import ConfigError, SchemaError
 from ratioscope.metrics.dialects import trl
 
 LOGGED_RUNS = ("trl_vllm_base", "trl_vllm_stale4")
-
-
-def batch(*, spread: float = 0.1) -> dict[str, Any]:
-    """One advantage a sequence, as the trainer has them."""
-    given = small_batch(spread=spread)
-    return given | {"advantages": given["advantages"][:, 0]}
 
 
 @pytest.mark.parametrize("name", LOGGED_RUNS)
