@@ -11,7 +11,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 from support.edge_runs import RUNS, made
-from support.golden import holds
+from support.golden import holds, placeheld
 from support.pages_open import SECONDS, Open, charts, codes, fact_cards, html, plain, unopened, well, words
 from support.pages_read import BY_PATH, PageRead, Read
 from support.shown_numbers import shown
@@ -67,7 +67,7 @@ def test_every_page_says_the_same_of_every_run_as_before(
 
 @pytest.mark.parametrize("path", [card.path for card in PAGES])
 def test_streamlit_draws_every_page_of_a_real_run(opened: Open, read: Read, runs: Path, path: str) -> None:
-    """With the charts of the page, no fewer of its tables, and all that it says in its own words."""
+    """With the charts, the markup, the code and the buttons of the page, no fewer of its tables, and all its sentences."""
     _diagnose(made(runs, "stale"))
     app = opened(path, ["stale"])
     well(app)
@@ -75,7 +75,9 @@ def test_streamlit_draws_every_page_of_a_real_run(opened: Open, read: Read, runs
         return
     wanted = read(path, "stale")
     assert [json.loads(each) for each in charts(app)] == [json.loads(each) for each in charts(wanted)]
-    assert len(app.dataframe) >= len(wanted.dataframe)
+    assert {placeheld(part.proto.body) for part in wanted.html} <= {placeheld(part.proto.body) for part in app.html}
+    assert {*codes(wanted)} <= {*codes(app)} and len(app.dataframe) >= len(wanted.dataframe)
+    assert {part.key for part in wanted.button} <= {part.key for part in app.button}
     said = plain(app)
     assert not [each for each in plain(wanted).split("\n") if each.strip("* ") not in said]
 
