@@ -13,7 +13,6 @@ import pytest
 from support import real_runs, run_folders
 from support.recorded import recorded
 from support.run_folders import FakeWriter, by_step, only
-from support.sizes import STRIDE
 from support.upkeep import demand_equal, killed_at, told
 
 from ratioscope import open_run
@@ -199,9 +198,9 @@ def test_killed_at_any_call_the_run_reads_the_same_and_the_next_call_ends_the_wo
     before = told(clean)
     if act is not compact:
         compact(clean)
-    call, made = 1 - STRIDE, [0]
+    call, made = 0, [0]
     while made[0] >= call:
-        call += STRIDE
+        call += 1
         root = tmp_path / "killed"
         shutil.copytree(clean, root)
         with killed_at(call, monkeypatch) as made:
@@ -234,7 +233,7 @@ def test_every_torn_length_of_the_log_of_a_merge_gives_the_same_run(tmp_path: Pa
     compact(root)
     log = next(root.glob("commits/offline-*"))
     whole = log.read_bytes()
-    for length in range(0, len(whole), 61 * STRIDE):
+    for length in range(0, len(whole), 61):
         log.write_bytes(whole[:length])
         run = open_run(root)
         assert (run.digest, run.size.rows) == wanted[:2] and not run.quarantined, length

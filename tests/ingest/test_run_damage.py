@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 from support import real_runs, run_folders
 from support.flipped import flip_a_bit
-from support.sizes import FULL, STRIDE, examples
+from support.sizes import FULL, examples
 
 from ratioscope import open_run
 from ratioscope.app.upkeep.maintenance import prune
@@ -168,7 +168,7 @@ def test_a_page_header_that_only_polars_stumbles_over_sets_its_file_aside(tmp_pa
             rows = run.records().collect()
             assert len(rows) == len(SMALL) or [item.path for item in run.quarantined] == [token_file(root)]
             aside += len(run.quarantined)
-    assert aside > 20 / STRIDE
+    assert aside > (20 if FULL else 6)
 
 
 @pytest.mark.parametrize(

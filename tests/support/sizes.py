@@ -5,8 +5,6 @@ import os
 from hypothesis import settings
 
 FULL = "RATIOSCOPE_FULL" in os.environ
-STRIDE = 1 if FULL else 3
-"""A process is killed at every so manieth of its calls of the filesystem."""
 FEW = 25
 """Most examples of a law at the usual size."""
 
