@@ -66,7 +66,7 @@ def _rehearsed(run: Path, seed: int) -> int:
     sender.close()
     told = told_by(receiver)
     process.join()
-    return told[-1] // LIVES
+    return int(told[-1]) // LIVES
 
 
 def _life(figures: Figures, job: Job, acknowledged: Steps, death: Death) -> None:

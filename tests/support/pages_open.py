@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from html import unescape
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from streamlit import config
@@ -20,6 +21,7 @@ from support.pages_read import PageRead
 
 SECONDS = 120
 Open = Callable[..., AppTest]
+Shown = TypeVar("Shown", AppTest, PageRead)
 Names = str | Path | Sequence[str | Path]
 # each AppTest asks for it: the metadata of all installed packages, which a process reads once and not before every page
 manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
@@ -59,7 +61,7 @@ def _script() -> None:
     dashboard.prepared(next(card for card in pages.PAGES if card.path == os.environ["PAGE"]))()
 
 
-def well(app: AppTest) -> AppTest:
+def well(app: Shown) -> Shown:
     assert not app.exception, [box.value for box in app.exception]
     assert not app.error, [box.value for box in app.error]
     return app

@@ -64,7 +64,8 @@ class Reader(Paper):
     def ask(self, question: Question[Value]) -> Value:
         asked: Any = question
         key = "step" if isinstance(asked, Step) else asked.key
-        self.answers[key] = answer = _answer(asked, self.choices.get(key))
+        answer: Value = _answer(asked, self.choices.get(key))
+        self.answers[key] = answer
         return answer
 
     def unasked(self, options: Sequence[Any]) -> Sequence[Any]:
@@ -121,8 +122,8 @@ class PageRead:
     charts: list[str] = field(default_factory=list)
     """The figures as JSON."""
     codes: list[str] = field(default_factory=list)
-    exception: tuple[()] = ()
-    error: tuple[()] = ()
+    exception: tuple[Part, ...] = ()
+    error: tuple[Part, ...] = ()
 
     def selectbox(self, key: str) -> Part:
         """The question of this key, as the page has its answer, whatever its widget."""

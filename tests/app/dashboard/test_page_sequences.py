@@ -10,7 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from support.edge_runs import made
 from support.pages_open import Open, plain, well, words
-from support.pages_read import Read
+from support.pages_read import PageRead, Read
 
 from ratioscope.app.pages.prompt_groups import group_table
 from ratioscope.app.pages.sequence_filters import Filters, range_of
@@ -25,7 +25,7 @@ def _run(runs: Path) -> Run:
     return open_run(made(runs, "stale"))
 
 
-def _ids(app: AppTest) -> list[str]:
+def _ids(app: AppTest | PageRead) -> list[str]:
     return [str(name) for name in app.dataframe[0].value["sequence_id"]]
 
 
