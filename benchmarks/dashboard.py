@@ -33,7 +33,7 @@ from playwright.sync_api import Page
 from support.browser import Chromium, Dashboard  # pyright: ignore[reportMissingImports]
 from support.run_folders import FakeWriter, by_step  # pyright: ignore[reportMissingImports]
 
-from ratioscope.app.dashboard.pages import PAGES
+from ratioscope.app.pages.pages import PAGES
 from ratioscope.app.presentation.metric_places import names_at
 from ratioscope.ingest.run import open_run
 

@@ -16,7 +16,7 @@ from ..browser.listener import body_begins, listen, made_choices, page_begins
 from ..pages.empty_run import no_gap_yet, no_tokens, none_served, not_served
 from ..pages.folder import MOST_OTHERS, chosen_runs, opened
 from ..pages.logged_numbers import no_metric
-from ..pages.pages import ScopeChoice
+from ..pages.pages import PAGES, Page, ScopeChoice
 from ..pages.running_scripts import at_work
 from ..pages.scope import Scope, Steps
 from ..pages.view import View
@@ -27,7 +27,6 @@ from .model.live import follow_beside, followed, live_line, may_grow, note_drawn
 from .model.served_folder import served_folder
 from .model.served_runs import Served, served, watch
 from .model.view import SERVED
-from .pages import PAGES, Page
 from .panels.charts import LOG_X, begin_page, page_contents, show_numbers
 from .panels.controls import NOT_SERVED, gap_picker, log_x_switch, run_picker, steps_field
 from .panels.keyboard import keys_button
@@ -114,7 +113,7 @@ def prepared(card: Page) -> Callable[[], object]:
         with header:
             tools = _tools(card, name or "", None)
         return partial(
-            _drawn, tools, partial(card.render, Scope(View(served_runs.runs.get(name or "", ""), 0, SERVED)))
+            _drawn, tools, partial(drawn, card.blocks, Scope(View(served_runs.runs.get(name or "", ""), 0, SERVED)))
         )
     if name is None:
         watch(served_runs)
@@ -193,7 +192,7 @@ def _rendered(card: Page, scope: Scope) -> None:
     if "readings" in card.choices:
         say_digits(scope)
     if "steps" not in card.choices or have_read(scope):
-        card.render(with_part(scope) if "steps" in card.choices else scope)
+        drawn(card.blocks, with_part(scope) if "steps" in card.choices else scope)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from support.shown_numbers import shown
 
 from ratioscope.app.blocks import Chart
 from ratioscope.app.cli import main
-from ratioscope.app.dashboard.pages import PAGES as DASHBOARD
 from ratioscope.app.documents import material as documents_material
 from ratioscope.app.documents.document import FIRST, PATHS, files
 from ratioscope.app.documents.drawings import Drawing
@@ -101,7 +100,7 @@ def test_the_static_pages_have_their_golden_numbers(runs: Path, name: str) -> No
 
 @pytest.mark.parametrize("name", RUNS)
 def test_no_golden_answer_is_left_without_a_page_or_a_verb(name: str) -> None:
-    pages = {f"page {page.path}" for page in DASHBOARD} | {f"static page {page.path}" for page in PAGES}
+    pages = {f"page {page.path}" for page in EVERY} | {f"static page {page.path}" for page in PAGES}
     verbs = {verb for verb in VERBS if name != "many_steps" or verb not in TOO_LONG}
     assert set(golden(name)) == {*pages, *verbs, "report"}
 

@@ -16,11 +16,12 @@ from support.pages_open import Open, plain
 from ratioscope.app import blocks
 from ratioscope.app.blocks import Block, Paragraph, Section, text_table
 from ratioscope.app.cli import blocks_printed
-from ratioscope.app.dashboard import blocks_drawn, pages
+from ratioscope.app.dashboard import blocks_drawn
 from ratioscope.app.dashboard.panels import widgets
 from ratioscope.app.documents import document, html, markdown, material
 from ratioscope.app.documents.html import Inside, charts_of, whole
 from ratioscope.app.documents.report import html_report, markdown_report
+from ratioscope.app.pages import pages
 from ratioscope.app.pages.corrections import corrections
 from ratioscope.app.pages.face import PAPER, Choice, Number, Several, Switch
 from ratioscope.app.pages.pages import PAGES, Page
@@ -88,7 +89,7 @@ def test_a_page_that_is_added_to_the_list_is_on_each_face_and_what_it_has_printe
     assert 'id="added"' in text and "added over 1 steps of mismatch" in text
     assert '<h2 id="printed">What is printed</h2>' in report and "added over 1 steps of mismatch" in report
     assert "## What is printed\n\nadded over 1 steps of mismatch" in markdown_report(run)
-    monkeypatch.setattr(pages, "PAGES", (*map(pages._of, every),))
+    monkeypatch.setattr(pages, "PAGES", every)
     assert "added over 1 steps of mismatch" in plain(opened("added", "one_step"))
 
 

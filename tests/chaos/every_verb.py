@@ -79,7 +79,7 @@ def _shown(root: Path) -> int:
     """What the server reads of the runs below a folder, and of one that is opened."""
     from ratioscope.app.dashboard.model.served_folder import Summaries
     from ratioscope.app.dashboard.model.view import prefetch, warm
-    from ratioscope.app.dashboard.pages import PAGES
+    from ratioscope.app.pages.pages import PAGES
     from ratioscope.ingest.files.run_tree import runs_below
     from ratioscope.process import here
 
@@ -88,7 +88,7 @@ def _shown(root: Path) -> int:
         summaries.read_some([path], 60.0)
         summaries.state(path, here(), time.time())
         warm([path])
-        prefetch(path, lambda shown: (wanted for page in PAGES for wanted in page.prefetch(shown)))
+        prefetch(path, lambda shown: (wanted for page in PAGES for wanted in page.ahead(shown, "light")))
     return 0
 
 

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.browser import Chromium, Dashboard, Opened, chromium  # noqa: E402
 from support.live_writer import Writer  # noqa: E402
 
-from ratioscope.app.dashboard.pages import PAGES  # noqa: E402
+from ratioscope.app.pages.pages import PAGES  # noqa: E402
 
 from .figures import Figures  # noqa: E402
 

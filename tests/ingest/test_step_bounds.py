@@ -8,7 +8,7 @@ from support.pages_open import Open, well
 
 from ratioscope import open_run
 from ratioscope.app.cli import main
-from ratioscope.app.dashboard.pages import PAGES
+from ratioscope.app.pages.pages import PAGES
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.maintenance.verify import verify
 

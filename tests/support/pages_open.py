@@ -55,8 +55,8 @@ def _script() -> None:
     """What Streamlit runs: one page, because AppTest cannot switch to a page that is a function."""
     import os
 
-    from ratioscope.app.dashboard import pages
     from ratioscope.app.dashboard import shell as dashboard
+    from ratioscope.app.pages import pages
 
     dashboard.prepared(next(card for card in pages.PAGES if card.path == os.environ["PAGE"]))()
 

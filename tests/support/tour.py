@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ratioscope.app.dashboard.pages import PAGES
+from ratioscope.app.pages.pages import PAGES
 from support.browser import Chromium, Opened, Theme
 
 WIDE, NARROW = 1280, 400

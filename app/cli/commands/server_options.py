@@ -61,7 +61,7 @@ def place_of(page: str | None, choices: dict[str, str | int | None], more: Seque
         import streamlit  # noqa: F401  # tested first: a later ImportError of the pages is a defect and must show as one
     except ImportError:
         raise MissingExtra("the dashboard", "dashboard") from None
-    from ...dashboard.pages import PAGES
+    from ...pages.pages import PAGES
 
     paths = [card.path for card in PAGES]
     if page is not None and page not in paths:

@@ -87,13 +87,14 @@ def _follow() -> None:
 
 
 def _next(shown: "View") -> Iterator["CacheRequest"]:
-    """Requests of the pages after the first: the events, then the requests of each page's `prefetch`."""
+    """Requests of the pages after the first: the events, then the requests of each page's `ahead`."""
+    from ...pages.pages import PAGES
     from ...pages.view import events_and_alerts_of
-    from ..pages import PAGES
+    from ..panels.charts import last_appearance
 
     yield events_and_alerts_of, (shown,)
     for page in PAGES:
-        yield from page.prefetch(shown)
+        yield from page.ahead(shown, last_appearance())
 
 
 def _beside(shown: "View") -> Iterator["CacheRequest"]:

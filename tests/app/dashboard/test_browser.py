@@ -10,7 +10,7 @@ import pytest
 from support.browser import Chromium, Dashboard, chromium, is_well, query
 from support.serving import DEADLINE
 
-from ratioscope.app.dashboard.pages import PAGES
+from ratioscope.app.pages.pages import PAGES
 from ratioscope.app.presentation.page_letters import LETTERS
 from ratioscope.collectors.collector import Collector
 

@@ -13,7 +13,7 @@ from support.axe import grave
 from support.browser import Chromium, Dashboard, Opened, Theme, chromium
 from support.tour import NARROW, WIDE, Sight, notes_outside, toured
 
-from ratioscope.app.dashboard.pages import PAGES
+from ratioscope.app.pages.pages import PAGES
 from ratioscope.app.presentation.theme import THEMES
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")

@@ -13,7 +13,7 @@ from support.browser import Chromium, Dashboard, Opened, chromium, is_well
 from support.edge_runs import made
 from support.serving import refused, serving
 
-from ratioscope.app.dashboard.pages import PAGES, Page
+from ratioscope.app.pages.pages import PAGES, Page
 from ratioscope.ingest.run import open_run
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")

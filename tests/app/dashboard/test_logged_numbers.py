@@ -9,8 +9,8 @@ from support.pages_read import Read
 
 from ratioscope.app.cli import main
 from ratioscope.app.dashboard.model.view import SERVED
-from ratioscope.app.dashboard.pages import PAGES
 from ratioscope.app.pages import logged_numbers
+from ratioscope.app.pages.pages import PAGES
 from ratioscope.app.pages.view import View
 
 K3, CLIP, SCORE = "rollout_corr/k3_kl", "actor/pg_clipfrac", "critic/score<b>"

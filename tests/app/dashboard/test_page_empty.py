@@ -8,7 +8,7 @@ from support.pages_open import Open, codes, plain
 from support.paths import ROOT
 from support.run_folders import FakeWriter, write_run_file
 
-from ratioscope.app.dashboard.pages import PAGES
+from ratioscope.app.pages.pages import PAGES
 from ratioscope.app.presentation.trainers import OTHER, TITLES, chosen_lines, title_of
 from ratioscope.collectors.adapter import Adapter
 from ratioscope.collectors.collector import Collector

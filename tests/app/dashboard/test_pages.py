@@ -22,9 +22,9 @@ from ratioscope.app.dashboard.model.diagnoses import diagnoses
 from ratioscope.app.dashboard.model.jobs import jobs
 from ratioscope.app.dashboard.model.served_runs import distinct_names
 from ratioscope.app.dashboard.model.view import view
-from ratioscope.app.dashboard.pages import PAGES
 from ratioscope.app.dashboard.server import server
 from ratioscope.app.pages import step_choice
+from ratioscope.app.pages.pages import PAGES
 from ratioscope.app.pages.step_sequences import worst_first
 from ratioscope.app.pages.tokens import WINDOW
 from ratioscope.app.presentation.digits import digits

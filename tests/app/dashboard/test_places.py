@@ -8,7 +8,7 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.testing.v1 import element_tree, local_script_runner
 from support.pages_open import Open
 
-from ratioscope.app.dashboard.pages import PAGES
+from ratioscope.app.pages.pages import PAGES
 
 Blocks = dict[tuple[int, ...], Block]
 

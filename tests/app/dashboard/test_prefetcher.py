@@ -10,9 +10,9 @@ from support.edge_runs import made
 from support.pages_open import Open
 
 from ratioscope.app.dashboard.model import opened_runs, view
-from ratioscope.app.dashboard.pages import PAGES
 from ratioscope.app.dashboard.server import prefetcher
 from ratioscope.app.pages import running_scripts
+from ratioscope.app.pages.pages import PAGES
 from ratioscope.app.pages.slice_absences import absences
 from ratioscope.app.pages.view import CacheRequest
 from ratioscope.ingest import run as run_module
@@ -60,7 +60,7 @@ def test_a_run_that_was_opened_is_read_ahead_once(tmp_path: Path, monkeypatch: p
     for level in ("token", "sequence"):
         shown.distribution(level, shown.run.gaps[0])
     for page in PAGES:
-        for make, arguments in page.prefetch(shown):
+        for make, arguments in page.ahead(shown, "light"):
             shown.of(make, *arguments)
     assert view._revision_cache().bytes == held, "all of it was there"
 
@@ -76,7 +76,7 @@ def test_a_page_finds_made_what_it_wanted_ahead(opened: Open, runs: Path, name: 
     page = next(page for page in PAGES if page.path == name)
     opened("overview", "stale")
     shown = view.view(str(made(runs, "stale")))
-    wanted = list(page.prefetch(shown))
+    wanted = list(page.ahead(shown, "light"))
     view._revision_cache.clear()  # to list the wanted charts their lines were made
     assert wanted and not any(view.key_of(shown, *one) in view._revision_cache()._slots for one in wanted)
     for level in ("token", "sequence"):

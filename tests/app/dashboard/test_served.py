@@ -92,8 +92,8 @@ def test_distinct_names_are_distinct_ends_of_their_paths(paths: list[str]) -> No
 
 
 def _script() -> None:
-    from ratioscope.app.dashboard import pages
     from ratioscope.app.dashboard import shell as dashboard
+    from ratioscope.app.pages import pages
 
     dashboard.prepared(next(card for card in pages.PAGES if card.path == "health"))()
 

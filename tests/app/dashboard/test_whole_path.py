@@ -16,7 +16,7 @@ import ratioscope
 from ratioscope.app.cli import main
 from ratioscope.app.dashboard.model.diagnoses import diagnoses
 from ratioscope.app.dashboard.model.runs_variable import RUNS
-from ratioscope.app.dashboard.pages import PAGES, Page
+from ratioscope.app.pages.pages import PAGES, Page
 from ratioscope.record import GAPS
 
 pytestmark = [

@@ -10,9 +10,9 @@ import pytest
 from support.browser import Chromium, chromium
 from support.frames import tokens
 
-from ratioscope.app.dashboard import pages
 from ratioscope.app.figures import token_text
 from ratioscope.app.figures.html.tinted_style import OPACITIES
+from ratioscope.app.pages import pages
 from ratioscope.app.presentation.theme import DARK, LIGHT, MARKS, Theme
 
 LEAST = 4.5
