@@ -207,7 +207,9 @@ class Download:
 
     name: str
     text: str
+    """Its content."""
     media_type: str
+    """The kind of the file, such as `application/json`."""
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,9 @@ class Outcomes:
 
     source: OutcomeSource
     digest: bytes
+    """Equal for equal outcomes."""
     each: tuple[CorrectionOutcome, ...] = field(compare=False)
+    """One for each compared correction."""
     common: tuple[int, ...] = field(compare=False)
     """The steps that all of them have. One without any step does not limit them."""
 
