@@ -12,12 +12,15 @@ from typing import Any
 from ratioscope.app.blocks import Action, Block, Chart, parts_of
 from ratioscope.app.figures.html.fact_cards import fact_cards, fact_list
 from ratioscope.app.pages.face import Paper, Question, Step, Value
+from ratioscope.app.pages.folder import Folder, ListedRun
 from ratioscope.app.pages.logged_numbers import no_metric
 from ratioscope.app.pages.pages import PAGES
 from ratioscope.app.pages.read_run import read_view
+from ratioscope.app.pages.run_summary import summary_of
 from ratioscope.app.pages.scope import Scope, steps_of
 from ratioscope.app.pages.step_choice import nearest, steps_with_rows, worst_step
 from ratioscope.app.pages.view import View
+from ratioscope.app.presentation.run_state import RunState
 from ratioscope.app.presentation.theme import THEMES, ThemeName
 from ratioscope.ingest.analysis.copy_facts import judged_first
 from ratioscope.ingest.analysis.no_gap import why_no_gap
@@ -252,11 +255,21 @@ def reader(runs: Path) -> Read:
             others=tuple(by_name[name] for name in ([others] if isinstance(others, str) else others)),
             from_rows=only is not None and "histograms" in card.choices,
             face=said.face,
+            runs=_folder(by_name),
         )
         said.draw(card.blocks(scope), scope)
         return said
 
     return page
+
+
+def _folder(by_name: dict[str, View]) -> Folder:
+    listed = [
+        ListedRun(name, summary_of(view.run, view.judged_verdict()), RunState("ended", "ended", ""))
+        for name, view in by_name.items()
+    ]
+    by_path = {view.path: view for view in by_name.values()}
+    return Folder({n: v.path for n, v in by_name.items()}, by_path.__getitem__, lambda wanted: (listed, 0))
 
 
 def _first_gap(shown: View) -> str:

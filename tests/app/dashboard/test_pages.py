@@ -13,13 +13,12 @@ from streamlit.testing.v1 import AppTest
 from support.edge_runs import RUNS, made
 from support.golden import holds, placeheld
 from support.pages_open import SECONDS, Open, charts, codes, fact_cards, html, plain, unopened, well, words
-from support.pages_read import BY_PATH, PageRead, Read
+from support.pages_read import BY_PATH, Read
 from support.shown_numbers import shown
 
 from ratioscope.app.dashboard import blocks_drawn
 from ratioscope.app.dashboard.model import live, runs_variable
 from ratioscope.app.dashboard.model.diagnoses import diagnoses
-from ratioscope.app.dashboard.model.jobs import jobs
 from ratioscope.app.dashboard.model.served_runs import distinct_names
 from ratioscope.app.dashboard.model.view import view
 from ratioscope.app.dashboard.server import server
@@ -42,16 +41,8 @@ from ratioscope.metrics.distribution import LEVELS, THRESHOLDS
 
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize("path", [card.path for card in PAGES])
-def test_every_page_says_the_same_of_every_run_as_before(
-    read: Read, opened: Open, runs: Path, path: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if path in BY_PATH:
-        app: PageRead | AppTest = read(path, name)
-    else:  # Streamlit alone draws it
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-        jobs.clear()  # no job of another test is known
-        _diagnose(made(runs, name))
-        app = opened(path, [name])
+def test_every_page_says_the_same_of_every_run_as_before(read: Read, path: str, name: str) -> None:
+    app = read(path, name)
     said, drawn = plain(app), charts(app)
     assert len(drawn) + len(app.html) + len(app.dataframe) + len(app.info) + len(app.caption) > 0
     if path != "runs":
@@ -84,8 +75,8 @@ def test_streamlit_draws_every_page_of_a_real_run(opened: Open, read: Read, runs
 
 @pytest.mark.parametrize("gap", ["mismatch", "total", "drift"])
 @pytest.mark.parametrize("path", ["overview", "distributions", "sequences", "tokens"])
-def test_every_page_draws_every_gap_in_the_dark(read: Read, opened: Open, path: str, gap: str) -> None:
-    app = (read if path in BY_PATH else opened)(path, ["stale"], theme="dark", gap=gap)
+def test_every_page_draws_every_gap_in_the_dark(read: Read, path: str, gap: str) -> None:
+    app = read(path, ["stale"], theme="dark", gap=gap)
     assert all(DARK.background in spec and LIGHT.background not in spec for spec in charts(app))
 
 
