@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from support.run_folders import FakeWriter  # pyright: ignore[reportMissingImports]
 
 from ratioscope import layout
-from ratioscope.collectors.writing.overall import Overall
 from ratioscope.collectors.writing.run_files import RunFiles
+from ratioscope.collectors.writing.segments import Overall
 
 
 class Repeated:

@@ -30,8 +30,8 @@ import pyarrow.parquet as pq
 
 from ratioscope import Collector, layout
 from ratioscope.app.cli import FINDINGS, OK
-from ratioscope.collectors.writing.overall import Overall
 from ratioscope.collectors.writing.parquet_file import parquet_bytes
+from ratioscope.collectors.writing.segments import Overall
 
 READ = """
 import json, resource, sys

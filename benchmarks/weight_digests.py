@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ratioscope.collectors.writing.weight_lines import WeightLines
+from ratioscope.collectors.writing.writer_thread import WeightLines
 from ratioscope.layout import encode_line
 from ratioscope.weights import digests
 

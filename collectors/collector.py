@@ -51,8 +51,7 @@ from .writing.backlog import LEAST_BYTES, Backlog
 from .writing.last_line import Logged, last_line, policies_in, recorded
 from .writing.live_scalars import LiveScalars
 from .writing.parquet_sink import writer_name
-from .writing.queue_items import BeginItem, DroppedItem, EventItem, Item, WeightsItem
-from .writing.row_target import RowTarget
+from .writing.queue_items import BeginItem, DroppedItem, EventItem, Item, RowTarget, WeightsItem
 from .writing.run_file import launch, run_info, start_run
 from .writing.sink import Sink
 from .writing.start_files import this_start

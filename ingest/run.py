@@ -23,7 +23,6 @@ from ratioscope.record import GAPS, POLICIES, sides
 from .commits.attempts import Cutoffs, Shadow
 from .commits.catalog import Catalog
 from .commits.conservation import Conservation, conservation, endings
-from .commits.disk_files import uncommitted_files
 from .commits.entries import TokenFile
 from .commits.history_frames import (
     drops_frame,
@@ -32,9 +31,9 @@ from .commits.history_frames import (
     times_frame,
     writers_frame,
 )
-from .commits.open_writers import SILENT_SECONDS
+from .commits.liveness import SILENT_SECONDS
 from .commits.reading_files import ReadingFile
-from .commits.visible_files import VisibleFiles
+from .commits.visible_files import VisibleFiles, uncommitted_files
 from .commits.weight_entries import TensorTable, WeightDigests
 from .files.cache import Cache
 from .files.cache_folder import cache_folder
@@ -46,26 +45,23 @@ from .files.rules_file import rules_of_folder
 from .files.run_file import run_file
 from .remote.opening import local_run, mirror_at
 from .rows.claims import Claims, ClaimsOfRun
-from .rows.digests import reading_digest, row_digest, run_digest
-from .rows.one_sequence import Span, row_of_sequence, span_frame
-from .rows.reading_fits import fits_of
 from .rows.reading_rows import Fit, ReadingRows
-from .rows.readings import Pair, Reading, Readings
+from .rows.readings import Pair, Reading, Readings, fits_of, reading_digest, row_digest, run_digest
 from .rows.record_rows import RecordRows
 from .rows.record_scan import record_scan, token_rows
 from .rows.sequences import READ, sequence_table
 from .rows.token_frame import token_schema
+from .rows.windows import Span, row_of_sequence, span_frame
 from .statistics.distributions import distribution_frame
 from .statistics.kept_tables import KeptTables
 from .statistics.logged_scalars import SCALAR_LOG, LoggedScalars, note_on
 from .statistics.merged_statistics import MergedStatistics
 from .statistics.metric_columns import ChosenSteps, columns_of_gap
-from .statistics.overall_rows import OverallRows
-from .statistics.row_statistics import RowStatistics
-from .statistics.row_work import RowWork
+from .statistics.row_statistics import RowStatistics, RowWork
 from .statistics.run_metrics import RunMetrics
 from .statistics.run_statistics import RunStatistics
 from .statistics.segment_tables import SegmentTables
+from .statistics.statistics_files import OverallRows
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -60,7 +60,7 @@ EPILOG = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code. Never raises for anything that a user can cause."""
     code = _run(argv)
-    deadline: Any = sys.modules.get("ratioscope.ingest.remote.deadline")
+    deadline: Any = sys.modules.get("ratioscope.ingest.remote.store")
     if argv is None and deadline and deadline.going_on():  # at its end the client of S3 would wait for the store
         sys.stdout.flush()
         sys.stderr.flush()

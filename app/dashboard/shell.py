@@ -8,7 +8,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.ingest.analysis.copy_facts import judged_first
+from ratioscope.ingest.analysis.copies import judged_first
 from ratioscope.ingest.analysis.no_gap import why_no_gap
 
 from ..blocks import Block

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import polars as pl
 
-from ratioscope.ingest.analysis.copy_facts import judged_first
+from ratioscope.ingest.analysis.copies import judged_first
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.grading.finding import Finding
 

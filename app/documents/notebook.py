@@ -6,7 +6,7 @@ The HTML has no script, no style sheet and no colour of its own, so that it read
 import shlex
 from typing import TYPE_CHECKING
 
-from ratioscope.ingest.analysis.copy_facts import judged_first
+from ratioscope.ingest.analysis.copies import judged_first
 from ratioscope.ingest.analysis.judged_verdict import judged_verdict
 from ratioscope.metrics.definitions.registry import BY_NAME
 

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from ratioscope.ingest.analysis.acknowledgements import Acknowledgements, is_acknowledged
-from ratioscope.ingest.analysis.events_and_alerts import until
+from ratioscope.ingest.analysis.recorded_events import until
 from ratioscope.metrics.grading.alerts import RULES, Alert, Rules, alert_frame, merged_gaps
 from ratioscope.metrics.grading.alerts import alerts as alerts_of
 from ratioscope.metrics.grading.finding import Finding

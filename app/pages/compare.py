@@ -5,7 +5,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.errors import SourceError
@@ -14,6 +13,7 @@ from ratioscope.metrics.distribution import LEVELS, Level, whole_histogram
 from ratioscope.metrics.grading.limits import limits_of
 
 from ..blocks import Actions, Beside, Block, Chart, Column, Heading, Numbers, Paragraph, Table
+from ..figures.drawing.plotly_objects import go
 from ..figures.sides import SideRun, courses, graded_shares, survivals
 from ..presentation.comparison_words import (
     compared_metrics,

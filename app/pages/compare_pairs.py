@@ -5,7 +5,7 @@ from functools import partial
 
 import polars as pl
 
-from ratioscope.ingest.analysis.prompt_tables import KEYS, METRICS, PromptKey, of_metric
+from ratioscope.ingest.analysis.run_comparison import KEYS, METRICS, PromptKey, of_metric
 from ratioscope.ingest.jobs.pair_job import PairJob, RunSteps
 from ratioscope.metrics.analysis.comparison import paired
 

@@ -4,12 +4,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from math import isnan
 
-import plotly.graph_objects as go
 import polars as pl
 
-from ratioscope.ingest.analysis.copy_facts import judged_first
+from ratioscope.ingest.analysis.copies import judged_first
 from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
-from ratioscope.ingest.analysis.no_rows import why_no_rows
+from ratioscope.ingest.analysis.no_gap import why_no_rows
 from ratioscope.ingest.jobs.correction_results import CorrectionResults
 from ratioscope.metrics.corrections.correction import WeightedGap, weighted_gap
 from ratioscope.metrics.dialects import NAMES, dialect
@@ -32,6 +31,7 @@ from ..blocks import (
     Waiting,
 )
 from ..figures.drawing.bands import NO_ERROR
+from ..figures.drawing.plotly_objects import go
 from ..figures.html.comparison import comparison_table
 from ..figures.series_chart import series_chart, series_key, series_of
 from ..figures.weights_before_after import weights_before_after

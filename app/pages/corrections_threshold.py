@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.errors import ConfigError
@@ -14,6 +13,7 @@ from ratioscope.metrics.distribution import LEVELS, Interval, Level
 from ..blocks import Action, Block, Cards, Chart, Charts, Paragraph
 from ..figures.drawing.bands import NO_ERROR
 from ..figures.drawing.canvas import coloured
+from ..figures.drawing.plotly_objects import go
 from ..figures.frontier import threshold_frontier
 from ..figures.html.comparison import COLUMNS
 from ..figures.series_chart import series_chart, series_of

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from ratioscope.ingest.analysis.copy_facts import judged_first
+from ratioscope.ingest.analysis.copies import judged_first
 from ratioscope.ingest.analysis.recorded_events import recorded_events
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.corrections.threshold import Threshold

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from ratioscope.ingest.analysis.copy_facts import judged_first
+from ratioscope.ingest.analysis.copies import judged_first
 from ratioscope.ingest.analysis.resolution import coarse_words, too_coarse, without_coarse
 from ratioscope.ingest.analysis.run_comparison import asked_gap
 from ratioscope.ingest.run import Run

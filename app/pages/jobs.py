@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
 from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
-from ratioscope.ingest.analysis.prompt_tables import PromptKey
+from ratioscope.ingest.analysis.run_comparison import PromptKey
 from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.jobs.correction_job import CorrectionJob, CorrectionWork, correction_job
 from ratioscope.ingest.jobs.correction_results import CorrectionResults, correction_text

@@ -7,8 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from ratioscope.ingest.analysis.events_and_alerts import until
-from ratioscope.ingest.analysis.growth_rate import doubling_of
+from ratioscope.ingest.analysis.growth import doubling_of
+from ratioscope.ingest.analysis.recorded_events import until
 from ratioscope.metrics.analysis.over_steps import worst_step
 from ratioscope.metrics.analysis.slice_parts import size_metric
 from ratioscope.metrics.definitions.registry import BY_NAME

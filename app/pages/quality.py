@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ratioscope.ingest.analysis.copy_facts import judged_first
+from ratioscope.ingest.analysis.copies import judged_first
 from ratioscope.ingest.analysis.feature_requirements import missing_of
 from ratioscope.ingest.commits.conservation import UNSEEN, Dropped
 from ratioscope.metrics.definitions import validity

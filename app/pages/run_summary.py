@@ -6,7 +6,7 @@ from datetime import datetime
 import numpy as np
 import polars as pl
 
-from ratioscope.ingest.analysis.copy_facts import judged_first
+from ratioscope.ingest.analysis.copies import judged_first
 from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.analysis.judged_verdict import judged_verdict
 from ratioscope.ingest.run import Run

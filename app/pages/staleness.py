@@ -6,7 +6,7 @@ from functools import partial
 import polars as pl
 
 from ratioscope.ingest.analysis.comparability import ComparedSetting, comparability
-from ratioscope.ingest.analysis.lag_over_steps import SINGLE, lag_over_steps, lag_table
+from ratioscope.ingest.analysis.slice_over_steps import SINGLE, lag_over_steps, lag_table
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.slice_parts import size_metric
 from ratioscope.metrics.analysis.staleness import decomposition

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.arrays import Floats
@@ -16,6 +15,7 @@ from ratioscope.metrics.analysis.token_values import BY_NAME, VALUES
 from ratioscope.record import POLICIES, sides
 
 from ..blocks import Action, Actions, Block, Chart, Code, Download, Drawer, Link, Markup, Paragraph
+from ..figures.drawing.plotly_objects import go
 from ..figures.html.tinted_text import OPEN, WeightBand, token_text, token_values
 from ..figures.strip_chart import strip_at, token_strip
 from ..presentation.digits import count, digits

@@ -9,8 +9,8 @@ from typing import Protocol, TypeVar, cast
 
 import polars as pl
 
-from ratioscope.ingest.analysis.events_and_alerts import EventsAndAlerts, events_and_alerts
 from ratioscope.ingest.analysis.grades import signal_grades, verdict_of
+from ratioscope.ingest.analysis.recorded_events import EventsAndAlerts, events_and_alerts
 from ratioscope.ingest.rows.part import Part
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.definitions.registry import of_column

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from ratioscope.ingest.analysis.run_comparison import asked_gap
-from ratioscope.ingest.rows.one_sequence import Span
+from ratioscope.ingest.rows.windows import Span
 from ratioscope.ingest.run import Run
 
 from ..presentation.digits import count, digits

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from ratioscope.ingest.analysis.acknowledgements import Acknowledgements, is_acknowledged
-from ratioscope.ingest.analysis.events_and_alerts import until
+from ratioscope.ingest.analysis.recorded_events import until
 from ratioscope.metrics.grading.alerts import Alert, Rules
 from ratioscope.metrics.grading.finding import Finding, Severity
 from ratioscope.metrics.grading.signals import SIGNALS

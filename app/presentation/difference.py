@@ -7,8 +7,15 @@ from typing import Any
 import polars as pl
 
 from ratioscope.errors import ConfigError, SourceError
-from ratioscope.ingest.analysis.prompt_tables import KEYS, PromptKey
-from ratioscope.ingest.analysis.run_comparison import PairedRuns, Parting, asked_gap, paired_runs, parting
+from ratioscope.ingest.analysis.run_comparison import (
+    KEYS,
+    PairedRuns,
+    Parting,
+    PromptKey,
+    asked_gap,
+    paired_runs,
+    parting,
+)
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.comparison import Compared
 from ratioscope.metrics.analysis.slice_parts import size_metric

@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ratioscope.ingest.commits.liveness import WriterStatus, current_writers, sizes, writer_statuses
-from ratioscope.ingest.commits.open_writers import SILENT_SECONDS
+from ratioscope.ingest.commits.liveness import SILENT_SECONDS, WriterStatus, current_writers, sizes, writer_statuses
 from ratioscope.process import Here, here
 
 from .ages import age

@@ -15,8 +15,8 @@ from ratioscope.collectors.batch.text_policy import KEPT, name_or_digest, withou
 from ratioscope.ingest.commits.conservation import Conservation
 from ratioscope.ingest.commits.weight_entries import TensorTable, WeightDigests
 from ratioscope.ingest.files.quarantine import Quarantined
-from ratioscope.ingest.rows.one_sequence import Span
 from ratioscope.ingest.rows.text_columns import changed
+from ratioscope.ingest.rows.windows import Span
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.grading.run_rules import RunRules
 

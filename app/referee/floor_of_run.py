@@ -5,9 +5,9 @@ import time
 from typing import TYPE_CHECKING
 
 from ratioscope.errors import SourceError
-from ratioscope.ingest.analysis.copy_facts import judged_first
+from ratioscope.ingest.analysis.comparability import run_facts
+from ratioscope.ingest.analysis.copies import judged_first
 from ratioscope.ingest.analysis.grades import step_grades, verdict_of
-from ratioscope.ingest.analysis.run_facts import run_facts
 from ratioscope.metrics.analysis.slice_parts import size_metric
 from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.metric import SAMPLED

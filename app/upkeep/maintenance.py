@@ -11,7 +11,7 @@ from pathlib import Path
 from ratioscope.collectors.writing.offline import OfflineWriter
 from ratioscope.errors import SourceError, not_writable
 from ratioscope.ingest.commits.catalog import Catalog
-from ratioscope.ingest.commits.open_writers import at_work
+from ratioscope.ingest.commits.liveness import at_work
 from ratioscope.ingest.commits.short_form import short_form_lines
 from ratioscope.ingest.commits.short_forms_of_run import new_short_forms
 from ratioscope.ingest.files.folder import run_folder

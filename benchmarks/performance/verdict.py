@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ratioscope import Collector
-from ratioscope.collectors.writing.step_patience import LEAST_SECONDS
+from ratioscope.collectors.writing.writer_thread import LEAST_SECONDS
 from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.run import Run, open_run
 

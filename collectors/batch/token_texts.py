@@ -1,7 +1,11 @@
-"""Finds the text of each token from its id, for trainers that log only ids. Each id is decoded once."""
+"""Finds the text of each token from its id, for trainers that log only ids. Each id is decoded once.
+
+Texts of single tokens from a Hugging Face tokenizer, without touching the one that the trainer is using.
+"""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -54,3 +58,21 @@ class TokenTexts:
         texts = list(self._decode(unseen.tolist()))
         self._place[unseen] = np.arange(len(self._texts), len(self._texts) + len(unseen))
         self._texts = pa.concat_arrays([self._texts, strings(texts)])
+
+
+def decoder(tokenizer: Any) -> Decode:
+    """Texts of single tokens. From a copy: a fast tokenizer raises in the trainer's thread while another one is using it."""
+    tokenizer = copy.deepcopy(tokenizer)
+
+    def decode(ids: Sequence[int]) -> list[str]:
+        texts = [
+            tokenizer.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False) for token in ids
+        ]
+        pieces = tokenizer.convert_ids_to_tokens(list(ids))
+        # a decoder that strips the leading space of a text strips it from every single token too
+        return [
+            f" {t}" if p and p.startswith("\u2581") and not t.startswith(" ") else t
+            for t, p in zip(texts, pieces, strict=True)
+        ]
+
+    return decode

@@ -3,10 +3,15 @@
 A Hook names a function of the trainer and the methods of a recorder that look at its calls. An exception of such a look is
 caught, counted, and logged once. The original function is called exactly once in any case, and what it raises reaches its
 caller.
+Endpoints of Monarch's actors: a hook watches the function inside one.
+
+`@endpoint` and `@concurrent_endpoint` put an object in the place of a method. The function of the latter only begins a task, so
+it is the decorated function that is watched, and the endpoint is made anew around the watched one.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import sys
@@ -17,7 +22,6 @@ from typing import Any, TypeVar
 
 from ratioscope.errors import ConfigError
 
-from . import endpoints
 from .imports import when_imported
 from .patches import Patches, method_kind
 from .recording import Recording
@@ -27,6 +31,8 @@ MARK = "ratioscope_original"
 """The attribute of every wrapper that holds the Original."""
 ADAPTER = "ratioscope_adapter"
 """The attribute of a hook's wrapper that holds the name of the adapter."""
+
+MODULE = "monarch.actor"
 
 
 @dataclass(frozen=True)
@@ -115,9 +121,9 @@ def install(hook: Hook, recorder: Any, recording: Recording, patches: Patches, o
     is_method = isinstance(target, type) and method_kind(target, name) is not staticmethod
 
     def wrapper_of(original: Any) -> Any:
-        if endpoints.inside(original) is None:
+        if inside(original) is None:
             return watched(original, hook, recorder, recording, is_method=is_method)
-        made = endpoints.around(original, lambda body: watched(body, hook, recorder, recording, is_method=is_method))
+        made = around(original, lambda body: watched(body, hook, recorder, recording, is_method=is_method))
         setattr(marked(made, original), ADAPTER, recording.adapter)
         return made
 
@@ -286,3 +292,26 @@ def _lacks(hook: Hook) -> bool:
     except AttributeError:
         return True
     return False
+
+
+def inside(attribute: Any) -> Any:
+    """The function that the decorator got; None if the attribute of the class is no endpoint."""
+    method = getattr(attribute, "_method", None)
+    if method is None or not hasattr(attribute, "_propagator"):
+        return None
+    return method.__wrapped__ if _is_concurrent(attribute) else method
+
+
+def around(attribute: Any, watched: Callable[[Any], Any]) -> Any:
+    """An endpoint like this one, of the watched function."""
+    function = watched(inside(attribute))
+    if _is_concurrent(attribute):
+        return sys.modules[MODULE].concurrent_endpoint(function, propagate=attribute._propagator)
+    made = copy.copy(attribute)
+    made._method = function
+    return made
+
+
+def _is_concurrent(attribute: Any) -> bool:
+    concurrent = getattr(sys.modules.get(MODULE), "concurrent_endpoint", None)
+    return concurrent is not None and type(attribute).__name__ == "_ConcurrentEndpointProperty"

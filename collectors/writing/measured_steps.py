@@ -1,29 +1,48 @@
-"""MeasuredSteps: the statistics of the steps that a writer is given, added to its segments."""
+"""MeasuredSteps: the statistics of the steps that a writer is given, added to its segments.
+
+The measured sequences of the newest steps, for steps whose rows take too much memory to be kept until the step ends.
+
+A sequence may come again with log-probs of another policy. It can then only be measured together with its earlier rows.
+The first rows that reach the disk, in one sentence: how many, of which policies, and whether their two sides line up.
+Log-probs above 0, in one sentence while training: the form that they most likely have, and what to log instead.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from ratioscope.arrays import Floats
+from ratioscope.metrics.columns import ROUNDING, SHIFTS
 from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.metrics.engines.loops import NUMPY_LOOPS, Loops
 from ratioscope.metrics.engines.parts import gathered
+from ratioscope.metrics.engines.step_values import step_values
+from ratioscope.metrics.metric import SAMPLED
+from ratioscope.record import GAPS, POLICIES
 
+from ..batch.breaths import listed
 from ..batch.records import tokens_of
 from ..process.counts import reason_of
 from ..process.notice import warn
-from .first_rows import first_rows_note
 from .live_scalars import LiveScalars
-from .measured_sequences import MeasuredSequences
-from .positive_logprobs import positive_note
 from .segments import Segments
 from .sink import StepRows
 from .step_statistics import part_statistics
 
 LoopsFor = Callable[[int], Loops]
 """(tokens that the writer has measured) -> the engine's loops for the next ones."""
+
+_STEPS = 8
+_MOST = 1 << 20
+"""Number of steps that are remembered, and of sequences of each: at most some 60 MB."""
+
+_CORRELATIONS = {0: "logprob_correlation"} | {shift: f"shift_correlation_{shift:+d}" for shift in SHIFTS}
+_ALIKE = 0.5
+_FEW = 30  # tokens; a correlation of fewer says nothing
 
 
 def numpy_alone(_tokens: int) -> Loops:
@@ -140,3 +159,103 @@ class MeasuredSteps:
 
 def _of_step(statistics: pa.Table, step: int) -> pa.Table:
     return statistics.filter(pa.array(np.asarray(statistics["step"]) == step))
+
+
+class MeasuredSequences:
+    """Remembers sequences by a hash of their id. If two share a hash, a reader has to compute the statistics from rows."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, set[int]] = {}
+        self._given_up: dict[int, None] = {}
+
+    def is_given_up(self, step: int) -> bool:
+        """True if the statistics of the step are left to the reader, who computes them from rows."""
+        return step in self._given_up
+
+    def may_measure(self, step: int, sequence_ids: Any, *, alone: bool) -> bool:
+        """True if rows with these ids, an Arrow column, can be measured. alone: no earlier rows of the step are at hand."""
+        if step in self._given_up:
+            return False
+        known, ids = self._known.pop(step, set[int]()), set(map(hash, listed(sequence_ids)))
+        if alone and (len(known) >= _MOST or not known.isdisjoint(ids)):
+            self._given_up[step] = None
+            while len(self._given_up) > _MOST // 1024:
+                self._given_up.pop(next(iter(self._given_up)))
+            return False
+        self._known[step] = known | ids if known else ids
+        while len(self._known) > _STEPS:
+            self._known.pop(next(iter(self._known)))
+        return True
+
+
+def first_rows_note(rows: pa.Table, statistics: pa.Table, versions: str | None) -> str:
+    """The sentence. statistics: those of `rows`. versions: where policy versions come from, if the adapter said so."""
+    policies = [policy for policy in POLICIES if rows[f"{policy}_logprobs"].null_count < len(rows)]
+    absent = [policy for policy in POLICIES if policy not in policies]
+    parts = [
+        f"{len(rows)} rows, {tokens_of(rows)} tokens, of {_listed(policies)}",
+        *([f"{_listed(absent)} not in them"] if absent else []),
+        _versions(rows, versions),
+        _alignment(step_values(statistics, ("tokens", *_CORRELATIONS.values()))),
+    ]
+    return "; ".join(parts)
+
+
+def _alignment(values: Mapping[str, float]) -> str:
+    gap = next((gap for gap in SAMPLED if f"{gap}/{_CORRELATIONS[0]}" in values), None)
+    if gap is None or values.get(f"{gap}/tokens", 0) < _FEW:
+        return "alignment cannot be told from one policy or from so few tokens"
+    correlations = {shift: values.get(f"{gap}/{name}", -1.0) for shift, name in _CORRELATIONS.items()}
+    best = max(correlations, key=lambda shift: correlations[shift])
+    others = max(value for shift, value in correlations.items() if shift != 0)
+    measured = f"correlation {correlations[0]:.3f} at shift 0, at most {others:.3f} at -2..2"
+    sides = " and ".join(GAPS[gap])
+    doubt = 2 / values[f"{gap}/tokens"] ** 0.5  # two standard errors of a small correlation
+    if best != 0 and correlations[best] > max(_ALIKE, correlations[0] + doubt):
+        return f"{sides} LOOK SHIFTED by {best:+d} tokens ({measured})"
+    if correlations[0] > _ALIKE:
+        return f"{sides} look aligned ({measured})"
+    if correlations[0] + doubt > _ALIKE:
+        return f"alignment cannot be told from so few tokens ({measured})"
+    return f"{sides} correlate little: other tokens, other weights, or log-probs that hardly vary ({measured})"
+
+
+def _versions(rows: pa.Table, source: str | None) -> str:
+    known = rows["rollout_version_min"].null_count < len(rows)
+    if not known:
+        return f"rollout versions unknown{f': {source}' if source else ''}"
+    lags = rows["trainer_version"].null_count < len(rows)
+    return f"rollout versions {f'from {source}' if source else 'recorded'}{'' if lags else ', trainer version unknown'}"
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names) if names else "no policy"
+
+
+def positive_note(rows: pa.Table) -> str:
+    """A clause for each policy that has log-probs above 0 at unmasked tokens; "" without any."""
+    return "; ".join(_clauses(rows))
+
+
+def _clauses(rows: pa.Table) -> Iterator[str]:
+    for policy in POLICIES:
+        values = _unmasked(rows, f"{policy}_logprobs")
+        above = int((values > ROUNDING).sum())
+        if above:
+            yield f"{above} of {len(values)} {policy}_logprobs are above 0, up to {values.max():.3g}: {_form(values)}"
+
+
+def _unmasked(rows: pa.Table, column: str) -> Floats:
+    """The finite values of a column at unmasked tokens."""
+    whole = rows.filter(pc.is_valid(rows[column]))
+    values, mask = (pc.list_flatten(whole[name]).to_numpy() for name in (column, "mask"))
+    values = values[mask.astype(bool)] if len(mask) == len(values) else values
+    return np.asarray(values[np.isfinite(values)], np.float64)
+
+
+def _form(values: Floats) -> str:
+    if values.min() < 0:
+        return "others are below, so log each with its own sign, and no probability among them"
+    if values.max() <= 1:
+        return "all lie between 0 and 1, as probabilities (exp(logp)) do; log their logarithm"
+    return "none is below, as with negated log-probs (-logp); log them with their own sign"

@@ -34,12 +34,11 @@ from .joining import logs_beside, place_in_run
 from .live_scalars import LiveScalars
 from .log_appender import LogAppender
 from .measured_steps import LoopsFor, MeasuredSteps, numpy_alone
-from .overall import Overall
 from .reading_part import ReadingPart
 from .run_file import launch, note_attempt, run_id, start_run
 from .run_files import RunFiles
 from .sampling import chosen
-from .segments import Segments
+from .segments import Overall, Segments
 from .sink import RowsOutcome, StepRows, Unsaved
 
 _TALLY = tuple(each.name for each in fields(Tally))

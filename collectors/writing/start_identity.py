@@ -1,5 +1,9 @@
-"""Tells if two processes belong to one start of a job, as a late rank, a restarted one, a child, or a second writer does."""
+"""Tells if two processes belong to one start of a job, as a late rank, a restarted one, a child, or a second writer does.
 
+A run as a start of a job finds it in its folder.
+"""
+
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -8,15 +12,19 @@ from typing import Any
 
 from ratioscope import process
 from ratioscope.errors import ConfigError
+from ratioscope.flat_json import loaded
+from ratioscope.inside import content, entries
+from ratioscope.layout import RUN_FILE, RUN_MEMBERS, SCALARS, STATISTICS, TOKENS
 
-from .found_run import as_newest, differences_to, run_file_of
 from .joining import begins_anew, is_named, is_same_name, openings
-from .run_file import is_certain, is_restarted
-from .same_experiment import trainer_of
+from .run_file import MOST_BYTES, is_certain, is_restarted, launch
+from .same_experiment import differences, trainer_of, without_ids
 from .start_files import Start
 
 TOGETHER_SECONDS = 600.0
 """The processes of one start begin within ten minutes. A convention, for those that a launcher names like an earlier start."""
+
+_MOST_NAMES = 1_000_000
 
 
 def is_same_start(base: Path, first: Start, own: Start, info: Mapping[str, Any]) -> bool:
@@ -99,3 +107,50 @@ def _others(folder: Path, own: Start) -> Iterator[process.Process]:
 def process_of(writer: Mapping[str, Any]) -> process.Process:
     """The process that an open line names."""
     return process.Process(writer.get("host"), int(writer["pid"]), writer.get("started"), writer.get("namespace"))
+
+
+def differences_to(run: Path, info: Mapping[str, Any], rank: int) -> list[str]:
+    """The differences of the newest attempt of the run and a start, each in words. rank: of this process."""
+    scripts = {str(without_ids(writer["script"], writer)) for writer in openings(run) if writer.get("script")}
+    return differences(as_newest(run_file_of(run)), {**info, "launch": launch()}, scripts, rank)
+
+
+def has_steps(root: Path) -> bool:
+    """True if there is any step."""
+    marks = ((TOKENS, "step="), (STATISTICS, ".parquet"), (SCALARS, ".parquet"))
+    return any(mark in name for part, mark in marks for name in names_in(root, part))
+
+
+def names_in(root: Path, part: str = "") -> Iterator[str]:
+    """Names in a folder of the run; none where it cannot be listed."""
+    with suppress(OSError):
+        yield from (found.name for found in entries(root, part, _MOST_NAMES))
+
+
+def run_file_of(root: Path) -> dict[str, Any]:
+    """run.json; empty where it cannot be read."""
+    try:
+        found = loaded(content(root, RUN_FILE, MOST_BYTES))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def is_of_a_run(run_file: Mapping[str, Any]) -> bool:
+    """True unless this is the run.json of another program; one that cannot be read may be ours."""
+    return not run_file or not RUN_MEMBERS.isdisjoint(run_file)
+
+
+def as_newest(run: Mapping[str, Any]) -> dict[str, Any]:
+    """run.json as the newest attempt described itself."""
+    attempts = run.get("attempts")
+    entry = attempts[-1] if isinstance(attempts, list) and attempts and isinstance(attempts[-1], dict) else {}
+    return {**run, **{name: value for name, value in entry.items() if value not in (None, {}, [])}}
+
+
+def described(root: Path) -> str:
+    """The run in a few words: its trainer and steps."""
+    trainer = as_newest(run_file_of(root)).get("trainer")
+    steps = [int(name[5:]) for name in names_in(root, TOKENS) if re.fullmatch(r"step=-?\d{1,18}", name)]
+    span = f", steps {min(steps)} to {max(steps)}" if steps else ""
+    return f"a run{f' of {str(trainer)[:80]}' if trainer else ''}{span}"

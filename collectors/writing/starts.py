@@ -17,12 +17,21 @@ from ratioscope.inside import entries, is_file
 from ratioscope.layout import COMMITS, RUN_FILE, STARTS, STATISTICS, TOKENS
 
 from .durable_file import make_root, write_whole
-from .found_run import described, differences_to, has_steps, is_of_a_run, names_in, run_file_of
 from .joining import is_named, is_same_name, openings
 from .run_file import new_run, start_run
 from .same_experiment import in_words
 from .start_files import Start, is_claimed, starts_of, this_start
-from .start_identity import has_ended, is_same_start, process_of
+from .start_identity import (
+    described,
+    differences_to,
+    has_ended,
+    has_steps,
+    is_of_a_run,
+    is_same_start,
+    names_in,
+    process_of,
+    run_file_of,
+)
 
 Existing = Literal["auto", "resume", "new", "error"]
 SUB_FOLDER = "ratioscope-run"

@@ -4,8 +4,14 @@ A step ends when a later step arrives, or when `finish` is called. A part of it 
 than memory may hold. Small steps that end while more rows wait in the queue are written together. No method raises: rows that
 cannot be written are dropped, counted in the ledger with the reason, reported to the user the first time, and noted in the
 commit log.
+RefusedRows: sequences whose token rows could not be written, until it is known whether their statistics are on disk.
+Intake: when the commit log records how many sequences a writer has taken, before their rows are written.
+
+A writer whose process is killed leaves no other count of them. Rows that are written soon cost no line. A step whose rows come
+slowly costs a line each time their number has doubled.
 """
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,8 +25,6 @@ from ratioscope.layout import CLOSE, DROPPED, EVENT, TAKEN
 from ..batch.records import of_attempt, tokens_of
 from ..batch.shared_ids import WANTED, other_samples
 from ..process.counts import Dropped, Ledger, reason_of
-from .intake import Intake
-from .refused_rows import NOT_WRITTEN, RefusedRows
 from .sink import KeepsReadings, RowsOutcome, Sink, StepRows, TakesSteps, Unsaved, outcomes, saved, unsaved
 from .step_buffer import SMALL_BYTES, StepBuffer
 
@@ -28,6 +32,13 @@ STATISTICS_ONLY = "in the statistics only"
 _LATE = 0.75  # share of the queue above which token rows wait for better times
 _UNSAID = 10_000  # lines that wait for the sink to open; some megabytes
 _MOST_BYTES = 1 << 28
+
+NOT_WRITTEN = "not written"
+
+FIRST_SECONDS = 0.5
+"""Wait of rows before the first step is written: nobody knows yet how long the trainer lives."""
+SECONDS = 1.5
+"""Later: longer than the least patience with a step (`StepPatience`), so that a step of one call costs no line."""
 
 
 @dataclass(frozen=True)
@@ -296,3 +307,62 @@ def _table(batches: list[pa.RecordBatch]) -> pa.Table:
     """The rows of the batches; in one chunk if the batches are small, because whatever follows costs a fee for each chunk."""
     rows = pa.Table.from_batches(batches)
     return rows.combine_chunks() if sum(batch.nbytes for batch in batches) < len(batches) * SMALL_BYTES else rows
+
+
+class RefusedRows:
+    """Belongs to one writer. Until they are settled these sequences are pending.
+
+    drop: counts sequences that are neither in rows nor in statistics: step, sequences, reason, detail, tokens.
+    """
+
+    def __init__(self, ledger: Ledger, drop: Callable[[int, int, str, str, int], None]) -> None:
+        self._ledger, self._drop = ledger, drop
+        self._waiting: list[Dropped] = []
+
+    def add(self, dropped: Dropped) -> None:
+        """Takes sequences whose rows were refused; their statistics may still be written."""
+        self._waiting.append(dropped)
+
+    def settle(self, found: Unsaved, *, at_last: bool = False) -> None:
+        """Counts the sequences whose statistics are known to be on disk, or lost.
+
+        at_last: the writer closes, so that statistics in memory are lost.
+        """
+        waiting, self._waiting = self._waiting, []
+        for dropped in waiting:
+            if dropped.step in found.lost or (at_last and dropped.step in found.steps):
+                detail = found.reason or dropped.detail
+                self._drop(dropped.step or 0, dropped.sequences, NOT_WRITTEN, detail, dropped.tokens)
+            elif dropped.step in found.steps:
+                self._waiting.append(dropped)
+            else:
+                self._ledger.drop(dropped)
+
+
+class Intake:
+    """Belongs to one writer. now: seconds on any clock that never goes back."""
+
+    def __init__(self) -> None:
+        self._held = self._said = 0
+        self._since = math.inf
+        self._has_written = False
+
+    def hold(self, sequences: int, now: float) -> None:
+        """Adds sequences that wait."""
+        self._held += sequences
+        self._since = min(self._since, now)
+
+    def let_go(self, sequences: int) -> None:
+        """Takes off sequences that wait no more: their fate is in the log."""
+        self._held, self._said, self._since, self._has_written = self._held - sequences, 0, math.inf, True
+
+    def wait(self, now: float) -> float | None:
+        """Seconds until the log should say how many wait, 0 or less if it should now; None if it says so, or none waits."""
+        if self._held < max(1, 2 * self._said):
+            return None
+        since = now if self._since == math.inf else self._since
+        return since + (SECONDS if self._has_written else FIRST_SECONDS) - now
+
+    def say(self) -> None:
+        """Notes that the log records how many wait."""
+        self._said = self._held

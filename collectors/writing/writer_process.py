@@ -25,8 +25,7 @@ from ratioscope import version
 from ..process.counts import Dropped, Ledger, reason_of
 from ..process.notice import warn
 from ..process.trainer_process import TrainerProcess, as_variable
-from .frames import write_frame
-from .pipe_end import PipeEnd
+from .frames import PipeEnd, write_frame
 from .task import WriterTask
 
 ENDED = "the writer's process ended"

@@ -1,4 +1,7 @@
-"""The coverage of a run's verdict: the share of the offered sequences that it rests on, or why nothing was measured."""
+"""The coverage of a run's verdict: the share of the offered sequences that it rests on, or why nothing was measured.
+
+Mean length of the sequences that are on record and not measured, from the rows of few steps.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -6,18 +9,23 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
+import pyarrow.compute as pc
 
+from ratioscope.arrays import Booleans, Integers
 from ratioscope.inside import is_file, open_regular
 from ratioscope.layout import REJECTED
+from ratioscope.metrics.engines.arrow_columns import gap_rows
 from ratioscope.metrics.grading.coverage import Absence, Coverage, Known, Offered, coverage, steps_in_words
 from ratioscope.metrics.metric import SAMPLED
 from ratioscope.metrics.step_holes import holes, usual_distance
 
+from ..rows.token_frame import token_counts
 from .copies import COMPUTED_APART, EQUAL, copied_steps, is_placeholder
 from .feature_requirements import FEATURES, missing_of
 from .no_gap import why_no_gap
-from .row_lengths import mean_length
+from .step_rows import columns_of
 from .ties import ties
 
 if TYPE_CHECKING:
@@ -36,6 +44,9 @@ _WHICH = (
     f"If each side was computed by itself, say so with Collector({COMPUTED_APART}=True); else pass the engine's own log-probs. "
     "`ratioscope rescore RUN` reads the tokens a third time, and tells which."
 )
+
+_LENGTH_LOOKS, _LENGTH_LOOKS_AFAR = 4, 1
+"""Steps whose rows are read; of a run on a store, where each is a request."""
 
 
 @dataclass(frozen=True)
@@ -323,3 +334,28 @@ def _missing(run: "Run", mean: float) -> Iterator[Absence]:
         if missing > 0:
             reason = f"in {missing:,} missing step{'' if missing == 1 else 's'} between {before} and {after}"
             yield Absence(reason, {}, missing * mean)
+
+
+def mean_length(run: "Run", by_step: Mapping[int, float], *, masked: bool) -> float | None:
+    """Mean tokens of the sequences without a sampled token, or of those with one side alone; None if no row of them has a token.
+
+    by_step: step -> their number. masked: True for the first kind.
+    """
+    kept = [step for step in by_step if step in run.row_digests()]
+    worst = sorted(kept, key=lambda step: -by_step[step])[: _LENGTH_LOOKS_AFAR if run.is_remote else _LENGTH_LOOKS]
+    lengths = np.concatenate([np.zeros(0), *(_of_step(run, step, masked) for step in worst)])
+    return float(lengths.mean()) if len(lengths) else None
+
+
+def _of_step(run: "Run", step: int, masked: bool) -> Integers:
+    records = columns_of(run, step, ("mask",))
+    measured, empty = np.zeros(len(records), np.bool_), np.zeros(len(records), np.bool_)
+    for gap in SAMPLED:
+        rows = gap_rows(records, gap)
+        sampled = np.bincount(np.repeat(np.arange(len(rows.rows)), rows.lengths), rows.mask, len(rows.rows)) > 0
+        measured[rows.rows[sampled]], empty[rows.rows[~sampled]] = True, True
+    ids = records["sequence_id"]
+    known = np.asarray(pc.is_in(ids, value_set=ids.filter(measured | empty).combine_chunks()))
+    chosen: Booleans = empty & ~measured if masked else ~known
+    lengths: Integers = token_counts(records)[chosen]
+    return lengths[lengths > 0]  # the collector cuts a padded row off behind the last true value of its mask

@@ -15,12 +15,11 @@ from ratioscope.metrics.diagnosis.proof import with_proof
 from ratioscope.record import GAPS, gap_between, sides
 
 from ..run import Run
-from .copy_facts import CopyFact, copy_facts, judged_first
+from .copies import CopyFact, copy_facts, judged_first
 from .drift import drift_of
 from .evidence import Sampled, evidence_of
-from .no_gap import why_no_gap
-from .no_rows import why_no_rows
-from .weight_proof import weight_proof
+from .no_gap import why_no_gap, why_no_rows
+from .weight_arrivals import weight_proof
 
 SAMPLED = ("mismatch", "total")
 """Gaps whose earlier policy sampled the tokens, the best one first."""

@@ -13,8 +13,7 @@ from ratioscope.metrics.grading.run_verdict import verdict
 from ratioscope.metrics.grading.severity import decided, grade_signals, with_readings
 from ratioscope.metrics.grading.signals import SIGNALS
 
-from .copies import EQUAL, ZEROS, copied_steps, is_placeholder
-from .copy_facts import judged_first
+from .copies import EQUAL, ZEROS, copied_steps, is_placeholder, judged_first
 from .coverage import coverage_of, covered
 from .feature_requirements import missing_of
 

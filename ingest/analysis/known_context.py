@@ -1,22 +1,147 @@
-"""The context of a diagnosis: changes over the steps, published range, remedies of the trainer, corrections, groups and masks."""
+"""The context of a diagnosis: changes over the steps, published range, remedies of the trainer, corrections, groups and masks.
 
-from dataclasses import asdict, dataclass
+Faults that the settings of a run betray: those of the table of known faults, and the warnings of the trainer's dialect.
+The published range for runs of this class, beside the run's own floor. It is context: no grade depends on it.
+The correction that bridges a likely cause until it is mended, in the syntax of the run's trainer.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import polars as pl
+
+from ratioscope.errors import ConfigError, RatioscopeError
+from ratioscope.metrics.corrections.advice import Advice, advice, risk_per_step
+from ratioscope.metrics.corrections.correction import NONE, USUAL, Correction, weighted_gap
+from ratioscope.metrics.corrections.threshold import threshold_of
+from ratioscope.metrics.dialects import NAMES, dialect
+from ratioscope.metrics.dialects.translation import written
 from ratioscope.metrics.grading.finding import Finding
-from ratioscope.metrics.known.faults import Remedy, remedy_for
-from ratioscope.metrics.known.trainers import trainer_named
+from ratioscope.metrics.known.faults import Remedy, can_be_corrected, faults_in, remedy_for
+from ratioscope.metrics.known.references import FACTS, Reference, RunFacts, missing_facts, reference_for
+from ratioscope.metrics.known.trainers import DIALECT, trainer_named
 from ratioscope.record import GAPS
 
 from ..run import Run
-from .bridge import Bridge, bridge_of, plain_bridge
-from .copy_facts import CopyFact
+from .comparability import run_facts
+from .copies import CopyFact
+from .correction_effects import correction_effects, effect_frame
 from .diagnosis import RunDiagnosis
+from .grades import floors_of
 from .group_facts import Count, group_facts, plain_counts
 from .growth import Growth, growth_of, plain_growth
-from .own_correction import OwnCorrection, own_correction_of, plain_own_correction
-from .reference_range import ReferenceRange, plain_reference, reference_of
-from .setting_faults import SettingFault, setting_faults
+from .own_correction import OwnCorrection, own_correction_of, own_settings, plain_own_correction
+from .run_settings import settings
+
+HOW: dict[str, str] = {
+    "model": '"model": "Qwen/Qwen3-8B"',
+    "engine": '"engine": "vLLM 0.32 bfloat16"',
+    "trainer": '"model_dtype": "bfloat16"',
+    "replay": '"rollout_routing_replay": False',
+    "moe": '"num_experts": 0',
+}
+"""Fact -> the entry of the collector's `config` that puts it on record."""
+
+FOREIGN = ("slime.", "examples.")
+"""A setting of slime that contains one of these names a function of slime, which miles has elsewhere."""
+
+
+@dataclass(frozen=True)
+class Bridge:
+    """The correction to use while a cause is being mended."""
+
+    cause: str
+    """Code of the likeliest cause."""
+    helps: bool
+    """False if no correction can help, because the log-probs are not those of what was sampled."""
+    advice: Advice | None = None
+    """The comparison of corrections; None if none was compared."""
+    settings: str = ""
+    """The recommended correction in the syntax of the run's trainer; empty if the trainer has none, or is not known."""
+    rule: str = ""
+    """The name that the page of corrections gives the recommended one, such as `truncate token at 2`; empty if it has none."""
+    steps: int = 0
+    """Number of steps on which corrections were compared."""
+
+    @property
+    def best(self) -> str:
+        """The recommended correction and its rule, such as `Token TIS 2 (truncate token at 2)`; empty without one."""
+        best = self.advice.best if self.helps and self.advice is not None else None
+        return f"{best} ({self.rule})" if best and self.rule else best or ""
+
+    @property
+    def words(self) -> str:
+        """The recommendation, in sentences."""
+        if not self.helps:
+            return "no correction helps: weights made of these log-probs are no importance weights; fix the cause"
+        if self.advice is None:
+            return ""
+        if self.advice.best is None:
+            return self.advice.title[0].lower() + self.advice.title[1:]
+        own = "; its settings are below" if self.settings else ""
+        read = f"at the {self.steps} steps that were read" if self.steps > 1 else "at the step that was read"
+        rank = "" if self.advice.as_good else " best"
+        return f"{self.best} bridges the gap{rank} {read} ({self.advice.confidence} confidence){own}"
+
+
+@dataclass(frozen=True)
+class ReferenceRange:
+    """The published range for a run, or the facts that are missing to choose one."""
+
+    facts: RunFacts
+    reference: Reference | None
+    missing: tuple[str, ...]
+    """Facts without which no range can be chosen; empty if the class is known or was never published."""
+    floor: float | None
+    """K3 of the run's own floor in nats/token; None if no floor is on record."""
+
+    @property
+    def words(self) -> str:
+        """The range and the floor in one line."""
+        own = "" if not self.floor else f"; this run's own floor: {self.floor:.3g}"
+        if self.reference is None:
+            return f"no published range: {self._why}{own}"
+        low, high = self.reference.usual
+        usual = f"{low:.2g} to {high:.2g}" if low else f"at most {high:.2g}"
+        usual = usual if high else "0"
+        odd = f"odd above {self.reference.odd:.2g}" if self.reference.odd else "anything else is odd"
+        count = len(self.reference.sources)
+        sources = f"{count} source{'s' * (count > 1)}"
+        return f"usual for {self.reference.words}: K3 {usual}, {odd} ({sources}){own}"
+
+    @property
+    def _why(self) -> str:
+        if not self.missing:
+            return "none is known for a run of this class"
+        *others, last = (FACTS[fact] for fact in self.missing)
+        names = f"{', '.join(others)} and {last}" if others else last
+        ways = [HOW[fact] for fact in self.missing if fact in HOW]
+        them = "it" if len(ways) == 1 else "them"
+        record = f"; record {them} with Collector(config={{{', '.join(ways)}}})" if ways else ""
+        return f"{names} {'is' if len(self.missing) == 1 else 'are'} not on record{record}"
+
+
+@dataclass(frozen=True)
+class SettingFault:
+    """A fault that settings on record betray."""
+
+    code: str
+    """Its name in JSON; "settings" for a warning of a dialect."""
+    statement: str
+    """The fault in one sentence."""
+    do: str
+    """The change that mends it; empty for a warning of a dialect, whose statement names it."""
+    because: dict[str, str]
+    """Key on record -> its value."""
+    source: str
+    """The place where it was read."""
+
+    @property
+    def words(self) -> str:
+        """The statement, the settings that betray it, and the change, in one line."""
+        because = ", ".join(f"{key.removeprefix('config.')} is {value}" for key, value in self.because.items())
+        return " ".join(part for part in (self.statement, f"Found: {because}." if because else "", self.do) if part)
 
 
 @dataclass(frozen=True)
@@ -79,3 +204,120 @@ def plain_known(context: KnownContext) -> dict[str, Any]:
         "known_faults": [asdict(each) for each in context.faults],
         "growth": plain_growth(context.growth),
     }
+
+
+def setting_faults(info: Mapping[str, Any]) -> tuple[SettingFault, ...]:
+    """The faults that the settings of a run betray. info: the content of run.json."""
+    faults = faults_in(settings(info), trainer_named(info.get("trainer")))
+    known = [
+        SettingFault(each.fault.code, each.fault.statement, each.fault.do, dict(each.because), each.fault.source)
+        for each in faults
+    ]
+    return (*known, *_warnings(info))
+
+
+def _warnings(info: Mapping[str, Any]) -> tuple[SettingFault, ...]:
+    own = own_settings(info)
+    if own is None:
+        return ()
+    try:
+        notes = dialect(own.dialect).parse(own.config).warnings
+    except RatioscopeError as error:
+        notes = (f"the trainer would reject these settings: {error}",)
+    source = f"the settings of {own.dialect}, as its dialect reads them"
+    return tuple(SettingFault("settings", f"{note[0].upper()}{note[1:]}.", "", {}, source) for note in map(str, notes))
+
+
+def reference_of(run: "Run", gap: str) -> ReferenceRange:
+    """The published range for a run, and the run's own floor of this gap."""
+    facts = run_facts(run.info)
+    return ReferenceRange(facts, reference_for(facts), missing_facts(facts), floors_of(run).get(gap))
+
+
+def plain_reference(found: ReferenceRange) -> dict[str, Any]:
+    """A range as values that JSON can hold."""
+    reference = found.reference
+    published = None if reference is None else {
+        "class": reference.name,
+        "words": reference.words,
+        "estimator": "K3 per token in nats, at fresh weights and without truncation",
+        "usual": list(reference.usual),
+        "odd_above": reference.odd,
+        "note": reference.note,
+        "sources": list(reference.sources),
+        "measurements": [asdict(each) for each in reference.measurements],
+    }  # fmt: skip
+    return {
+        "words": found.words, "own_floor": found.floor, "published": published, "missing": list(found.missing),
+        "facts": asdict(found.facts),
+    }  # fmt: skip
+
+
+def bridge_of(run: Run, result: RunDiagnosis, verdict: Finding, trainer: str | None) -> Bridge | None:
+    """The bridge for the likeliest cause that explains a part of the gap; None if no cause does.
+
+    Corrections are compared on the steps that the diagnosis has read. trainer: only corrections that it can express are
+    compared; None, or a trainer without a dialect: all.
+    """
+    likely = next((item for item in result.diagnosis.likely if item.share is not None), None)
+    if likely is None:
+        return None
+    code = likely.cause.code
+    if not can_be_corrected(code):
+        return Bridge(code, helps=False)
+    gap = weighted_gap(result.gap)
+    if gap is None:
+        return Bridge(code, helps=True)
+    texts = {each.name: _written(each, trainer) for each in USUAL if each.steps}
+    fair = [replace(each, gap=gap) for each in USUAL if texts.get(each.name) is not None]
+    recommendation = _advice(run, result.steps, fair, replace(NONE, gap=gap), verdict)
+    best = None if recommendation is None else recommendation.best
+    if best is None:
+        return Bridge(code, helps=True, advice=recommendation)
+    return Bridge(code, True, recommendation, texts[best] or "", _rule(best), len(result.steps))
+
+
+def _advice(
+    run: Run, steps: Sequence[int], corrections: Sequence[Correction], nothing: Correction, verdict: Finding
+) -> Advice | None:
+    name = f"{nothing.gap}/sequences"
+    frame = run.metrics(by=("step",), names=("sequences",))
+    if name not in frame.columns or not corrections:
+        return None
+    sizes = frame.select("step", sequences=pl.col(name).cast(pl.Float64))
+    sums = correction_effects(run, [*corrections, nothing], steps=steps).sums
+    effects = {key[0]: part for key, part in effect_frame(sums, ("step",)).group_by("correction", maintain_order=True)}
+    if nothing.name not in effects:
+        return None
+    risks = {each.name: risk_per_step(effects[each.name], sizes) for each in corrections}
+    return advice(risks, risk_per_step(effects[nothing.name], sizes), verdict)
+
+
+def _rule(name: str) -> str:
+    """The correction of this name as one bound on a weight; empty if it takes several steps."""
+    threshold = next(threshold_of(each) for each in USUAL if each.name == name)
+    return threshold.name if threshold else ""
+
+
+def _written(correction: Correction, trainer: str | None) -> str | None:
+    """The correction in the trainer's syntax; "" for a trainer without a dialect; None if the trainer cannot express it."""
+    dialect = DIALECT.get(trainer or "", trainer)
+    if dialect not in NAMES:
+        return ""
+    try:
+        text = written(dialect, correction)
+    except ConfigError:
+        return None
+    return None if dialect != trainer and any(name in text for name in FOREIGN) else text
+
+
+def plain_bridge(bridge: Bridge | None) -> Mapping[str, Any] | None:
+    """A bridge as values that JSON can hold."""
+    if bridge is None:
+        return None
+    own = bridge.advice
+    return {
+        "cause": bridge.cause, "helps": bridge.helps, "correction": None if own is None else own.best, "words": bridge.words,
+        "confidence": None if own is None else own.confidence, "why": "" if own is None else own.why,
+        "settings": bridge.settings,
+    }  # fmt: skip

@@ -1,4 +1,7 @@
-"""Why no gap of a run can be measured, and what to record so that one can: the first thing to go wrong in a new recording."""
+"""Why no gap of a run can be measured, and what to record so that one can: the first thing to go wrong in a new recording.
+
+Why steps have statistics and no token rows, and what keeps the rows of the next ones.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -61,3 +64,12 @@ def _dropped(run: "Run") -> str:
         return ""
     most = max(counts.reasons, key=lambda part: part.sequences)
     return f", and {counts.dropped:,} of {counts.offered:,} offered sequences were dropped ({most.reason})"
+
+
+def why_no_rows(run: "Run") -> str:
+    """A sentence without its full stop: `prune` deleted the rows, or a budget left them out."""
+    if run.pruned_rows:
+        return "`ratioscope prune` deleted the token rows; --keep-steps keeps those of more steps"
+    return (
+        "the budget left the token rows out; record them with a budget above 0 (step_bytes, run_bytes of the collector)"
+    )

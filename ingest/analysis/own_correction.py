@@ -2,9 +2,11 @@
 
 K3 alone does not tell a healthy run from a collapsing one. The share of tokens that the run's own clip or mask takes does: a
 public run with K3 0.013 collapsed while 45% of its tokens were clipped, and one with 0.010 did not while 0.03% were.
+The loss's own reasons for the tokens that it left out: the share of the sampled tokens for each reason on record.
+The settings of a trainer's own correction, as run.json has them, in the shape that the trainer's dialect reads.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -17,11 +19,10 @@ from ratioscope.metrics.dialects import dialect
 from ratioscope.metrics.dialects.effect import dialect_carried_out
 from ratioscope.metrics.dialects.translation import correction_in
 from ratioscope.metrics.engines.arrow_columns import flat_values, list_lengths
-from ratioscope.metrics.known.trainers import trainer_named
+from ratioscope.metrics.known.trainers import DIALECT, trainer_named
+from ratioscope.record import MASK_REASONS
 
 from ..run import Run
-from .mask_reasons import COLUMNS, reasons_in_words, shares_by_reason
-from .own_settings import OwnSettings, own_settings
 from .step_rows import columns_of, records_of
 
 CorrectionState = Literal[
@@ -37,6 +38,19 @@ FEW = 10
 
 LEAST_OF_MASK = 0.5
 """A loss mask with less than this part of the tokens that the settings mask contradicts them. A convention."""
+
+COLUMNS = ("mask", "mask_reason")
+
+RecordedConfig = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class OwnSettings:
+    """The part of a configuration that a dialect reads."""
+
+    dialect: str
+    config: RecordedConfig
+    """`Any` values: each dialect checks its own."""
 
 
 @dataclass(frozen=True)
@@ -212,3 +226,102 @@ def _share(value: float) -> str:
 def plain_own_correction(correction: OwnCorrection) -> dict[str, Any]:
     """The correction as values that JSON can hold."""
     return asdict(correction) | {"warnings": list(correction.warnings)}
+
+
+def shares_by_reason(parts: Iterable[pa.Table]) -> dict[str, float]:
+    """Reason -> share of the sampled tokens that the loss left out for it; {} if no row has reasons.
+
+    Reasons that no token has are left out, unless no token has any: then "kept" is there with 1. A number without a name, of a
+    newer ratioscope, counts as other.
+    """
+    counts = np.zeros(len(MASK_REASONS), np.int64)
+    for records in parts:
+        own = records.filter(records["mask_reason"].is_valid())
+        lengths = list_lengths(own["mask_reason"])
+        numbers = flat_values(own["mask_reason"], lengths, pa.scalar(0, pa.int16())).to_numpy(zero_copy_only=False)
+        mask = flat_values(own["mask"], lengths, pa.scalar(True, pa.bool_())).fill_null(True)
+        sampled = np.asarray(mask.to_numpy(zero_copy_only=False), np.bool_)
+        known = (numbers >= 0) & (numbers < len(MASK_REASONS))
+        named = np.where(known, numbers, MASK_REASONS.index("other")).astype(np.int64)
+        counts += np.bincount(named[sampled], minlength=len(MASK_REASONS))
+    total = int(counts.sum())
+    if not total:
+        return {}
+    shares = {word: float(n / total) for word, n in zip(MASK_REASONS, counts.tolist(), strict=True) if n}
+    return shares if set(shares) == {"kept"} else {word: share for word, share in shares.items() if word != "kept"}
+
+
+def reasons_in_words(shares: dict[str, float]) -> str:
+    """The shares in one clause; empty if there are none.
+
+    >>> reasons_in_words({"high": 0.08, "sequence": 0.02})
+    "the loss's own reasons for leaving tokens out: high 8%, sequence 2%"
+    """
+    if not shares:
+        return ""
+    if "kept" in shares:
+        return "the loss left no token out by its own reasons"
+    listed = ", ".join(f"{word.replace('_', ' ')} {_percent(share)}" for word, share in shares.items())
+    return f"the loss's own reasons for leaving tokens out: {listed}"
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.01 else f"{share:.2%}"
+
+
+def own_settings(info: Mapping[str, Any]) -> OwnSettings | None:
+    """The settings of the run's own correction; None if they are not on record, or if the trainer has no dialect."""
+    trainer = trainer_named(info.get("trainer"))
+    config = info.get("config")
+    if trainer is None or trainer not in _READ or not isinstance(config, Mapping):
+        return None
+    settings = _READ[trainer](config)
+    return None if settings is None else OwnSettings(DIALECT.get(trainer, trainer), settings)
+
+
+def _section(config: RecordedConfig, name: str) -> RecordedConfig:
+    value = config.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _trl(config: RecordedConfig) -> RecordedConfig | None:
+    args = _section(config, "args") or config
+    return args if "vllm_importance_sampling_mode" in args else None
+
+
+def _verl(config: RecordedConfig) -> RecordedConfig | None:
+    own = config if "algorithm" in config else _section(config, "config")
+    return own if "rollout_correction" in _section(own, "algorithm") else None
+
+
+def _slime(config: RecordedConfig) -> RecordedConfig | None:
+    args = _section(config, "args")
+    if "use_tis" not in args:
+        return None
+    path = args.get("custom_tis_function_path")
+    own = {"custom_tis_function_path": path.replace("miles.", "slime.", 1)} if isinstance(path, str) else {}
+    return {"args": {**args, **own}}
+
+
+def _skyrl(config: RecordedConfig) -> RecordedConfig | None:
+    return config if _section(_section(config, "trainer"), "algorithm") else None
+
+
+def _nemo_rl(config: RecordedConfig) -> RecordedConfig | None:
+    return config if _section(config, "loss_fn") else None
+
+
+def _areal(config: RecordedConfig) -> RecordedConfig | None:
+    own = _section(config, "areal") or config
+    return own if _section(own, "actor") else None
+
+
+def _fireworks(config: RecordedConfig) -> RecordedConfig | None:
+    return config if "tis" in config else None
+
+
+_READ: Mapping[str, Callable[[RecordedConfig], RecordedConfig | None]] = {
+    "trl": _trl, "verl": _verl, "slime": _slime, "miles": _slime, "skyrl": _skyrl, "nemo_rl": _nemo_rl, "areal": _areal,
+    "fireworks": _fireworks,
+}  # fmt: skip
+"""Trainer -> the part of its configuration that its dialect reads; None if that part is not on record."""

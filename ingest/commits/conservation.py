@@ -11,7 +11,7 @@ from typing import Literal
 
 from ratioscope.process import Here, here
 
-from .open_writers import PRESUMED_ENDED_SECONDS
+from .liveness import PRESUMED_ENDED_SECONDS
 from .writer_history import WriterHistory
 
 UNSEEN = "not available, because nobody counted them"

@@ -1,20 +1,21 @@
 """Typed values of commit entries. An entry with an impossible member raises SourceError here.
 
 A checksum proves that a line is unchanged, not that its content makes sense, so every member is checked.
+Files of overall statistics, which repeat the rows of slice `all` of several segments, as the commit logs describe them.
+Members of the entries of a commit log, each checked: whole numbers, counts, texts, times, names and spans of steps.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from ratioscope.errors import SourceError
-from ratioscope.layout import SCALARS, STATISTICS, TOKENS, is_offline
+from ratioscope.layout import OVERALL, SCALARS, STATISTICS, TOKENS, is_offline
 from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION, SLICED_BY, newer_schema
 
 from ..files.quarantine import printable
-from .members import is_int64, names_among, optional_count, seconds, step_spans, text, whole_number
-from .overall_files import OverallFile
 
 _TOKEN_FILE = re.compile(rf"{TOKENS}/step=(-?\d{{1,19}})/[^/.][^/\x00]*\.parquet")
 _STATISTICS_FILE = re.compile(rf"{STATISTICS}/[^/.][^/\x00]*\.parquet")
@@ -23,6 +24,26 @@ _GAPS = tuple(GAPS)
 _MOST_STEPS_PER_NUMBER = 256
 """Largest number of measured steps in an entry, per number or span in the entry. A span [first, last] of a few bytes could
 otherwise name a million steps. A merge names 512 steps for each writer."""
+
+_FILE = re.compile(rf"{OVERALL}/[^/.][^/\x00]*\.parquet")
+
+_INT64 = 1 << 63
+_MOST_COUNT = 1 << 48
+"""Largest count in an entry. Sums of such counts over all lines of a run fit into 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverallFile:
+    """A file of overall statistics as its line describes it."""
+
+    path: str
+    """Path relative to the run."""
+    bytes: int
+    """Size of the file."""
+    sha256: str
+    """Digest of the file."""
+    segments: tuple[tuple[str, str], ...]
+    """(path, digest) of each segment whose rows it repeats, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,3 +265,75 @@ def _measured(entry: Mapping[str, Any], steps: list[int]) -> tuple[MeasuredGaps,
         MeasuredGaps(text(i, "writer"), names_among(i, "gaps", _GAPS), steps_of[own])
         for i, own in zip(items, spans, strict=True)
     )
+
+
+def committed_overall(entry: Mapping[str, Any]) -> OverallFile:
+    """The file that a line of kind `overall` describes. SourceError names the member that is wrong."""
+    path, segments = text(entry, "file"), entry.get("segments")
+    if not _FILE.fullmatch(path) or printable(path) != path:
+        raise SourceError("a commit names it, but it is no path of a file of overall statistics")
+    if not isinstance(segments, list) or not all(isinstance(segment, dict) for segment in segments):
+        raise SourceError(f"its commit has segments {str(segments)[:60]!r}; wanted a list of files")
+    sources = tuple((text(segment, "file"), text(segment, "sha256")) for segment in segments)
+    return OverallFile(path, whole_number(entry, "bytes", least=0), text(entry, "sha256"), sources)
+
+
+def step_spans(item: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
+    """Steps written as [first, last, first, last, ...], as pairs of first and last."""
+    numbers = item.get("steps")
+    if not isinstance(numbers, list) or len(numbers) % 2 or not all(is_int64(step) for step in numbers):
+        raise SourceError(f"its commit has steps {str(numbers)[:60]!r}; wanted pairs of first and last")
+    return tuple((first, last) for first, last in zip(numbers[::2], numbers[1::2], strict=True) if first <= last)
+
+
+def whole_number(entry: Mapping[str, Any], name: str, least: int = -_INT64) -> int:
+    """A member that must be a 64-bit whole number of at least `least`. A count (`least` is 0 or more) has at most 48 bits."""
+    value = entry.get(name)
+    if type(value) is int and least <= value < (_MOST_COUNT if least >= 0 else _INT64):
+        return value
+    raise SourceError(f"its commit has {name} {str(value)[:60]!r}; wanted a whole number")
+
+
+def optional_count(entry: Mapping[str, Any], name: str) -> int | None:
+    """A member that must be a count; None where it is absent or null."""
+    return None if entry.get(name) is None else whole_number(entry, name, least=0)
+
+
+def text(entry: Mapping[str, Any], name: str) -> str:
+    """A member that must be a text."""
+    value = entry.get(name)
+    if not isinstance(value, str):
+        raise SourceError(f"its commit has {name} {str(value)[:60]!r}; wanted a text")
+    return value
+
+
+def seconds(entry: Mapping[str, Any]) -> float | None:
+    """The member `time` in seconds since 1970; None where it is absent or outside the years 1970 to 9999."""
+    value = entry.get("time")
+    return float(value) if isinstance(value, int | float) and 0 <= value < 253402300800 else None
+
+
+def names(value: object) -> frozenset[str]:
+    """The texts in a list; empty for any other value."""
+    return frozenset(item for item in value if isinstance(item, str)) if isinstance(value, list) else frozenset()
+
+
+def names_among(entry: Mapping[str, Any], name: str, allowed: tuple[str, ...]) -> frozenset[str]:
+    """The names that the member lists, without those that are not in `allowed`."""
+    value = entry.get(name)
+    if not isinstance(value, list):
+        return frozenset()
+    try:
+        return _among(tuple(value), allowed)
+    except TypeError:  # an item of the list is no text and cannot be hashed
+        return frozenset(item for item in value if isinstance(item, str) and item in allowed)
+
+
+@lru_cache(256)
+def _among(names: tuple[str, ...], allowed: tuple[str, ...]) -> frozenset[str]:
+    """The known ones of these names. One set is shared by all files with equal names: a run has hundreds of thousands."""
+    return frozenset(name for name in names if name in allowed)
+
+
+def is_int64(value: object) -> bool:
+    return type(value) is int and -_INT64 <= value < _INT64

@@ -27,9 +27,18 @@ from ratioscope.process import Process
 
 from ..files.quarantine import printable
 from .commit_log import CommitLog
-from .entries import Segment, TokenFile, committed
-from .members import names, optional_count, seconds, step_spans, text, whole_number
-from .overall_files import committed_overall
+from .entries import (
+    Segment,
+    TokenFile,
+    committed,
+    committed_overall,
+    names,
+    optional_count,
+    seconds,
+    step_spans,
+    text,
+    whole_number,
+)
 from .reading_files import committed_reading
 from .short_form import ShortForm, short_form_of_lines
 from .weight_entries import name_table, weight_digests

@@ -2,6 +2,7 @@
 
 A writer is closed (its log ends with a close line), alive or gone (its process runs, or does not run, on this machine), or
 unknown (its process belongs to another machine). app/presentation/run_state.py words these states: live, ended, silent, dead.
+Writers that may still write into a run. `repair`, `compact` and `prune` refuse to change a run while there are any.
 """
 
 import os
@@ -16,7 +17,8 @@ from ratioscope.inside import folder, open_regular
 from ratioscope.layout import CLOSE, COMMIT, COMMITS, OPEN, decode_line
 from ratioscope.process import Here, Process
 
-from .members import names
+from .entries import names
+from .writer_history import WriterHistory
 
 WriterState = Literal["closed", "alive", "gone", "unknown"]
 Sizes = Mapping[str, tuple[int, int]]
@@ -25,6 +27,13 @@ _HEAD, _TAIL = 1 << 14, 1 << 16
 """Bytes that are read of the first line, and of the last lines."""
 _MOST_READ = 1 << 23
 _MOST_LOGS = 20_000
+
+PRESUMED_ENDED_SECONDS = 3600.0
+"""Seconds without a commit after which a writer whose process cannot be seen counts as ended: its pending sequences count as
+lost, and `repair`, `compact` and `prune` change the run. Convention: a step rarely takes an hour."""
+SILENT_SECONDS = 120.0
+"""Seconds without a commit after which every face calls such a writer silent. Convention: it is a mere warning, which a longer
+step takes back."""
 
 
 @dataclass(frozen=True)
@@ -159,3 +168,25 @@ def _text(value: object) -> str | None:
 
 def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def at_work(histories: Iterable[WriterHistory], here: Here, now: float) -> list[str]:
+    """One sentence for each writer that has not closed and may still be running."""
+    every = list(histories)
+    ended = {writer for history in every for writer in history.continues}
+    present = [history for history in every if history.log.writer not in ended]
+    return [reason for history in present if (reason := _alive(history, here, now)) is not None]
+
+
+def _alive(history: WriterHistory, here: Here, now: float) -> str | None:
+    process = history.process
+    if history.closed is not None or process.pid is None:
+        return None
+    life = process.life(here)
+    if life == "alive":
+        return f"{history.log.writer} has not closed, and its process {process.pid} is alive"
+    silent = now - (history.last_commit or history.opened or 0.0)
+    if life == "gone" or silent >= PRESUMED_ENDED_SECONDS:
+        return None
+    where = f"in another container of {history.host}" if history.host == here.host else f"on {history.host}"
+    return f"{history.log.writer} {where} has not closed, and last wrote {max(0.0, silent) / 60:.0f} minutes ago"

@@ -11,7 +11,7 @@ from ratioscope.layout import READINGS
 from ratioscope.record import SCHEMA_VERSION, newer_schema, reading_fault
 
 from ..files.quarantine import printable
-from .members import optional_count, seconds, text, whole_number
+from .entries import optional_count, seconds, text, whole_number
 
 _FILE = re.compile(rf"{READINGS}/([^/\x00]+)/step=(-?\d{{1,19}})/[^/.][^/\x00]*\.parquet")
 _MOST_MADE_OF = 1 << 16

@@ -17,10 +17,10 @@ from ratioscope.layout import COMMIT_COPY, SCALARS, is_offline, writer_of
 from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.record import GAPS, POLICIES, SLICED_BY
 
+from ..files.columns import demand_columns, demand_scalars, demand_segment
 from ..files.footers import recorded_columns
 from ..files.parquet_files import Opened, ParquetFiles, read
 from ..files.quarantine import SetAside, faults_set_aside
-from ..files.required_columns import demand_columns, demand_scalars, demand_segment
 from ..remote.store import Unreachable
 from .entries import Segment, TokenFile, committed
 

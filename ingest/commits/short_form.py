@@ -13,9 +13,8 @@ from typing import Any
 from ratioscope.errors import SourceError
 from ratioscope.layout import COMMIT, CONDENSED, WEIGHT_NAMES, WEIGHTS
 
-from .chain import UNNUMBERED, Link
-from .entries import Segment, TokenFile
-from .members import optional_count, seconds, text, whole_number
+from .commit_log import UNNUMBERED, Link
+from .entries import Segment, TokenFile, optional_count, seconds, text, whole_number
 
 _ENTRIES, _TIMES, _CHARACTERS = 256, 4096, 300_000
 """Most entries, times, and characters of digests of weights in one line, so that it stays far shorter than the longest line that

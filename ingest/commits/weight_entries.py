@@ -7,7 +7,7 @@ from typing import Any
 from ratioscope.errors import SourceError
 
 from ..files.quarantine import printable
-from .members import seconds, text, whole_number
+from .entries import seconds, text, whole_number
 
 SHORT = 8
 """Characters of the digest of one entry."""

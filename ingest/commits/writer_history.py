@@ -1,6 +1,9 @@
-"""The content of one writer's commit log, as far as it was read: files, events, dropped sequences, and the writer's state."""
+"""The content of one writer's commit log, as far as it was read: files, events, dropped sequences, and the writer's state.
 
-from collections.abc import Mapping
+Totals over the token files of one writer, kept current file by file: a look at a long run adds nothing up again.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,10 +13,35 @@ from ratioscope.process import Process
 from ..files.quarantine import printable
 from .commit_log import CommitLog
 from .entries import Segment, TokenFile
-from .file_totals import FileTotals, file_totals
 from .reading_files import ReadingFile
 from .short_form import OmittedFiles, ShortForm
 from .weight_entries import TensorTable, WeightDigests
+
+_NewestCounts = tuple[int, int, int]
+"""(sequences offered, step, sequences dropped) of a commit."""
+
+
+@dataclass(frozen=True)
+class FileTotals:
+    """Numbers of sequences of some token files."""
+
+    rows: int = 0
+    """Sequences whose token rows the files hold."""
+    left_out: int = 0
+    """Sequences that a budget left out of them."""
+    newest: _NewestCounts | None = None
+    """The counts of the commit with most sequences offered; None without a file."""
+    last_step: int | None = None
+
+    def plus(self, file: TokenFile) -> "FileTotals":
+        """The totals with one more file."""
+        counts = file.offered or 0, file.step, file.dropped or 0
+        return FileTotals(
+            self.rows + file.rows,
+            self.left_out + file.left_out,
+            counts if self.newest is None else max(self.newest, counts),
+            file.step if self.last_step is None else max(self.last_step, file.step),
+        )
 
 
 @dataclass(frozen=True)
@@ -179,3 +207,11 @@ class WriterHistory:
         is_new = file.path not in self.token_files
         self._totals = self._totals.plus(file) if is_new and self._totals is not None else None
         self.token_files[file.path] = file
+
+
+def file_totals(files: Iterable[TokenFile]) -> FileTotals:
+    """The totals of these files."""
+    totals = FileTotals()
+    for file in files:
+        totals = totals.plus(file)
+    return totals

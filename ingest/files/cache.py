@@ -22,8 +22,7 @@ from ratioscope.record import SCHEMA_VERSION
 from ratioscope.version import __version__
 from ratioscope.whole_file import whole_file
 
-from .footers import demand_reasonable
-from .leaves import text_leaves
+from .footers import demand_reasonable, text_leaves
 from .parquet_files import Allowance, Opened, read
 from .quarantine import named_reasons
 

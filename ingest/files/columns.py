@@ -1,4 +1,7 @@
-"""Compares the columns of a file with the columns that are needed, and casts a table to them where that is possible."""
+"""Compares the columns of a file with the columns that are needed, and casts a table to them where that is possible.
+
+The columns that every token file, every statistics segment and every file of scalars must have.
+"""
 
 from collections import Counter
 from typing import Any
@@ -7,6 +10,9 @@ import pyarrow as pa
 
 from ratioscope.errors import SchemaError
 from ratioscope.metrics.engines.arrow_columns import ArrowColumn, pc
+from ratioscope.metrics.engines.statistics_table import schema
+from ratioscope.metrics.merging import KEYS
+from ratioscope.record import POLICIES, arrow_schema, scalar_schema
 
 ListType = Any
 """A pyarrow DataType. `Any`, because the stubs give value_type to lists only, and a test for lists does not narrow the type."""
@@ -16,6 +22,11 @@ _CLASSES = (
     (pa.types.is_floating, "numbers"),
     (lambda found: pa.types.is_string(found) or pa.types.is_large_string(found), "texts"),
 )
+
+REQUIRED = ("attempt", "step", "sequence_id")
+"""Columns of every token file."""
+SCHEMA = schema()
+"""Columns of every statistics segment."""
 
 
 def extra_columns(schema: pa.Schema, expected: pa.Schema, required: tuple[str, ...]) -> tuple[str, ...]:
@@ -76,3 +87,28 @@ def _described(expected: ListType) -> str:
 def _shown(names: tuple[str, ...] | list[str]) -> str:
     shown = ", ".join(repr(name) for name in names[:12])
     return f"[{shown}{', ...' if len(names) > 12 else ''}]"
+
+
+def demand_scalars(columns: pa.Schema) -> None:
+    """SchemaError unless the columns can hold scalars."""
+    extra_columns(columns, scalar_schema(), ("attempt", "step", "name", "value"))
+
+
+def demand_columns(columns: pa.Schema) -> tuple[str, ...]:
+    """Columns that no Record has. SchemaError unless the others can hold Records."""
+    extra = extra_columns(columns, arrow_schema(), REQUIRED)
+    if not any(f"{policy}_logprobs" in columns.names for policy in POLICIES):
+        raise SchemaError(
+            f"it has no log-probs of any policy; wanted one of {', '.join(f'{p}_logprobs' for p in POLICIES)}"
+        )
+    return extra
+
+
+def demand_segment(columns: pa.Schema) -> None:
+    """SchemaError unless every statistic that metrics read is there: a sum over steps would silently omit a missing one."""
+    extra_columns(columns, SCHEMA, KEYS)
+    names = set(columns.names)
+    if missing := [name for name in SCHEMA.names if name not in names]:
+        raise SchemaError(
+            f"it lacks {len(missing)} statistics that are read here, such as {missing[0]!r}: another version wrote it"
+        )

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from ratioscope.errors import SourceError
 
-from .leaves import leaves
+from .footers import leaves
 
 MOST_PAGES = 1 << 18
 """Pages of one file at most; their headers take two seconds to read. By default a page has a megabyte."""

@@ -26,8 +26,7 @@ from ratioscope.record import PROMPT_FIELDS
 
 from ..remote.opening import mirror_at
 from ..remote.side_by_side import side_by_side
-from .footers import demand_reasonable
-from .leaves import leaves, leaves_of, text_leaves
+from .footers import demand_reasonable, leaves, leaves_of, text_leaves
 from .page_sizes import decoded_bytes
 from .quarantine import named_reasons
 

@@ -1,4 +1,7 @@
-"""Rows of a CSV file, as spreadsheets, pandas and people write it."""
+"""Rows of a CSV file, as spreadsheets, pandas and people write it.
+
+Lists as files hold them in a text: JSON, or the way that Python prints them.
+"""
 
 import csv
 import io
@@ -8,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ratioscope.errors import UnsafeFile
+from ratioscope.flat_json import loaded
 
-from .printed_lists import parsed
 from .restricted.budget import FileLimits
 from .row import Unreadable
 
@@ -17,6 +20,10 @@ LONGEST_LINE = 1 << 28
 _OF_MEMORY = 16
 """A line may have this part of the memory that its file may take: values of Python take several times their text."""
 _LONE_CR = re.compile(r"(?<=\r)(?=[^\n])")
+
+_SCALAR = re.compile(r"np\.(?:float|int)\d\d\(([^()]*)\)")
+_WORD = re.compile(r"\b(?:nan|inf|None|True|False)\b")
+_JSON = {"nan": "NaN", "inf": "Infinity", "None": "null", "True": "true", "False": "false"}
 
 
 def lines_within(file: io.BufferedReader, limits: FileLimits) -> Iterator[bytes | Unreadable]:
@@ -88,3 +95,24 @@ def _cell(cell: str) -> Any:
         return parsed(cell)
     except ValueError:
         return cell
+
+
+def parsed(text: str | bytes) -> Any:
+    """The value of a text in JSON, or of a list of numbers as Python prints it. ValueError where it is neither."""
+    try:
+        return loaded(text)
+    except ValueError:
+        if isinstance(text, bytes) or (other := _printed(text)) == text:
+            raise
+        return loaded(other)
+
+
+def _printed(cell: str) -> str:
+    """A list of numbers as Python prints it, in JSON: pandas writes `[-0.5, nan]` and `[np.float64(-0.5)]`.
+
+    >>> _printed("[np.float64(-0.5), nan, -inf, None]")
+    '[-0.5, NaN, -Infinity, null]'
+    """
+    if "'" in cell or '"' in cell:
+        return cell
+    return _WORD.sub(lambda word: _JSON[word[0]], _SCALAR.sub(r"\1", cell))

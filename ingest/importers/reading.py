@@ -15,8 +15,7 @@ from ratioscope.kept_settings import kept
 
 from .confinement import allow
 from .file_rows import PassedOver, file_rows
-from .join_store import decoded, encoded
-from .joining import joined_rows
+from .joining import decoded, encoded, joined_rows
 from .restricted.budget import too_large
 from .samples import RecordedRow, Rejected
 from .source_files import File, Options, SourceNumbers

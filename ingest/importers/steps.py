@@ -11,7 +11,7 @@ import numpy as np
 from ratioscope.arrays import Array, Booleans
 from ratioscope.errors import FieldError
 
-from .printed_lists import parsed
+from .csv_rows import parsed
 from .row import Row, flat
 
 Apply = Callable[..., Any]

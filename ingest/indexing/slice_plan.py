@@ -10,8 +10,7 @@ from ratioscope.errors import SourceError
 from ratioscope.metrics.engines.choice_of_loops import loops_for
 
 from ..run import Run
-from ..statistics.row_statistics import CachedSteps
-from ..statistics.row_work import RowWork
+from ..statistics.row_statistics import CachedSteps, RowWork
 from .task import IndexTask
 
 SAVE_EVERY = 2.0

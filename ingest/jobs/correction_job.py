@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from ..analysis.step_rows import records_of
 from ..run import Run
 from .correction_results import CorrectionResults, gap_of, step_result
-from .settled_rows import settled_rows
-from .step_job import StepJob
+from .step_job import StepJob, settled_rows
 from .step_ledger import Digests
 
 

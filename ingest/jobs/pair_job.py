@@ -1,4 +1,4 @@
-"""Reads the prompt tables of the runs on both sides of a comparison in the background: see step_job.py, prompt_tables.py."""
+"""Reads the prompt tables of the runs on both sides of a comparison in the background: see step_job.py, run_comparison.py."""
 
 import threading
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from ..analysis.prompt_tables import PromptKey, PromptTable, merged_tables
+from ..analysis.run_comparison import PromptKey, PromptTable, merged_tables
 from ..files.cache import Cache
 from ..run import Run
 from .step_job import StepJob

@@ -15,9 +15,8 @@ from ..analysis.step_rows import columns_of
 from ..files.cache import Cache
 from ..rows.part import Part, part_text
 from ..run import Run
-from ..statistics.step_tables import frame_of
-from .settled_rows import settled_rows
-from .step_job import StepJob
+from ..statistics.row_statistics import frame_of
+from .step_job import StepJob, settled_rows
 from .step_ledger import KEYS, Digests, Schema, StepLedger
 
 READ = ("mask", "minibatch", "entropy", "inclusion_probability")

@@ -1,16 +1,27 @@
-"""Work on token rows in a background thread: step by step, with progress. It can be cancelled; finished steps are kept."""
+"""Work on token rows in a background thread: step by step, with progress. It can be cancelled; finished steps are kept.
+
+The token rows of a step together with the digest that says which rows they are.
+"""
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
+
+import pyarrow as pa
+
+from ..run import Run
 
 JobState = Literal["waiting", "running", "done", "cancelled", "failed"]
 SAVE_EVERY = 2.0
 """Seconds of work that are lost at most when the process is killed."""
 PAUSE = 0.25
 """Pause after a piece, as a share of the time it took, so that pages stay responsive."""
+
+READINGS = 4
+"""Times that one step is read at most. A damaged file is set aside when it is read, and a step being written grows: rows count
+only if the step has the same files after reading as before."""
 
 
 class Work(Protocol):
@@ -107,3 +118,20 @@ class StepJob(Generic[W]):
 
     def _set_state(self, state: JobState, reason: str = "") -> None:
         self._progress = JobProgress(state, self._progress.done, self._progress.total, reason)
+
+
+def settled_rows(
+    run: Run, step: int, read: Callable[[Run, int], pa.Table], gap: str = ""
+) -> tuple[str, pa.Table] | None:
+    """(digest, rows) of the step; None where it has no token rows, or grows faster than it is read.
+
+    gap: of readings; the rows then have its readings, and the digest covers them.
+    """
+    digest, records = None, None
+    for _ in range(READINGS):
+        digest, before = run.row_digests([step], gap).get(step), digest
+        if digest is None or digest == before:
+            return None if digest is None or records is None else (digest, records)
+        rows = read(run, step)
+        records = run.beside(rows, step, gap) if gap else rows
+    return None

@@ -22,9 +22,8 @@ from ..commits.catalog import Catalog
 from ..commits.entries import Origin, Segment, TokenFile
 from ..commits.file_parts import writers_of
 from ..commits.visible_files import visible_files
-from ..files.columns import conformed
+from ..files.columns import SCHEMA, conformed
 from ..files.parquet_files import ParquetFiles, read
-from ..files.required_columns import SCHEMA
 from ..rows.record_rows import committed_size, demand_token_file
 from ..statistics.row_plan import RowPlan, row_plan
 from ..statistics.segment_tables import SegmentTables

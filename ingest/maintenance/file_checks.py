@@ -15,14 +15,12 @@ from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.metrics.merging import KEYS, LONE
 from ratioscope.record import POLICIES, TOKEN_FIELDS
 
-from ..commits.entries import Segment, TokenFile
-from ..commits.overall_files import OverallFile
+from ..commits.entries import OverallFile, Segment, TokenFile
+from ..files.columns import SCHEMA, demand_scalars
 from ..files.parquet_files import Opened, ParquetFiles, read
 from ..files.quarantine import printable
-from ..files.required_columns import SCHEMA, demand_scalars
 from ..rows.record_rows import committed_size, demand_footer, demand_keys, demand_token_file
-from ..statistics.overall_rows import OverallRows
-from ..statistics.statistics_files import demand_known_segment, opened_segment, segment_rows
+from ..statistics.statistics_files import OverallRows, demand_known_segment, opened_segment, segment_rows
 
 _OWN_LENGTH = ("advantages",)  # a list of length 1 is one value for the sequence
 

@@ -13,8 +13,8 @@ from ratioscope.metrics.merging import KEYS, merge
 from ratioscope.record import GAPS
 
 from ..commits.catalog import Catalog
-from ..commits.disk_files import leftovers
 from ..commits.entries import Segment, TokenFile
+from ..commits.visible_files import leftovers
 from ..statistics.row_plan import RowPlan
 from ..statistics.segment_tables import SegmentTables
 from ..statistics.statistics_files import all_rows

@@ -10,9 +10,9 @@ from ratioscope.inside import open_regular
 from ratioscope.layout import READINGS
 
 from ..commits.catalog import Catalog
-from ..commits.disk_files import unnamed_readings
 from ..commits.reading_files import ReadingFile, committed_reading
 from ..commits.recovery import commit_in_footer
+from ..commits.visible_files import unnamed_readings
 from ..files.quarantine import faults_set_aside
 from ..remote.store import Unreachable
 from ..rows.reading_rows import Fit, demanded_rows

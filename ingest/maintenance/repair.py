@@ -24,9 +24,9 @@ from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.record import POLICIES, SLICED_BY
 
 from ..commits.catalog import Catalog
-from ..commits.disk_files import uncommitted_files
 from ..commits.entries import Segment, TokenFile
 from ..commits.recovery import recovered
+from ..commits.visible_files import uncommitted_files
 from ..files.folder import run_file_fault
 from ..files.listing import listing
 from ..rows.record_rows import RecordRows

@@ -3,11 +3,13 @@
 Commit logs are followed: only bytes that were appended are read again. Parquet files are fetched when a reader needs them, once,
 and are checked by readers against the digests in the logs. The store is as untrusted as a stranger's folder: a name on it
 decides nothing but the name of a file in the copy, and every size is bounded before a file is fetched.
+Room for copies of files of runs on stores: a budget over all copies, and a reserve that stays free on the disk.
 """
 
 import fcntl
 import os
 import re
+import shutil
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -23,7 +25,6 @@ from ratioscope.whole_file import whole_file
 
 from .log_reading import NAME, LogReading
 from .mirror_state import load, save
-from .room import Room, note_use
 from .side_by_side import side_by_side
 from .store import Store, Unreachable
 
@@ -39,6 +40,38 @@ _LOCKS = 64
 _FILE = re.compile(
     rf"(?:{TOKENS}/step=-?\d{{1,19}}|{STATISTICS}|{SCALARS}|{OVERALL}|{READINGS}/[^/]+/step=-?\d{{1,19}})/([^/]+\.parquet)"
 )
+
+BUDGET_VARIABLE = "RATIOSCOPE_REMOTE_CACHE"
+MOST_BYTES = 20 << 30
+"""Bytes of all copies at most, unless $RATIOSCOPE_REMOTE_CACHE states another number of bytes. A convention."""
+RESERVE = 1 << 30
+"""Bytes that stay free on the disk of the cache."""
+IN_USE = 600.0
+"""Seconds after its last use in which a copy is not removed: a reader may be at work on it."""
+_UNFINISHED = 86_400.0
+MEASURED_EVERY = 1 << 28
+"""Bytes that are fetched between two measurements of all copies."""
+
+
+@dataclass
+class Room:
+    """Room in the folder of all copies. All copies are measured when a part of the budget was fetched, not for each file."""
+
+    mirrors: Path
+    """The folder of all copies."""
+    _unmeasured: int = MEASURED_EVERY
+    """Bytes that were fetched since the copies were last measured."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def demand(self, nbytes: int) -> None:
+        """Makes room for so many bytes: removes the copies that were not used for longest. NoRoom: the disk is full."""
+        with self._lock:
+            self._unmeasured += nbytes
+            is_due = self._unmeasured >= MEASURED_EVERY
+            self._unmeasured = 0 if is_due else self._unmeasured
+        if is_due:
+            trim(self.mirrors, budget() - nbytes)
+        demand_disk(self.mirrors, nbytes)
 
 
 @dataclass
@@ -181,3 +214,54 @@ def _duration(seconds: float) -> str:
         if seconds >= unit:
             return f"{seconds / unit:.0f} {name}{'s' * (round(seconds / unit) != 1)}"
     return f"{max(0.0, seconds):.0f} seconds"
+
+
+class NoRoom(Unreachable):
+    """The disk of the cache is full."""
+
+
+def budget() -> int:
+    """Bytes that all copies may take."""
+    stated = os.environ.get(BUDGET_VARIABLE, "")
+    return int(stated) if stated.isascii() and stated.isdigit() else MOST_BYTES
+
+
+def demand_disk(mirrors: Path, nbytes: int) -> None:
+    """NoRoom unless the disk has so many bytes more than the reserve."""
+    free = shutil.disk_usage(mirrors).free
+    if free < nbytes + RESERVE:
+        raise NoRoom(
+            f"the disk of {mirrors} has {free / 1e9:,.1f} GB left, and {nbytes / 1e9:,.1f} GB are to be fetched; wanted"
+            f" {RESERVE / 1e9:,.1f} GB more than that: delete {mirrors}, or set XDG_CACHE_HOME to a larger disk"
+        )
+
+
+def trim(mirrors: Path, most: int) -> None:
+    """Removes copies, the least recently used first, until all take at most so many bytes. Those in use stay."""
+    now, files = time.time(), sorted(_copies(mirrors))
+    excess = sum(nbytes for _, nbytes, _ in files) - most
+    for used, nbytes, path in files:
+        is_unfinished = path.name.startswith(".") and now - used > _UNFINISHED
+        if is_unfinished or (excess > 0 and now - used > IN_USE):
+            with suppress(OSError):
+                path.unlink()
+                excess -= nbytes
+
+
+def note_use(path: Path, status: os.stat_result) -> None:
+    """Notes that a copy is used now. Its time of change stays, because readers know a file by it."""
+    if time.time() - status.st_atime > IN_USE / 10:
+        with suppress(OSError):
+            os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))
+
+
+def _copies(mirrors: Path) -> Iterator[tuple[float, int, Path]]:
+    """(time of last use, bytes, path) of each copy of a Parquet file. Logs are small, and stay."""
+    paths = (
+        path for part in (TOKENS, STATISTICS, SCALARS, OVERALL, READINGS) for path in mirrors.glob(f"*/*/{part}/**/*")
+    )
+    for path in paths:
+        with suppress(OSError):
+            if path.is_file():
+                status = path.stat()
+                yield status.st_atime, status.st_size, path

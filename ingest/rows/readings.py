@@ -1,5 +1,12 @@
-"""The readings of a run: which there are, what made them, and the gaps between any two of policies and readings."""
+"""The readings of a run: which there are, what made them, and the gaps between any two of policies and readings.
 
+Cache keys of what is computed from recorded files: digests of the digests in their commits.
+
+They name recorded files. A merged file counts as those that it replaces, so that `compact` changes no key.
+The number of rows of each reading that fit the sequences on record.
+"""
+
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,10 +15,15 @@ from typing import Any
 import pyarrow as pa
 
 from ratioscope.errors import SourceError
+from ratioscope.metrics.engines.join import joined
 from ratioscope.record import FIELDS, POLICIES, gap_between, sides
 
+from ..commits.entries import TokenFile
 from ..commits.reading_files import ReadingFile, by_reading
+from ..commits.visible_files import VisibleFiles
+from ..files.parquet_files import ParquetFiles
 from .reading_rows import Fit, ReadingRows
+from .record_rows import RecordRows
 
 
 @dataclass(frozen=True)
@@ -128,3 +140,46 @@ def _reading(name: str, steps: Mapping[int, Sequence[ReadingFile]]) -> Reading:
     newest = sorted(files, key=lambda file: -(file.time or 0.0))
     made_of = tuple(json.loads(said) for said in dict.fromkeys(file.made_of for file in newest))
     return Reading(name, tuple(steps), sum(file.rows for file in files), sum(file.tokens for file in files), made_of)
+
+
+def run_digest(visible: VisibleFiles) -> str:
+    """The key of results computed from all that is shown."""
+    recorded = [pair for files in visible.token_files.values() for file in files for pair in file.recorded]
+    recorded += [pair for segment in (*visible.segments, *visible.scalars) for pair in segment.recorded]
+    return _digest(recorded)
+
+
+def row_digest(token_files: Iterable[TokenFile], files: ParquetFiles, pair: Pair | None, step: int) -> str:
+    """The key of results computed from the token files of a step and, with `pair`, from its readings.
+
+    A file without a known digest counts with its signature.
+    """
+    recorded = [entry for file in token_files for entry in file.recorded]
+    named = [(path, sha256 or str(files.signature(path))) for path, sha256 in recorded]
+    return _digest([*named, *((digest, "") for digest in (pair.digests(step) if pair else ()))])
+
+
+def reading_digest(pair: Pair, steps: Iterable[int]) -> str:
+    """The key of results computed from the readings of these steps."""
+    return _digest((digest, "") for step in steps for digest in pair.digests(step))
+
+
+def _digest(recorded: Iterable[tuple[str, str | None]]) -> str:
+    lines = sorted(f"{path} {sha256}" for path, sha256 in recorded)
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def fits_of(
+    readings: Readings,
+    rows: RecordRows,
+    token_files: Mapping[int, Sequence[TokenFile]],
+    steps: Iterable[int] | None,
+) -> dict[str, Fit]:
+    """reading -> how its rows fit the sequences of these steps (None: all). This reads the rows. token_files: by step."""
+    fits: dict[str, Fit] = {}
+    for name, own in readings.files.items():
+        for step in (step for step in own if steps is None or step in steps):
+            columns = [f"{policy}_logprobs" for policy in POLICIES]
+            records = joined(rows.table(token_files.get(step, ()), columns))
+            fits[name] = fits.get(name, Fit()) + readings.fits(records, step, (name,))[name]
+    return fits

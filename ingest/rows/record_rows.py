@@ -14,12 +14,11 @@ from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.record import FIELDS, MOST_POSITIONS, arrow_schema
 
 from ..commits.entries import TokenFile
-from ..files.columns import conformed
+from ..files.columns import conformed, demand_columns
 from ..files.footers import recorded_columns
 from ..files.known_schemas import KnownSchemas
 from ..files.parquet_files import Opened, ParquetFiles, read
 from ..files.quarantine import SetAside, faults_set_aside
-from ..files.required_columns import demand_columns
 
 KEYS = ("attempt", "step", "minibatch", "sequence_id", "positions")
 

@@ -15,10 +15,9 @@ from ratioscope.record import GAPS, scalar_schema
 
 from ..commits.entries import Segment
 from ..commits.visible_files import VisibleFiles
-from ..files.columns import conformed
+from ..files.columns import conformed, demand_scalars
 from ..files.parquet_files import ParquetFiles, read
 from ..files.quarantine import SetAside, faults_set_aside, printable
-from ..files.required_columns import demand_scalars
 
 SCHEMA = scalar_schema()
 SCALAR_LOG = "this run was imported from a scalar log: it holds no tokens"

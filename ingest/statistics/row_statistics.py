@@ -2,6 +2,8 @@
 
 They are needed for steps whose two sides were recorded by different processes, for lost segments, and for slices made on demand.
 The cache holds a table per block of steps. `ratioscope index` also keeps one for each step of a block that is not full.
+The statistics that a run lacks and that are computed from its token rows: the work of `ratioscope index`.
+Tables of statistics in the engine's schema: merged over steps, and marked where a budget kept rows by chance.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +21,7 @@ from ratioscope.metrics.engines.join import joined
 from ratioscope.metrics.engines.loops import Loops
 from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.metrics.engines.statistics_table import schema
+from ratioscope.metrics.merging import KEYS, merge
 from ratioscope.record import GAPS
 
 from ..commits.entries import TokenFile
@@ -28,7 +31,6 @@ from ..files.quarantine import CountedSetAside
 from ..rows.readings import Pair
 from ..rows.record_rows import RecordRows
 from ..rows.slices import OnDemand
-from .step_tables import folded, frame_of, is_sampled, marked, merged
 
 _READ = (
     "mask", "rollout_logprobs", "old_logprobs", "current_logprobs", "entropy", "replica", "rollout_version_min",
@@ -38,6 +40,8 @@ _READ = (
 _THREADS = 4
 
 FilesByStep = Mapping[int, Sequence[TokenFile]]
+
+_SAMPLED = b"ratioscope.sampled"
 
 
 @dataclass(frozen=True)
@@ -219,3 +223,61 @@ def _what(made: OnDemand | None, pair: Pair | None) -> str:
 def _batches(steps: Sequence[int]) -> Iterator[Sequence[int]]:
     """As many steps at a time as there are threads, so that memory holds no more."""
     return (steps[start : start + _THREADS] for start in range(0, len(steps), _THREADS))
+
+
+@dataclass(frozen=True)
+class RowWork:
+    """Statistics of one slice on demand, or of all written slices."""
+
+    rows: RowStatistics
+    made: OnDemand | None
+    """The slice on demand; None: the written slices."""
+    steps: tuple[FilesByStep, ...]
+    """step -> the files to compute it from, for each kind of job. A step may be in two of them."""
+
+    @property
+    def by_step(self) -> bool:
+        """False for a slice on demand: over the steps of a block its many keys are merged."""
+        return self.made is None
+
+    def blocks(self) -> list[CachedSteps]:
+        """All of it, in blocks of steps."""
+        return [block for steps in self.steps for block in self.rows.blocks(steps, self.made, by_step=self.by_step)]
+
+    def assemble(self, block: CachedSteps, given: Mapping[str, pa.Table]) -> None:
+        """Makes the block's table of the tables of its steps, and keeps it. given: name of a step -> its table."""
+        self.rows.block(block, self.made, by_step=self.by_step, given=given)
+
+
+def folded(parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """One table: the parts merged over steps. Merges whenever the waiting parts have as many rows as the merged ones."""
+    total, waiting, sampled = frame_of(schema().empty_table()), [], False
+    for part in parts:
+        sampled |= is_sampled(part)
+        waiting.append(frame_of(part))
+        if sum(map(len, waiting)) > len(total):
+            total, waiting = merged(pl.concat([total, *waiting])), []
+    total = merged(pl.concat([total, *waiting]))
+    yield marked(total.to_arrow().cast(schema()), sampled)
+
+
+def merged(frame: pl.DataFrame) -> pl.DataFrame:
+    """The rows merged over attempts and steps, with the same columns."""
+    over = merge(frame, tuple(key for key in KEYS if key not in ("attempt", "step")))
+    absent = [name for name in frame.columns if name not in over.columns]
+    return over.with_columns(pl.lit(None, frame.schema[name]).alias(name) for name in absent).select(frame.columns)
+
+
+def frame_of(table: pa.Table) -> pl.DataFrame:
+    """The table for polars, without its mark."""
+    return pl.DataFrame(table.replace_schema_metadata())
+
+
+def marked(table: pa.Table, sampled: bool) -> pa.Table:
+    """The table, with a mark if a budget kept some of its rows by chance."""
+    return table.replace_schema_metadata({_SAMPLED: b"1"} if sampled else None)
+
+
+def is_sampled(table: pa.Table) -> bool:
+    """True if the table has that mark."""
+    return _SAMPLED in (table.schema.metadata or {})

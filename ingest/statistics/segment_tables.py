@@ -16,13 +16,11 @@ import pyarrow as pa
 from ratioscope.errors import SourceError
 from ratioscope.layout import SEGMENT_STEPS
 
-from ..commits.entries import Segment
-from ..commits.overall_files import OverallFile
+from ..commits.entries import OverallFile, Segment
 from ..files.parquet_files import FileSignature, ParquetFiles
 from ..files.quarantine import SetAside, faults_set_aside
 from .kept_tables import MADE_OF, KeptTables, name_of
-from .overall_rows import OverallRows
-from .statistics_files import SliceColumns, all_rows, segment_rows
+from .statistics_files import OverallRows, SliceColumns, all_rows, segment_rows
 
 _THREADS = 4
 _MANY = 8

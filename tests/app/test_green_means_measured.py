@@ -22,7 +22,7 @@ from ratioscope.app.export.wandb.rows import STEP, step_rows
 from ratioscope.app.pages.run_summary import summary_of
 from ratioscope.app.pages.runs import COLOURS, WORDS
 from ratioscope.app.presentation.theme import MARKS
-from ratioscope.ingest.analysis.copy_facts import judged_first
+from ratioscope.ingest.analysis.copies import judged_first
 from ratioscope.ingest.run import open_run
 
 Output = pytest.CaptureFixture[str]

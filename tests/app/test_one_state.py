@@ -22,7 +22,7 @@ from ratioscope.app.export.wandb.sync_record import Destination, SyncRecord
 from ratioscope.app.pages.folder import ListedRun
 from ratioscope.app.pages.runs import rows_of
 from ratioscope.app.presentation.run_state import LIVES, Life
-from ratioscope.ingest.commits.open_writers import SILENT_SECONDS
+from ratioscope.ingest.commits.liveness import SILENT_SECONDS
 from ratioscope.ingest.run import open_run
 from ratioscope.layout import OPEN
 from ratioscope.process import here, process_start

@@ -10,7 +10,7 @@ import pytest
 from ratioscope.collectors.batch import breaths
 from ratioscope.collectors.batch.records import SCHEMA
 from ratioscope.collectors.batch.token_columns import strings
-from ratioscope.collectors.writing import measured_sequences, parquet_file
+from ratioscope.collectors.writing import measured_steps, parquet_file
 from ratioscope.collectors.writing.sampling import chosen
 
 
@@ -71,7 +71,7 @@ def test_ids_leave_arrow_in_pieces() -> None:
     asked: list[int] = []
     ids: Any = Column([str(number) for number in range(2 * breaths.PIECE + 5)], asked)
     assert list(breaths.listed(ids)) == ids.values
-    assert measured_sequences.MeasuredSequences().may_measure(0, ids, alone=True)
+    assert measured_steps.MeasuredSequences().may_measure(0, ids, alone=True)
     assert asked == [breaths.PIECE, breaths.PIECE, 5] * 2
 
 

@@ -25,7 +25,7 @@ from support.written_run import CollectingSink, commit_lines, token_rows
 from ratioscope import Collector, open_run
 from ratioscope.collectors.batch.batch_rows import MALFORMED
 from ratioscope.collectors.collector import CLOSED, LATE, QUEUE_FULL
-from ratioscope.collectors.writing.refused_rows import NOT_WRITTEN
+from ratioscope.collectors.writing.writer import NOT_WRITTEN
 from ratioscope.errors import ConfigError, SchemaError, SourceError
 
 ONE: dict[str, Any] = {"rollout_logprobs": [[-1.0, -2.0]]}

@@ -15,9 +15,9 @@ from support.written_run import commit_lines
 
 from ratioscope import open_run
 from ratioscope.app.cli import main
-from ratioscope.collectors.writing.intake import FIRST_SECONDS, SECONDS, Intake
 from ratioscope.collectors.writing.joining import place_in_run
 from ratioscope.collectors.writing.run_file import launch
+from ratioscope.collectors.writing.writer import FIRST_SECONDS, SECONDS, Intake
 from ratioscope.ingest.analysis.recorded_events import recorded_events
 
 TRAINER = """

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ratioscope
-from ratioscope.collectors.writing.step_patience import LEAST_SECONDS, TIMES, StepPatience
+from ratioscope.collectors.writing.writer_thread import LEAST_SECONDS, TIMES, StepPatience
 
 MOST = 30.0
 
@@ -46,7 +46,7 @@ def test_patience_is_bounded_and_never_less_than_what_was_seen(batches: list[tup
 
 
 def test_a_reader_has_a_step_before_the_next_one_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ratioscope.collectors.writing.step_patience.LEAST_SECONDS", 0.01)
+    monkeypatch.setattr("ratioscope.collectors.writing.writer_thread.LEAST_SECONDS", 0.01)
     run = tmp_path / "run"
     with ratioscope.Collector(run) as collector:
         for step in (1, 2):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.sizes import examples
 
 from ratioscope import Collector, weights
-from ratioscope.collectors.writing.weight_lines import MOST_BYTES, MOST_ENTRIES, RARER, WeightLines
+from ratioscope.collectors.writing.writer_thread import MOST_BYTES, MOST_ENTRIES, RARER, WeightLines
 from ratioscope.errors import ConfigError
 from ratioscope.layout import encode_line
 from ratioscope.weights import digests

@@ -18,7 +18,7 @@ from support.written_run import CollectingSink, commit_lines, token_rows
 from ratioscope import Collector, open_run
 from ratioscope.collectors.collector import NO_THREAD
 from ratioscope.collectors.writing import writer_process
-from ratioscope.collectors.writing.pipe_end import PipeEnd
+from ratioscope.collectors.writing.frames import PipeEnd
 from ratioscope.collectors.writing.writer_process import ENDED, PROCESS
 
 ONE: dict[str, Any] = {"rollout_logprobs": [[-1.0, -2.0]], "old_logprobs": [[-1.5, -2.5]]}

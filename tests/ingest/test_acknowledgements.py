@@ -9,7 +9,7 @@ from support.recorded import recorded
 from ratioscope import open_run
 from ratioscope.collectors.writing.remark import write_remark
 from ratioscope.ingest.analysis.acknowledgements import acknowledgements, changes_to, is_acknowledged
-from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
+from ratioscope.ingest.analysis.recorded_events import events_and_alerts
 from ratioscope.ingest.maintenance.verify import verify
 from ratioscope.layout import ACKNOWLEDGED
 from ratioscope.metrics.grading.alerts import Alert

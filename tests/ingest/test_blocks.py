@@ -12,12 +12,12 @@ from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.run import Run
 from ratioscope.ingest.statistics import (
     merged_statistics,
+    run_metrics,
     run_statistics,
     segment_tables,
-    slices_by_step,
     statistics_files,
 )
-from ratioscope.ingest.statistics.slices_by_step import SLICES
+from ratioscope.ingest.statistics.run_metrics import SLICES
 from ratioscope.metrics.merging import merge
 
 STALE = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=6, rows=4)
@@ -101,7 +101,7 @@ def test_a_few_metrics_of_all_slices_are_read_together(
 ) -> None:
     every = {name: Run(root, Cache(None)).metrics(("step", name)) for name in SLICES}
     run, names, read = Run(root, Cache(None)), ("kl_k3", "tokens"), list[Any]()
-    monkeypatch.setattr(slices_by_step, "STEPS_AT_ONCE", at_once)
+    monkeypatch.setattr(run_metrics, "STEPS_AT_ONCE", at_once)
     for number, name in enumerate(SLICES):
         frame = run.metrics(("step", name), names=names)
         assert_frame_equal(frame, every[name].select(frame.columns), check_exact=True)

@@ -9,10 +9,10 @@ from support.recorded import recorded
 
 import ratioscope
 from ratioscope.app.cli import main
-from ratioscope.ingest.analysis.bridge import Bridge, bridge_of
 from ratioscope.ingest.analysis.correction_effects import correction_effects, effect_frame
 from ratioscope.ingest.analysis.diagnosis import diagnosis_of
 from ratioscope.ingest.analysis.grades import verdict_of
+from ratioscope.ingest.analysis.known_context import Bridge, bridge_of
 from ratioscope.metrics.corrections.correction import CORRECTIONS
 from ratioscope.metrics.dialects import dialect
 

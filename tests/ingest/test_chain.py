@@ -18,7 +18,7 @@ from ratioscope import Collector, layout, open_run
 from ratioscope.app.cli import OK, main
 from ratioscope.app.upkeep.maintenance import compact, prune
 from ratioscope.app.upkeep.repairs import repair
-from ratioscope.ingest.commits.chain import Chain
+from ratioscope.ingest.commits.commit_log import Chain
 from ratioscope.ingest.maintenance.pruning import Old
 from ratioscope.ingest.maintenance.verify import verify
 from ratioscope.metrics.engines.arrow_columns import pc

@@ -19,10 +19,10 @@ from ratioscope.app.cli import OK, main
 from ratioscope.app.upkeep.maintenance import compact, prune
 from ratioscope.ingest.commits import history_lines
 from ratioscope.ingest.commits.catalog import Catalog
-from ratioscope.ingest.commits.chain import Link
-from ratioscope.ingest.commits.disk_files import leftovers, uncommitted_files
+from ratioscope.ingest.commits.commit_log import Link
 from ratioscope.ingest.commits.entries import Segment, TokenFile, committed
 from ratioscope.ingest.commits.short_form import OmittedFiles, ShortForm, short_form_lines, short_form_of_lines
+from ratioscope.ingest.commits.visible_files import leftovers, uncommitted_files
 from ratioscope.ingest.files.parquet_files import ParquetFiles
 from ratioscope.ingest.maintenance.verify import verify
 

@@ -17,10 +17,9 @@ from ratioscope.ingest.analysis.recorded_events import recorded_events
 from ratioscope.ingest.commits.commit_log import CommitLog
 from ratioscope.ingest.commits.conservation import UNSEEN
 from ratioscope.ingest.commits.entries import TokenFile
-from ratioscope.ingest.commits.file_totals import FileTotals, file_totals
 from ratioscope.ingest.commits.history_lines import advance
-from ratioscope.ingest.commits.open_writers import at_work
-from ratioscope.ingest.commits.writer_history import WriterHistory
+from ratioscope.ingest.commits.liveness import at_work
+from ratioscope.ingest.commits.writer_history import FileTotals, WriterHistory, file_totals
 from ratioscope.process import here, process_start
 
 STEPS = run_folders.by_step(run_folders.few(real_runs.records("trl_vllm_stale4"), steps=4, rows=3))

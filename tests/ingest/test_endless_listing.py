@@ -13,7 +13,8 @@ import pytest
 from fsspec import AbstractFileSystem
 
 from ratioscope.errors import SourceError
-from ratioscope.ingest.remote import deadline, listing
+from ratioscope.ingest.remote import listing
+from ratioscope.ingest.remote import store as deadline
 from ratioscope.ingest.remote.address import Address, address_of
 from ratioscope.ingest.remote.listing import Lister, is_apart
 from ratioscope.ingest.remote.store import Store, Unreachable

@@ -16,9 +16,8 @@ from ratioscope import open_run
 from ratioscope.app.cli import main
 from ratioscope.app.presentation.growth_words import change_parts, change_words, growth_facts
 from ratioscope.ingest.analysis.diagnosis import diagnosis_of
-from ratioscope.ingest.analysis.growth import LastingChange, growth_of, plain_growth
+from ratioscope.ingest.analysis.growth import FACTS, LastingChange, growth_of, plain_growth
 from ratioscope.ingest.analysis.nearby_changes import NearbyChange, Window, labels_that_changed, window_of
-from ratioscope.ingest.analysis.row_facts import FACTS
 from ratioscope.metrics.definitions.divergence import k3
 from ratioscope.metrics.diagnosis.changes import changes
 from ratioscope.metrics.diagnosis.history import History

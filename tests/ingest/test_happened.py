@@ -13,8 +13,7 @@ from support.run_folders import FakeWriter, write_run_file
 
 from ratioscope.app.figures.drawing import marks
 from ratioscope.app.presentation.theme import DARK, LIGHT
-from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
-from ratioscope.ingest.analysis.recorded_events import _missing, recorded_events
+from ratioscope.ingest.analysis.recorded_events import _missing, events_and_alerts, recorded_events
 from ratioscope.ingest.analysis.run_settings import SettingDifference, differences, settings
 from ratioscope.ingest.run import open_run
 

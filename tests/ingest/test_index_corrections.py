@@ -14,8 +14,7 @@ from support.unindexed import CHOSEN, Here, alone_corrected, at, caches, content
 from ratioscope import open_run
 from ratioscope.app.cli import OK, USAGE, main
 from ratioscope.ingest.files.cache import Cache
-from ratioscope.ingest.indexing.correction_plan import CorrectionPlan
-from ratioscope.ingest.indexing.index import Indexed, index
+from ratioscope.ingest.indexing.index import CorrectionPlan, Indexed, index
 from ratioscope.ingest.indexing.processes import Processes
 from ratioscope.ingest.indexing.task import IndexTask, carried_out
 from ratioscope.ingest.jobs.correction_results import CorrectionResults

@@ -5,8 +5,13 @@ from pathlib import Path
 import pytest
 
 from ratioscope import Collector, open_run
-from ratioscope.ingest.analysis.mask_reasons import COLUMNS, reasons_in_words, shares_by_reason
-from ratioscope.ingest.analysis.own_correction import own_correction_of, plain_own_correction
+from ratioscope.ingest.analysis.own_correction import (
+    COLUMNS,
+    own_correction_of,
+    plain_own_correction,
+    reasons_in_words,
+    shares_by_reason,
+)
 from ratioscope.ingest.analysis.step_rows import columns_of
 from ratioscope.ingest.run import Run
 

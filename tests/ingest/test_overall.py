@@ -23,14 +23,14 @@ from support.written_run import commit_lines
 from ratioscope import layout, open_run
 from ratioscope.app.upkeep.maintenance import compact, prune
 from ratioscope.collectors.process.counts import Tally
-from ratioscope.collectors.writing import overall
+from ratioscope.collectors.writing import segments
 from ratioscope.collectors.writing.parquet_file import commit_entry, parquet_bytes
 from ratioscope.collectors.writing.parquet_sink import ParquetSink
 from ratioscope.ingest.commits.catalog import Catalog
 from ratioscope.ingest.files.parquet_files import ParquetFiles
 from ratioscope.ingest.maintenance.verify import verify
 from ratioscope.ingest.run import Run
-from ratioscope.ingest.statistics import overall_rows
+from ratioscope.ingest.statistics import statistics_files
 from ratioscope.metrics.definitions.tail import TAILS
 from ratioscope.metrics.engines import statistics_table
 from ratioscope.metrics.engines.statistics_table import sources
@@ -161,13 +161,13 @@ def test_metrics_by_step_need_no_tail(tmp_path: Path, monkeypatch: pytest.Monkey
         read.extend(sources(*asked))
         return sources(*asked)
 
-    monkeypatch.setattr(overall_rows, "sources", noting)
+    monkeypatch.setattr(statistics_files, "sources", noting)
     assert open_run(root).metrics().equals(expected)
     assert read and not {tail.name for tail in TAILS} & {*read}
 
 
 def test_files_of_before_there_were_shapes_read_the_same(tmp_path: Path) -> None:
-    with mock.patch.object(overall, "with_shapes", lambda rows: rows):
+    with mock.patch.object(segments, "with_shapes", lambda rows: rows):
         old = recorded(tmp_path / "old", 12)
     assert not {*LONE} & {*pq.read_schema(next((old / layout.OVERALL).iterdir())).names}
     demand_same(readings(open_run(old)), readings(open_run(recorded(tmp_path / "new", 12))))

@@ -14,8 +14,7 @@ from support.run_folders import by_step
 import ratioscope
 from ratioscope.app.cli import main
 from ratioscope.collectors.collector import Collector
-from ratioscope.ingest.analysis.own_correction import OwnCorrection, own_correction_of
-from ratioscope.ingest.analysis.own_settings import own_settings
+from ratioscope.ingest.analysis.own_correction import OwnCorrection, own_correction_of, own_settings
 
 Lists = list[Any]
 VERL = {"algorithm": {"rollout_correction": {"rollout_rs": "token_k1", "rollout_rs_threshold": "0.5_2.0"}}}

@@ -9,8 +9,14 @@ from support.waiting import ended_pid
 from ratioscope.app.presentation.run_state import run_state
 from ratioscope.collectors.collector import Collector
 from ratioscope.errors import SourceError
-from ratioscope.ingest.commits.liveness import WriterStatus, current_writers, sizes, steps_since, writer_statuses
-from ratioscope.ingest.commits.open_writers import SILENT_SECONDS
+from ratioscope.ingest.commits.liveness import (
+    SILENT_SECONDS,
+    WriterStatus,
+    current_writers,
+    sizes,
+    steps_since,
+    writer_statuses,
+)
 from ratioscope.process import here, process_start
 
 HERE = here()

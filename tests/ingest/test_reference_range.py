@@ -10,9 +10,9 @@ from support.paths import ROOT
 from support.recorded import recorded
 
 import ratioscope
+from ratioscope.ingest.analysis.comparability import run_facts
 from ratioscope.ingest.analysis.grades import floors_of, verdict_of
-from ratioscope.ingest.analysis.reference_range import plain_reference, reference_of
-from ratioscope.ingest.analysis.run_facts import run_facts
+from ratioscope.ingest.analysis.known_context import plain_reference, reference_of
 from ratioscope.metrics.known.references import RunFacts
 
 

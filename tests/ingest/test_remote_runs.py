@@ -23,7 +23,7 @@ from ratioscope.collectors.writing.remark import write_remark
 from ratioscope.errors import SourceError
 from ratioscope.ingest.maintenance.push import push
 from ratioscope.ingest.maintenance.verify import verify
-from ratioscope.ingest.remote import log_copy, log_reading, mirror, opening, room
+from ratioscope.ingest.remote import log_reading, mirror, opening
 from ratioscope.ingest.remote.address import address_of
 from ratioscope.ingest.remote.mirror import Mirror
 from ratioscope.ingest.remote.store import Store, Unreachable
@@ -249,7 +249,7 @@ def test_what_is_too_large_is_named_and_not_fetched(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(log_reading, "MOST_LOGS", 2)
     with pytest.raises(SourceError, match="3 commit logs; at most 2"):
         open_run(URL)
-    assert log_copy.MOST_LOG == 1 << 30
+    assert log_reading.MOST_LOG == 1 << 30
 
 
 @pytest.mark.usefixtures("both")
@@ -273,17 +273,17 @@ def test_copies_that_were_not_used_for_longest_make_room(monkeypatch: pytest.Mon
     for path in old:
         os.utime(path, (time.time() - 5000, held[path].st_mtime))
     total = sum(path.stat().st_size for path in run.path.rglob("*.parquet"))
-    monkeypatch.setenv(room.BUDGET_VARIABLE, str(total - 1))
-    room.trim(opening.mirrors_folder(), room.budget())
+    monkeypatch.setenv(mirror.BUDGET_VARIABLE, str(total - 1))
+    mirror.trim(opening.mirrors_folder(), mirror.budget())
     assert not old[0].exists() and all(path.exists() for path in held if path not in old)
     assert run.sequences(run.steps[0]).height == 4
     measured: list[int] = []
-    monkeypatch.setattr(room, "trim", lambda _, most: measured.append(most))
+    monkeypatch.setattr(mirror, "trim", lambda _, most: measured.append(most))
     for name in fetched(run):
         copy_of(run).bring(name, None, again=True)
     assert measured == []  # a look at all copies for each file would take longer than the file
-    monkeypatch.setattr(room, "RESERVE", 1 << 62)
-    with pytest.raises(room.NoRoom, match="wanted .* more than that"):
+    monkeypatch.setattr(mirror, "RESERVE", 1 << 62)
+    with pytest.raises(mirror.NoRoom, match="wanted .* more than that"):
         copy_of(run).bring(fetched(run)[0], None, again=True)
 
 

@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 from ratioscope import Collector
 from ratioscope.ingest.commits.entries import TokenFile
 from ratioscope.ingest.run import Run, open_run
-from ratioscope.ingest.statistics import statistics_plan
+from ratioscope.ingest.statistics import run_statistics
 from ratioscope.ingest.statistics.growing_table import Ingredients
 from ratioscope.ingest.statistics.row_plan import GapsOfWriters, RowPlan, row_plan
 
@@ -40,7 +40,7 @@ def test_a_followed_run_plans_new_steps_alone_and_as_a_fresh_reader_does(
         planned.extend(files)
         return row_plan(files, measured)
 
-    monkeypatch.setattr(statistics_plan, "row_plan", noted)
+    monkeypatch.setattr(run_statistics, "row_plan", noted)
     record(tmp_path / "run", range(3, 5), split=True)
     assert run.refresh()
     followed = ingredients(run)
@@ -62,15 +62,13 @@ def test_a_step_whose_statistics_or_files_change_is_planned_again(tmp_path: Path
     run = open_run(tmp_path / "run")
     visible, segments = run._metrics.visible, run._metrics.written.segments
     measured = segments.measured_steps(visible.segments)
-    plan = statistics_plan.statistics_plan(visible, measured, segments.version, None)
+    plan = run_statistics.statistics_plan(visible, measured, segments.version, None)
     assert not plan.rows.per_writer and sorted(plan.ingredients) == [0, 1]
     lost = {version: own for version, own in measured.items() if own[0][2] != (1,)}
-    less = statistics_plan.statistics_plan(visible, lost, segments.version, plan)
+    less = run_statistics.statistics_plan(visible, lost, segments.version, plan)
     assert list(less.rows.per_writer) == [1] and less.ingredients[0] is plan.ingredients[0]
-    again = statistics_plan.statistics_plan(visible, measured, segments.version, less)
+    again = run_statistics.statistics_plan(visible, measured, segments.version, less)
     assert not again.rows.per_writer and again == plan
     files: dict[int, tuple[TokenFile, ...]] = {1: ()}  # step 0 has gone, and the files of step 1 are set aside
-    fewer = statistics_plan.statistics_plan(
-        replace(visible, token_files=files, segments=()), {}, segments.version, less
-    )
+    fewer = run_statistics.statistics_plan(replace(visible, token_files=files, segments=()), {}, segments.version, less)
     assert not fewer.rows.per_writer and not fewer.ingredients

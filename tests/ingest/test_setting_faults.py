@@ -8,7 +8,7 @@ from support.paths import ROOT
 from support.recorded import recorded
 
 from ratioscope.app.cli import main
-from ratioscope.ingest.analysis.setting_faults import setting_faults
+from ratioscope.ingest.analysis.known_context import setting_faults
 
 VERL = {"top_p": 0.9, "top_k": -1, "temperature": 1.0, "calculate_log_probs": False}
 

@@ -12,9 +12,8 @@ from ratioscope import Collector
 from ratioscope.app.pages import worst
 from ratioscope.ingest.analysis import evidence
 from ratioscope.ingest.analysis.diagnosis import diagnosis_of, plain_diagnosis
-from ratioscope.ingest.rows.one_sequence import Span
 from ratioscope.ingest.rows.token_frame import token_counts, token_frame
-from ratioscope.ingest.rows.windows import cut, windows
+from ratioscope.ingest.rows.windows import Span, cut, windows
 from ratioscope.ingest.run import Run, open_run
 
 LENGTHS = (1000, 7, 0, 130, 400)

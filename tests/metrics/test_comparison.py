@@ -13,7 +13,7 @@ from scipy import stats  # type: ignore[import-untyped]  # it ships no types
 from support.edge_runs import made
 
 from ratioscope.collectors.collector import Collector
-from ratioscope.ingest.analysis.prompt_tables import METRICS, merged_tables, of_metric, prompt_table
+from ratioscope.ingest.analysis.run_comparison import METRICS, merged_tables, of_metric, prompt_table
 from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.run import Run, open_run
 from ratioscope.metrics.analysis.comparison import Compared, Estimate, Paired, holm, over_runs, paired, student_tail

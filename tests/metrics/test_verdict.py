@@ -15,8 +15,8 @@ from ratioscope.app.documents.report import markdown_report
 from ratioscope.app.figures.html.cards import verdict_line
 from ratioscope.app.pages.timeline import periods_of
 from ratioscope.app.presentation.alert_words import not_graded
-from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
 from ratioscope.ingest.analysis.grades import verdict_of
+from ratioscope.ingest.analysis.recorded_events import events_and_alerts
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.grading.alerts import alerts
 from ratioscope.metrics.grading.episodes import spells, worst_episode, worst_step

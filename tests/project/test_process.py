@@ -10,7 +10,7 @@ from support.waiting import ended_pid
 from ratioscope.collectors.writing.joining import place_in_run
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.commits.catalog import Catalog
-from ratioscope.ingest.commits.open_writers import PRESUMED_ENDED_SECONDS, at_work
+from ratioscope.ingest.commits.liveness import PRESUMED_ENDED_SECONDS, at_work
 from ratioscope.ingest.files.parquet_files import ParquetFiles
 from ratioscope.process import Process, here
 

@@ -22,7 +22,7 @@ from ratioscope.app.pages.step_choice import nearest, steps_with_rows, worst_ste
 from ratioscope.app.pages.view import View
 from ratioscope.app.presentation.run_state import RunState
 from ratioscope.app.presentation.theme import THEMES, ThemeName
-from ratioscope.ingest.analysis.copy_facts import judged_first
+from ratioscope.ingest.analysis.copies import judged_first
 from ratioscope.ingest.analysis.no_gap import why_no_gap
 from ratioscope.ingest.rows.part import part_of
 from ratioscope.ingest.run import open_run

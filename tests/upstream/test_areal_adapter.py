@@ -21,7 +21,7 @@ from support.written_run import commit_lines, token_rows
 from ratioscope import open_run
 from ratioscope.collectors import attach as attaching
 from ratioscope.collectors.adapters import areal as adapter
-from ratioscope.collectors.adapters.areal.description import OLD_IS_INTERPOLATED, OLD_IS_ROLLOUT, VERSIONS
+from ratioscope.collectors.adapters.areal.recorder import OLD_IS_INTERPOLATED, OLD_IS_ROLLOUT, VERSIONS
 from ratioscope.collectors.trainers import adapter_named
 from ratioscope.collectors.watching.hooks import MARK, Hook
 from ratioscope.errors import ConfigError

@@ -56,8 +56,8 @@ def index(
     as_json: AsJson = False,
 ) -> int:
     """Compute the statistics that the run lacks from its token rows, so that no page has to; a second call goes on."""
-    from ratioscope.ingest.indexing.frames import keep_frames
     from ratioscope.ingest.indexing.index import index as make
+    from ratioscope.ingest.indexing.index import keep_frames
 
     slices, chosen = _on_demand(by), _corrections(corrections)
     opened_run = opened(run)

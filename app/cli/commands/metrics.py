@@ -82,7 +82,7 @@ def metrics(
     JSON is a list of objects: "step", "severity", and a member per metric such as "mismatch/kl_k3", its standard error
     "mismatch/kl_k3_se". null is "not available"; a value that JSON cannot hold is "Infinity", "-Infinity" or "NaN".
     """
-    from ratioscope.ingest.analysis.copy_facts import judged_first
+    from ratioscope.ingest.analysis.copies import judged_first
     from ratioscope.ingest.analysis.judged_verdict import judged_verdict
     from ratioscope.ingest.analysis.resolution import coarse_words, too_coarse, without_coarse
 
@@ -227,7 +227,7 @@ def _print_tables(
     coarse: "Mapping[str, TooCoarse]",
 ) -> None:
     """Prints one table per gap of --gap; without --gap the first gap on record, and a line that names the others."""
-    from ratioscope.ingest.analysis.copy_facts import judged_first
+    from ratioscope.ingest.analysis.copies import judged_first
     from ratioscope.ingest.analysis.no_gap import why_no_gap
 
     shown = gaps or judged_first(run)[:1]

@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
 from ratioscope.ingest.analysis.judged_verdict import judged_verdict, lately_diagnosed
+from ratioscope.ingest.analysis.recorded_events import events_and_alerts
 from ratioscope.ingest.commits.liveness import current_writers, sizes, writer_statuses
 from ratioscope.ingest.remote.opening import follow
 from ratioscope.ingest.run import Run, open_run

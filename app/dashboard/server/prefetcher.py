@@ -99,7 +99,7 @@ def _next(shown: "View") -> Iterator["CacheRequest"]:
 
 def _beside(shown: "View") -> Iterator["CacheRequest"]:
     """Requests of the page Compare for the default second run."""
-    from ratioscope.ingest.analysis.copy_facts import judged_first
+    from ratioscope.ingest.analysis.copies import judged_first
     from ratioscope.ingest.run import Run
 
     from ...pages.view import events_and_alerts_of
@@ -110,7 +110,7 @@ def _beside(shown: "View") -> Iterator["CacheRequest"]:
 
 def _by_slice() -> list["CacheRequest"]:
     """Requests of the pages Where and Staleness: to merge the slices of 10,000 steps takes ten seconds."""
-    from ratioscope.ingest.analysis.lag_over_steps import lag_over_steps, lag_table
+    from ratioscope.ingest.analysis.slice_over_steps import lag_over_steps, lag_table
     from ratioscope.metrics.engines.slices import WRITTEN
 
     from ...pages.slice_absences import written_slices

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts, until
+from ratioscope.ingest.analysis.recorded_events import events_and_alerts, until
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.grading.alerts import Alert
 from ratioscope.version import __version__

@@ -1,30 +1,52 @@
-"""Watches one AReaL worker and logs each micro-batch, with all columns, after its loss."""
+"""Watches one AReaL worker and logs each micro-batch, with all columns, after its loss.
+
+The rows of an AReaL micro-batch as columns of a Record, without prompts and padding, one value per sampled token.
+The description of an AReaL run: its configuration, the source of versions, and why a policy is not recorded.
+AReaL's topology: all ranks of a model-parallel group have the same tokens, and one of them writes. No call is collective.
+"""
 
 from __future__ import annotations
 
 import logging
+import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from ratioscope.arrays import Booleans, Singles
+
 from ...batch.host_copy import HostCopies
+from ...batch.token_texts import decoder
 from ...foreign import Tensor
 from ...process.ranks import process_rank
 from ...watching.hooks import Call
 from ...watching.recording import Recording
 from .batch import COLUMNS, KeptRollouts, Rows, Seen, Update
-from .columns import facts, from_loss
-from .description import (
-    OLD_IS_INTERPOLATED,
-    OLD_IS_ROLLOUT,
-    ROLLOUT_IS_LOST,
-    WITHOUT_OLD,
-    description,
-    version,
-)
-from .topology import data_parallel_rank, is_writer
 
 _POOL_BYTES = 1 << 28
+
+OLD_IS_ROLLOUT = (
+    "AReaL uses the rollout log-probs as old with use_decoupled_loss=false and recompute_logprob=false, so mismatch is 0 by "
+    "construction: old is not recorded, total is; actor.recompute_logprob=true records old"
+)
+OLD_IS_INTERPOLATED = (
+    "AReaL computes no old log-probs with prox_logp_method=loglinear; it interpolates between rollout and current: old is not "
+    "recorded, total is; actor.prox_logp_method=recompute (or metrics) records old"
+)
+OLD_IS_CURRENT = (
+    "AReaL takes the detached current log-probs as old with prox_logp_method=reuse_train_logp, so there is no mismatch on "
+    "record: old is not recorded, total is; actor.prox_logp_method=recompute for some steps records old"
+)
+ROLLOUT_IS_LOST = (
+    "AReaL overwrites rollout log-probs with recompute_logprob=true and use_decoupled_loss=false, and some sequences had no copy "
+    "before: their rows have no rollout log-probs; run compute_advantages in the process that updates"
+)
+VERSIONS = (
+    "AReaL's `versions`: per token, the client's count of updates of the engines' weights when the token came back"
+)
+NO_VERSIONS = "the workflow gives no `versions`, so staleness is unknown"
 
 
 class ArealRecorder:
@@ -204,3 +226,123 @@ class ArealRecorder:
         if self._update is not None:
             self._update.close()
         self._update, self._found = None, None
+
+
+PerToken = list[Any]
+
+
+def facts(update: Update, rows: Rows, kept: Sequence[Singles | None] | None) -> dict[str, Any]:
+    """The columns of these rows from the batch. kept: the batch's rollout log-probs before AReaL overwrote them; None: not."""
+    data, name = update.data, f"{update.before.step}-{update.data_parallel_rank}"
+    masks = [update.mask[row, span] for row, span in zip(rows, _spans(update, rows), strict=True)]
+    rewards, groups = update.rewards, update.groups
+    rollout = from_batch(update, update.rollout, rows) if kept is None else _from_kept(update, kept, rows)
+    return {
+        "sequence_ids": [f"{name}-{update.before.sequences + row}" for row in rows],
+        "group_ids": None if groups is None else [f"{name}-{groups[row]}" for row in rows],
+        "rewards": None if rewards is None else [rewards[row] for row in rows],
+        "mask": masks,
+        "turns": turns(masks) if update.has_turns else None,
+        "token_ids": from_batch(update, data["input_ids"], rows, shift=1),
+        "prompt_ids": [data["input_ids"][row, : int(update.spans.firsts[row]) + 1] for row in rows],
+        "rollout_versions": from_batch(update, data.get("versions"), rows, shift=1),
+        "rollout_logprobs": rollout,
+        "old_logprobs": from_batch(update, update.old, rows),
+        "reference_logprobs": from_batch(update, data.get("ref_logp"), rows),
+        "advantages": from_batch(update, data.get("advantages"), rows),
+    }
+
+
+def from_batch(update: Update, column: Tensor | None, rows: Rows, shift: int = 0) -> PerToken | None:
+    """Views of a padded (B, T) column. shift: 1 for values at the token itself, 0 for values at the position before it."""
+    if column is None:
+        return None
+    return [column[row, span] for row, span in zip(rows, _spans(update, rows, shift), strict=True)]
+
+
+def from_loss(update: Update, column: Tensor, rows: Rows, width: int | None) -> PerToken:
+    """Views of one of the loss's columns, which has one row after the other; only for rows with sampled tokens.
+
+    width: the length of a padded row; None if rows are packed without padding.
+    """
+    sizes: list[int] = []
+    for row in rows:
+        first, count = int(update.spans.firsts[row]), int(update.spans.counts[row])
+        whole = int(update.lengths[row]) if width is None else width
+        sizes += (first, count, whole - first - count)
+    views = column.detach().reshape(-1).split(sizes)[1::3]
+    return [view for row, view in zip(rows, views, strict=True) if update.spans.counts[row]]
+
+
+def turns(masks: Sequence[Booleans]) -> PerToken:
+    """The turn of each token, from 0: a turn is a run of sampled tokens and the tokens after it."""
+    return [np.cumsum(mask & ~np.concatenate(([False], mask[:-1]))) - 1 for mask in masks]
+
+
+def _spans(update: Update, rows: Rows, shift: int = 0) -> list[slice]:
+    firsts, counts = update.spans.firsts, update.spans.counts
+    return [slice(int(firsts[row]) + shift, int(firsts[row] + counts[row]) + shift) for row in rows]
+
+
+def _from_kept(update: Update, kept: Sequence[Singles | None], rows: Rows) -> PerToken | None:
+    copies = [kept[row] for row in rows]
+    if all(values is None for values in copies):
+        return None
+    spans = _spans(update, rows, shift=1)
+    return [None if values is None else values[span] for values, span in zip(copies, spans, strict=True)]
+
+
+WITHOUT_OLD = {"reuse_train_logp": ("old_is_current", OLD_IS_CURRENT)}
+"""prox_logp_method -> the event and the words for a batch without old log-probs; any other interpolates."""
+
+
+def description(actor: Any, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of Recording.describe. data: the first batch."""
+    engine = actor.engine
+    tokenizer = getattr(engine, "tokenizer", None)
+    parallel = {
+        "data_parallel_ranks": getattr(engine, "data_parallel_world_size", None),
+        "pipeline_stages": pipeline_stages(engine),
+    }
+    return {
+        "trainer": version(),
+        "config": {"actor": actor.config, "engine": type(engine).__name__, "parallel": parallel},
+        "rank": data_parallel_rank(engine),
+        "decode": None if tokenizer is None else decoder(tokenizer),
+        "versions": NO_VERSIONS if data.get("versions") is None else VERSIONS,
+    }
+
+
+def version() -> str:
+    """For run.json: name and version."""
+    return f"areal {getattr(sys.modules.get('areal'), '__version__', 'unknown')}"
+
+
+Engine = Any
+
+
+def is_writer(engine: Engine) -> bool:
+    """Whether the engine's rank is the first of its pipeline stage, whose tensor and context parallel ranks have the same.
+
+    Stages are outermost in the group (order tp-cp-pp in Megatron, pp_cp_tp in Archon). One stage computes the loss: the stage
+    with the model's last layers, which in Archon's V-shaped schedules is the first stage.
+    """
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return True
+    group = getattr(engine, "context_and_model_parallel_group", None)
+    if group is None:
+        return bool(engine.is_data_parallel_head())
+    ranks = list(distributed.get_process_group_ranks(group))
+    return bool(ranks.index(distributed.get_rank()) % (len(ranks) // pipeline_stages(engine)) == 0)
+
+
+def data_parallel_rank(engine: Engine) -> int:
+    """The number of the engine's part of the batch; 0 for an engine without this attribute."""
+    return int(getattr(engine, "data_parallel_rank", 0))
+
+
+def pipeline_stages(engine: Engine) -> int:
+    """Megatron's or Archon's pipeline stages; FSDP has none."""
+    archon = getattr(getattr(engine, "parallel_dims", None), "pp", 1)
+    return max(1, int(getattr(getattr(engine, "parallel_strategy", None), "pipeline_parallel_size", archon)))

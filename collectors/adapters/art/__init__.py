@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
 from ..installed_name import installed
 from .rows import PackedSequences, unpacked
-from .settings import settings
 
 HOOKS = (
     Hook("art.unsloth.train", "get_compute_loss_fn", replace="watched"),
@@ -108,3 +108,13 @@ class recorder:
             **{name: packed.own(values) for name, values in of_loss.items() if values is not None},
         )
         self._recording.collector.flush(0)
+
+
+def settings(trainer: Any, config: Any, experimental: Mapping[str, Any]) -> dict[str, Any]:
+    """The model, and ART's two configurations. config: art.types.TrainConfig, a pydantic model."""
+    model = getattr(getattr(trainer, "model", None), "config", None)
+    return {
+        "model": getattr(model, "_name_or_path", None),
+        "config": config.model_dump(mode="json"),
+        "experimental": dict(experimental),
+    }

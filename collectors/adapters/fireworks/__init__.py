@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
-from ...batch.tokenizer_copy import decoder
+from ...batch.token_texts import decoder
 from ...watching.hooks import Call, Hook, marked
 from ...watching.recording import Recording
 from .facts import Facts, FactsByDatum

@@ -24,7 +24,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ...batch.tokenizer_copy import decoder
+from ...batch.token_texts import decoder
 from ...foreign import Tensor
 from ...process.ranks import process_rank
 from ...watching.hooks import Call, Hook

@@ -21,7 +21,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...batch.tokenizer_copy import decoder
+from ...batch.token_texts import decoder
 from ...process.ranks import process_rank
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording

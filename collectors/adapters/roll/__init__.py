@@ -22,7 +22,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from ...batch.tokenizer_copy import decoder
+from ...batch.token_texts import decoder
 from ...foreign import Tensor
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording

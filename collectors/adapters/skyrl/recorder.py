@@ -1,4 +1,8 @@
-"""Watches SkyRL's driver: notes the facts of a batch while it is made, and logs the batch's rows at each optimizer update."""
+"""Watches SkyRL's driver: notes the facts of a batch while it is made, and logs the batch's rows at each optimizer update.
+
+A SkyRL trainer's configuration: the part that run.json keeps, and facts about the records that follow from it.
+Messages about a SkyRL run, each sent once: absent policies with the reason, and values that need care.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,51 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...batch.tokenizer_copy import decoder
+from ratioscope.kept_settings import kept
+
+from ...batch.token_texts import decoder
 from ...foreign import Trainer
 from ...watching.hooks import Call
 from ...watching.recording import Recording
-from . import messages as words
 from .rows import Facts, Rows, appended_ends, sequence_ids, trajectories
 from .sampling import Beside, Filters, Masks, Sampling, Syncs
-from .settings import appends_ends, described, is_gym_generator, is_out_of_order, samples_with_the_engine, versions_of
+
+SYNC_VERSIONS = "the trainer's finished steps at the engine's last weight sync"
+ASYNC_VERSIONS = (
+    "the trainer's finished steps at the engine's last weight sync before the prompt was scheduled: the oldest weights of its "
+    "tokens; weights may change within a sequence, and extra has the newest (rollout_version_newest)"
+)
+NO_VERSIONS = (
+    "it is not known which weights sampled some sequences, so their lag is not recorded: no weight sync came before, or a "
+    "generator that does not hold the trainer's inference_engine_client sampled them; attach(..., rollout_version=...) can "
+    "supply it"
+)
+NO_ROLLOUT = (
+    "the generator returns no rollout_logprobs, so neither mismatch nor total is recorded; SkyRL's own generator returns them "
+    "with generator.sampling_params.logprobs=1 (and without a custom chat template), a custom generator must return them itself"
+)
+NO_OLD = (
+    "SkyRL skips the policy's forward pass because trainer.algorithm.policy_loss_type={loss} reads no old log-probs, so mismatch "
+    "and drift are not recorded; total is. trainer.algorithm.off_policy_correction.outlier_token_is_threshold_high=1e9, a bound "
+    "that no weight reaches, makes SkyRL run the pass"
+)
+NO_CURRENT = "the workers return no log-probs per token with forward_backward, so total and drift are not recorded"
+OUT_OF_ORDER = (
+    "this SkyRL returns current log-probs out of order when trainer.max_tokens_per_microbatch is set, so they are not recorded; "
+    "0.4.0 returns them in order, and so does trainer.max_tokens_per_microbatch=-1"
+)
+CLAMPED = (
+    "{tokens} rollout log-probs are -9999, which SkyRL's servers fill in if the engine gives none or no finite one; they are "
+    "recorded as NaN"
+)
+APPENDED_ENDS = (
+    "with generator.use_conversation_multi_turn=false SkyRL appends an end-of-sequence token with rollout log-prob 0, even if "
+    "the engine sampled one; the token is in the loss, and is recorded as not sampled"
+)
+ZERO_ENDS = (
+    "{} of {} sequences end with an end-of-sequence token whose rollout log-prob is exactly 0; it is not known whether the "
+    "generator appended it, so it counts as sampled"
+)
 
 
 @dataclass
@@ -183,29 +224,67 @@ class SkyrlRecorder:
         if not any(ends):
             return masks
         if appends_ends(trainer):
-            self._recording.say_once("appended_eos", step, words.APPENDED_ENDS)
+            self._recording.say_once("appended_eos", step, APPENDED_ENDS)
             return [[*mask[:-1], 0] if end else mask for mask, end in zip(masks, ends, strict=True)]
         if not is_gym_generator(trainer.generator) and sum(ends) > 1:
-            self._recording.say_once("zero_logprob_eos", step, words.ZERO_ENDS.format(sum(ends), len(ends)))
+            self._recording.say_once("zero_logprob_eos", step, ZERO_ENDS.format(sum(ends), len(ends)))
         return masks
 
     def _current(self, step: int, result: Any, rows: int) -> list[Any] | None:
         if is_out_of_order(self._trainer):
-            self._recording.say_once("no_current_logprobs", step, words.OUT_OF_ORDER, logging.WARNING)
+            self._recording.say_once("no_current_logprobs", step, OUT_OF_ORDER, logging.WARNING)
             return None
         outputs = result.loss_fn_outputs[:rows]
         if len(outputs) < rows or any("logprobs" not in output for output in outputs):
-            self._recording.say_once("no_current_logprobs", step, words.NO_CURRENT, logging.WARNING)
+            self._recording.say_once("no_current_logprobs", step, NO_CURRENT, logging.WARNING)
             return None
         return [output["logprobs"] for output in outputs]
 
     def _say_what_is_absent(self, step: int, rows: Rows) -> None:
         if rows.lacks("rollout_logprobs"):
-            self._recording.say_once("no_rollout_logprobs", step, words.NO_ROLLOUT, logging.WARNING)
+            self._recording.say_once("no_rollout_logprobs", step, NO_ROLLOUT, logging.WARNING)
         if rows.lacks("old_logprobs"):
             loss = self._trainer.cfg.trainer.algorithm.policy_loss_type
-            self._recording.say_once("no_old_logprobs", step, words.NO_OLD.format(loss=loss))
+            self._recording.say_once("no_old_logprobs", step, NO_OLD.format(loss=loss))
         if rows.lacks_versions:
-            self._recording.say_once("no_rollout_versions", step, words.NO_VERSIONS)
+            self._recording.say_once("no_rollout_versions", step, NO_VERSIONS)
         if rows.clamped:
-            self._recording.say_once("clamped_logprobs", step, words.CLAMPED.format(tokens=rows.clamped))
+            self._recording.say_once("clamped_logprobs", step, CLAMPED.format(tokens=rows.clamped))
+
+
+def described(trainer: Trainer) -> dict[str, Any]:
+    """SkyRL's configuration in its own shape, so that its users find `trainer.algorithm` in its usual place."""
+    return {"trainer_class": f"{type(trainer).__module__}.{type(trainer).__qualname__}", **kept(trainer.cfg).settings}
+
+
+def versions_of(trainer: Trainer) -> str:
+    """The description of versions for run.json."""
+    return ASYNC_VERSIONS if trainer.cfg.trainer.fully_async.enabled else SYNC_VERSIONS
+
+
+def appends_ends(trainer: Trainer) -> bool:
+    """True if SkyRL appends an end-of-sequence token with log-prob 0 to every sequence, even if the engine sampled one."""
+    generator = trainer.cfg.generator
+    return is_gym_generator(trainer.generator) and not generator.use_conversation_multi_turn and not generator.batched
+
+
+def is_gym_generator(generator: Any) -> bool:
+    """True if the generator is SkyRL's own or a subclass of it."""
+    return any(base.__name__ == "SkyRLGymGenerator" for base in type(generator).__mro__)
+
+
+def samples_with_the_engine(trainer: Trainer) -> bool:
+    """True if the generator is SkyRL's own, or holds the engine that SkyRL syncs. Any other may sample with what it likes."""
+    engine = getattr(trainer, "inference_engine_client", None)
+    generator = getattr(trainer, "generator", None)
+    held = getattr(generator, "__dict__", {}).values()
+    return is_gym_generator(generator) or (engine is not None and any(value is engine for value in held))
+
+
+def is_out_of_order(trainer: Trainer) -> bool:
+    """True if workers return current in the order of packed micro-batches, as before 0.4.0, and not in the batch's order."""
+    if trainer.cfg.trainer.max_tokens_per_microbatch <= 0:
+        return False
+    workers = sys.modules.get("skyrl.backends.skyrl_train.workers.worker_utils")
+    packed = getattr(workers, "TokenBasedBatchIterator", None)
+    return packed is not None and not hasattr(packed, "reorder_and_combine_items")

@@ -23,7 +23,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...batch.tokenizer_copy import decoder
+from ...batch.token_texts import decoder
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
 from ..installed_name import installed

@@ -13,6 +13,7 @@ It follows torchtitan/experiments/rl of torchtitan 0.3.0 and of the commit b5bcd
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import sys
@@ -22,7 +23,6 @@ from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
 from ..installed_name import installed
 from .rows import NAMES, Name, PackedSequences, named, unpacked
-from .settings import settings
 
 RL = "torchtitan.experiments.rl"
 HOOKS = (
@@ -124,3 +124,12 @@ def _holds_the_copy(trainer: Any) -> bool:
     """Whether this rank is the first of those with the same tokens."""
     meshes = [trainer.parallel_dims.get_optional_mesh(name) for name in ("tp", "cp", "pp")]
     return not any(mesh.get_local_rank() for mesh in meshes if mesh is not None)
+
+
+def settings(trainer: Any) -> dict[str, Any]:
+    """The trainer's own configuration, a tree of dataclasses; one whose values cannot be copied is named."""
+    config = trainer.config
+    return {
+        "loss": type(trainer.loss_fn).__name__,
+        **({"config": dataclasses.asdict(config)} if dataclasses.is_dataclass(config) else {}),  # type: ignore[arg-type]
+    }

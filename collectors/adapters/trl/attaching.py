@@ -1,23 +1,36 @@
-"""Attaches to one trainer object that is TRL's or is built on TRL's: methods are wrapped, and a callback is added."""
+"""Attaches to one trainer object that is TRL's or is built on TRL's: methods are wrapped, and a callback is added.
+
+A callback of transformers that passes each step to the writer when the step ends.
+Adds live scalars to the log of a TRL trainer's training step. The trainer's own keys, steps and metrics do not change.
+
+Logs of evaluation and the summary at the end do not change either, because transformers reads these dicts again after logging.
+TRL logs its own `sampling/sampling_logp_difference/*` only with a corrected vLLM. Otherwise the added scalars include these
+names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, Protocol
 
 from ratioscope.errors import ConfigError
 
-from ...batch.tokenizer_copy import decoder
+from ...batch.token_texts import decoder
+from ...collector import Collector
 from ...foreign import Trainer
-from ...watching.hooks import MARK
+from ...watching.hooks import MARK, marked
 from ...watching.patches import Patches
 from ...watching.recording import Recording
 from .config import config
-from .flushing import flushing_callback
-from .logs import put_scalars
 
 _METHODS = ("_generate", "_generate_and_score_completions", "_compute_loss", "compute_loss")
 """Methods of which every recorder wraps one."""
+
+_TRAIN_END_SECONDS = 30.0
+
+_OURS = "ratioscope/"
+_THEIRS = "sampling/sampling_logp_difference/"
 
 
 class ObjectRecorder(Protocol):
@@ -64,3 +77,51 @@ def begin(
         trainer.remove_callback(callback)
 
     return undo
+
+
+def flushing_callback(collector: Collector) -> Any:
+    """The callback; it waits for the disk once, at the end of training."""
+    # Any: for the types of all its models mypy and pyright would each read 2,800 files
+    made: Any = import_module("transformers").TrainerCallback
+
+    class FlushingCallback(made):  # type: ignore[misc]
+        """Notes a resumption, and flushes at the end of each step."""
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **named: Any) -> None:
+            if state.global_step > 0:
+                collector.event("resume", state.global_step + 1, f"training goes on after {state.global_step} steps")
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **named: Any) -> None:
+            collector.flush(0)
+
+        def on_train_end(self, args: Any, state: Any, control: Any, **named: Any) -> None:
+            collector.flush(_TRAIN_END_SECONDS)
+
+    return FlushingCallback()
+
+
+def put_scalars(trainer: Trainer, recording: Recording, patches: Patches) -> None:
+    """Wraps `trainer.log`, so that it gets our scalars too."""
+
+    def added(logs: Mapping[str, Any]) -> dict[str, float]:
+        scalars = recording.scalars(trainer.state.global_step, known=logs)
+        names = (_OURS, _THEIRS) if _is_silent(trainer) else (_OURS,)
+        return {name: value for name, value in scalars.items() if name.startswith(names)}
+
+    def around(method: Callable[..., Any]) -> Callable[..., Any]:
+        def log(logs: dict[str, Any], *arguments: Any, **named: Any) -> Any:
+            ours = recording.watch(lambda: added(logs)) if "loss" in logs else None
+            return method({**logs, **ours} if ours else logs, *arguments, **named)
+
+        marked(log, method)
+        return log
+
+    patches.put(trainer, "log", around)
+
+
+def _is_silent(trainer: Trainer) -> bool:
+    """Whether the trainer has old log-probs but does not compare them with the engine's itself."""
+    if not hasattr(trainer, "use_vllm"):  # AsyncGRPOTrainer has no old log-probs
+        return False
+    corrects = trainer.use_vllm and getattr(trainer, "vllm_importance_sampling_correction", False)
+    return not corrects

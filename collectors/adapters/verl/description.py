@@ -6,7 +6,7 @@ import logging
 import os
 from typing import Any
 
-from ...batch.tokenizer_copy import decoder
+from ...batch.token_texts import decoder
 from ...foreign import Trainer
 from ...process.variables import EXISTING, NAME, RUN, TEXT, recording_variables
 from ...watching.hooks import Call, Hook

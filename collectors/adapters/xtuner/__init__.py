@@ -22,7 +22,6 @@ from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
 from ..installed_name import installed
 from .packs import Pack, unpacked
-from .settings import settings
 
 RL = "xtuner.v1.rl"
 HOOKS = (
@@ -137,3 +136,13 @@ class recorder:
 def _rejects(correction: Any) -> bool:
     """Whether xtuner's RolloutImportanceSampling can leave tokens out."""
     return correction.rollout_is_mode == "mask" or correction.rollout_is_veto_threshold is not None
+
+
+def settings(worker: Any) -> dict[str, Any]:
+    """The loss and its rollout correction, and how many optimizer steps a rollout takes. loss_cfg is a pydantic model."""
+    config = worker.config
+    return {
+        "loss_cfg": config.loss_cfg.model_dump(mode="json"),
+        "optimizer_steps": getattr(config, "optimizer_steps", None),
+        "model": str(getattr(config, "load_from", None)),
+    }

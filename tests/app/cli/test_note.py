@@ -12,7 +12,7 @@ from ratioscope.app import cli
 from ratioscope.app.cli import main
 from ratioscope.app.upkeep import notes
 from ratioscope.collectors.collector import Collector
-from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
+from ratioscope.ingest.analysis.recorded_events import events_and_alerts
 from ratioscope.ingest.maintenance.verify import verify
 
 Captured = pytest.CaptureFixture[str]

@@ -24,7 +24,7 @@ from ratioscope.app.cli.watching.looks import KnownAlerts, Watched
 from ratioscope.app.cli.watching.telling import arguments_of, facts, failure_of_command, payload, variables
 from ratioscope.app.cli.watching.webhook import Webhook, failure_of_post, is_public, webhook_of
 from ratioscope.errors import ConfigError
-from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
+from ratioscope.ingest.analysis.recorded_events import events_and_alerts
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.grading.alerts import Alert
 from ratioscope.metrics.grading.finding import Severity

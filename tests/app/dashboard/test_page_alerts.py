@@ -30,8 +30,8 @@ from ratioscope.app.presentation.alert_words import foremost, in_order, rows_of
 from ratioscope.app.presentation.theme import DARK, LIGHT, NARROW
 from ratioscope.errors import SourceError
 from ratioscope.ingest.analysis.acknowledgements import Acknowledgement
-from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
 from ratioscope.ingest.analysis.grades import verdict_of
+from ratioscope.ingest.analysis.recorded_events import events_and_alerts
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.grading.alerts import RULES, Alert, Rules, alert_frame
 from ratioscope.metrics.grading.finding import Severity

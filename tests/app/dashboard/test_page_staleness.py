@@ -16,7 +16,7 @@ from ratioscope.app.figures.lags import lag_shares, lags_over_steps
 from ratioscope.app.presentation.lag_words import lag_answer
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.analysis.comparability import ComparedSetting, comparability
-from ratioscope.ingest.analysis.lag_over_steps import lag_over_steps, lag_table
+from ratioscope.ingest.analysis.slice_over_steps import lag_over_steps, lag_table
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.analysis.staleness import Lagged, decomposition, staleness
 from ratioscope.metrics.definitions.registry import BY_NAME

@@ -16,7 +16,7 @@ from ratioscope.app.pages.pages import PAGES
 from ratioscope.app.pages.slice_absences import absences
 from ratioscope.app.pages.view import CacheRequest
 from ratioscope.ingest import run as run_module
-from ratioscope.ingest.analysis.lag_over_steps import lag_over_steps, lag_table
+from ratioscope.ingest.analysis.slice_over_steps import lag_over_steps, lag_table
 
 
 def test_pages_by_slice_find_made_what_was_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from ratioscope.app.export.wandb.session import demand_login
 from ratioscope.app.export.wandb.sync import Sync
 from ratioscope.app.export.wandb.sync_record import Destination, SyncRecord, sync_record, wandb_id
 from ratioscope.errors import ConfigError
-from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
+from ratioscope.ingest.analysis.recorded_events import events_and_alerts
 from ratioscope.ingest.importers.wandb_log import LogDamage, LogRecord, entries
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.distribution import EDGES

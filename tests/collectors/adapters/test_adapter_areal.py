@@ -12,9 +12,15 @@ import pytest
 import torch
 
 from ratioscope.collectors.adapters.areal.batch import KeptRollouts, Seen, Update
-from ratioscope.collectors.adapters.areal.columns import from_batch, from_loss, turns
-from ratioscope.collectors.adapters.areal.recorder import ArealRecorder
-from ratioscope.collectors.adapters.areal.topology import data_parallel_rank, is_writer, pipeline_stages
+from ratioscope.collectors.adapters.areal.recorder import (
+    ArealRecorder,
+    data_parallel_rank,
+    from_batch,
+    from_loss,
+    is_writer,
+    pipeline_stages,
+    turns,
+)
 from ratioscope.collectors.batch.host_copy import HostCopies
 from ratioscope.collectors.watching.hooks import Call
 

@@ -26,6 +26,7 @@ from support.written_run import commit_lines
 
 import ratioscope
 from ratioscope.collectors.adapters.nemo_rl import HOOKS
+from ratioscope.collectors.adapters.nemo_rl.driver import settings
 from ratioscope.collectors.adapters.nemo_rl.messages import (
     ABSENT_OLD,
     ABSENT_REFERENCE,
@@ -34,11 +35,10 @@ from ratioscope.collectors.adapters.nemo_rl.messages import (
     VERSIONS,
 )
 from ratioscope.collectors.adapters.nemo_rl.rows import sequence_ids, shifted, sliced
-from ratioscope.collectors.adapters.nemo_rl.settings import settings
 from ratioscope.collectors.adapters.nemo_rl.tags import stamped
 from ratioscope.collectors.trainers import adapter_named
 from ratioscope.collectors.watching.hooks import MARK
-from ratioscope.ingest.analysis.run_facts import run_facts
+from ratioscope.ingest.analysis.comparability import run_facts
 from ratioscope.metrics.known.references import reference_for
 
 MODES = ("sync", "async", "ppo", "tq", "single_controller")

@@ -16,8 +16,8 @@ from ratioscope.collectors.adapters.model_input import prompt_of
 from ratioscope.collectors.adapters.nemo_rl.rows import prompts as nemo_prompts
 from ratioscope.collectors.adapters.sampled_spans import SampledFirst
 from ratioscope.collectors.adapters.skyrl.rows import Rows
+from ratioscope.collectors.adapters.trl.asynchronous import sample_of
 from ratioscope.collectors.adapters.trl.columns import prompts as trl_prompts
-from ratioscope.collectors.adapters.trl.sample_tensors import sample_of
 from ratioscope.collectors.adapters.verl.rows import Known, prompts
 from ratioscope.collectors.adapters.visits import FirstVisits
 from ratioscope.metrics.engines.join import joined

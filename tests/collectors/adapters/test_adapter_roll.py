@@ -13,8 +13,8 @@ from standins.roll import SAMPLES, Setting, drive
 
 import ratioscope
 from ratioscope.collectors.watching.hooks import MARK
-from ratioscope.ingest.analysis.run_facts import run_facts
-from ratioscope.ingest.analysis.setting_faults import setting_faults
+from ratioscope.ingest.analysis.comparability import run_facts
+from ratioscope.ingest.analysis.known_context import setting_faults
 
 EPOCHS = 2
 SETTINGS = {

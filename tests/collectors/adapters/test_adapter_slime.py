@@ -21,10 +21,9 @@ from support.slime_rows import held, rows, scored
 from support.written_run import commit_lines, token_rows
 
 import ratioscope
-from ratioscope.collectors.adapters.slime.batch import Rollout
+from ratioscope.collectors.adapters.slime.batch import Rollout, Slicing, count, cut, positions
 from ratioscope.collectors.adapters.slime.recorder import SlimeRecorder
 from ratioscope.collectors.adapters.slime.rollout import _media, _replayed
-from ratioscope.collectors.adapters.slime.slices import Slicing, count, cut, positions
 from ratioscope.collectors.adapters.slime.versions import Calls
 from ratioscope.ingest.analysis.weight_arrivals import weight_arrivals
 

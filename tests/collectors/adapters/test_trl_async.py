@@ -163,7 +163,7 @@ def test_the_samples_metrics_reach_trl_as_they_were() -> None:
 def test_what_was_packed_is_unpacked_and_values_stand_where_their_tokens_do() -> None:
     from types import SimpleNamespace
 
-    from ratioscope.collectors.adapters.trl.sample_tensors import FACTS, TOKENS, rank_samples, sample_of, sample_tensors
+    from ratioscope.collectors.adapters.trl.asynchronous import FACTS, TOKENS, rank_samples, sample_of, sample_tensors
 
     def sample(mask: list[int], **named: Any) -> Any:
         told = {"group_id": 7, "model_version": 3, "advantage": -0.5, "metrics": {}, "prompt": "p", **named}

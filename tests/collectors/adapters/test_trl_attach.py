@@ -18,7 +18,7 @@ from ratioscope.collectors.adapters.trl import WRAPPED
 from ratioscope.collectors.adapters.trl.config import engine_name
 from ratioscope.collectors.adapters.trl.foreign import other_sampler
 from ratioscope.collectors.adapters.trl.recorder import NO_ROLLOUT, NO_VERSIONS, OLD_IS_CURRENT
-from ratioscope.collectors.batch.tokenizer_copy import decoder
+from ratioscope.collectors.batch.token_texts import decoder
 from ratioscope.errors import ConfigError
 
 pytestmark = [

@@ -13,7 +13,7 @@ from support.imported import DUMPS, imported, rejected, rows_of
 
 from ratioscope.app.cli import main
 from ratioscope.errors import SourceError
-from ratioscope.ingest.importers.join_store import JoinStore, decoded, encoded
+from ratioscope.ingest.importers.joining import JoinStore, decoded, encoded
 from ratioscope.ingest.importers.samples import RecordedRow
 
 
