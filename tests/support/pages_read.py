@@ -20,7 +20,7 @@ from ratioscope.app.pages.run_summary import summary_of
 from ratioscope.app.pages.scope import Scope, steps_of
 from ratioscope.app.pages.step_choice import nearest, steps_with_rows, worst_step
 from ratioscope.app.pages.view import View
-from ratioscope.app.presentation.run_state import RunState
+from ratioscope.app.presentation.run_state import state_of
 from ratioscope.app.presentation.theme import THEMES, ThemeName
 from ratioscope.ingest.analysis.copies import judged_first
 from ratioscope.ingest.analysis.no_gap import why_no_gap
@@ -239,10 +239,10 @@ def reader(runs: Path) -> Read:
         shown = by_name[choices.pop("run", Path(views[0].path).name)]
         said = PageRead(Reader(choices, picks or {}), theme)
         card = BY_PATH[path]
-        if not card.shows_empty and (why := shown.of(why_no_gap)):
+        if card.about != "runs" and not card.shows_empty and (why := shown.of(why_no_gap)):
             said.info.append(Part(why))
             return said
-        if shown.run.steps and not shown.run.gaps and shown.run.no_tokens:
+        if card.about != "runs" and shown.run.steps and not shown.run.gaps and shown.run.no_tokens:
             scope = Scope(shown, face=said.face)
             said.draw(no_metric(scope), scope)
             return said
@@ -265,7 +265,7 @@ def reader(runs: Path) -> Read:
 
 def _folder(by_name: dict[str, View]) -> Folder:
     listed = [
-        ListedRun(name, summary_of(view.run, view.judged_verdict()), RunState("ended", "ended", ""))
+        ListedRun(name, summary_of(view.run, view.judged_verdict()), state_of(Path(view.path)))
         for name, view in by_name.items()
     ]
     by_path = {view.path: view for view in by_name.values()}
