@@ -33,7 +33,7 @@ def test_a_note_is_seen_wherever_events_are(run: Path, tmp_path: Path, capsys: C
     main(["info", str(run)])
     assert "step 2: restarted node 7" in capsys.readouterr().out
     main(["report", str(run), "-o", str(tmp_path / "x.md")])
-    assert "step 2: note restarted node 7" in (tmp_path / "x.md").read_text()
+    assert "| 2 | note | restarted node 7 |" in (tmp_path / "x.md").read_text()
 
 
 def test_without_a_step_a_note_is_at_the_newest_one(run: Path, tmp_path: Path, capsys: Captured) -> None:
