@@ -166,9 +166,9 @@ def _effects(source: OutcomeSource, threshold: Threshold) -> pl.DataFrame:
 
 
 def effects_ahead(source: OutcomeSource, entries: Iterable[Entry]) -> Iterator[CacheRequest]:
-    """Requests for the values that the page reads from distributions for these entries, thresholds on tokens."""
+    """Requests for the values that the page reads from distributions for these entries; where there are token rows, of tokens."""
     yield from (figure_request(_histogram, source, "token", None), figure_request(_steps, source, "token"))
-    known = filter(None, map(_threshold_of, entries))
+    known = [each for each in map(_threshold_of, entries) if each and (each.level == "token" or not source.with_rows)]
     yield from (figure_request(_effects, source, threshold) for threshold in known)
 
 

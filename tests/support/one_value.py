@@ -24,7 +24,7 @@ OF_PAGES = {
     "ESS of the weights": r"ESS before (≤ [\d.]+)|ESS before → after (≤ [\d.]+)",
     "share above the cap": r"clipped share ([\d.]+)%|clipped ([\d.]+)%",
     "mass above the cap": r"mass removed ([\d.]+)%",
-    "size of the whole run": r"have the same KL: ([\d.]+ ± [\d.]+)|\A(?s:.*?)kl_k3\W+([\d.]+ ± [\d.]+), ",
+    "size of the whole run": r"have the same KL: ([\d.]+ ± [\d.]+)|\A(?s:.*?)kl_k3\W+([\d.]+ ± [\d.]+)(?:,| \|)",
     "newest size": r"KL nats/token ([\d.]+ ± [\d.]+)|newest KL ([\d.]+ ± [\d.]+)",
     "best correction": r"(\w+ \w+ at [\d.]+) (?:helps|bridges the gap)|\((\w+ \w+ at [\d.]+)\) bridges the gap",
 }

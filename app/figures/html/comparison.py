@@ -73,7 +73,8 @@ def comparison_table(rows: Sequence[TableRow], *, theme: Theme = LIGHT) -> str:
     body = "".join(_row(at, row, best, theme) for at, row in enumerate(rows))
     root = f"rs-compare-{theme.name}"
     return (
-        f'<div class="{root}" tabindex="0" role="region" aria-label="corrections"><style>{_style(root, theme)}</style><table><thead><tr><th>correction</th>'
+        f'<div class="{root}" tabindex="0" role="region" aria-label="corrections"><style>{_style(root, theme)}</style>'
+        f"<table><thead><tr><th>correction</th>"
         f"<th>over</th>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 

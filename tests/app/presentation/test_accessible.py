@@ -10,9 +10,9 @@ import pytest
 from support.browser import Chromium, chromium
 from support.frames import tokens
 
+from ratioscope.app import documents
 from ratioscope.app.figures import token_text
 from ratioscope.app.figures.html.tinted_style import OPACITIES
-from ratioscope.app.pages import pages
 from ratioscope.app.presentation.theme import DARK, LIGHT, MARKS, Theme
 
 LEAST = 4.5
@@ -102,7 +102,7 @@ def test_nothing_of_ours_moves_but_for_readers_who_like_it() -> None:
 @pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
 def test_the_report_scrolls_at_once_for_readers_who_want_less_motion(browser: Chromium, tmp_path: Path) -> None:
     report = tmp_path / "report.html"
-    report.write_text(f"<style>{(Path(pages.__file__).parents[2] / 'report' / 'page.css').read_text()}</style>")
+    report.write_text(f"<style>{(Path(documents.__file__).parent / 'page.css').read_text()}</style>")
     page = browser.file(report)
     wanted: dict[Literal["reduce", "no-preference"], str] = {"reduce": "auto", "no-preference": "smooth"}
     for motion, scrolls in wanted.items():
