@@ -95,7 +95,7 @@ def test_every_face_says_the_state_of_a_run_in_the_same_word(
     work.send(session, ended=True)  # type: ignore[arg-type]
     assert session.kept == {"run_state": life} and not work.state_is_due
     report = markdown_report(material(open_run(root), text=False))
-    assert f"- state: {life}" in report
+    assert f"- **state**: {life}" in report
     assert (f"state | {life}" in report or report.count(f"{life} at ") > 1) == (life in ("silent", "dead")), "its head"
     writers = open_run(root).writers
     assert (writers["state"] == life).all() == (life in ("silent", "dead"))

@@ -10,7 +10,7 @@ import pytest
 from support.browser import Chromium, chromium
 from support.frames import tokens
 
-from ratioscope.app import documents
+from ratioscope.app import dashboard, documents
 from ratioscope.app.figures import token_text
 from ratioscope.app.figures.html.tinted_style import OPACITIES
 from ratioscope.app.presentation.theme import DARK, LIGHT, MARKS, Theme
@@ -55,7 +55,7 @@ def test_every_severity_has_a_mark_of_its_own() -> None:
 
 def test_charts_and_tables_are_shown_by_functions_that_want_a_text() -> None:
     """`draw` and `table` ask for it; nothing else may show one."""
-    folder = Path(pages.__file__).parents[1]
+    folder = Path(dashboard.__file__).parent
     for path in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "st"):
@@ -93,7 +93,7 @@ def test_nothing_of_ours_moves_but_for_readers_who_like_it() -> None:
 
     What plotly.js could move is looked for where it draws, in test_browser_every_page.py.
     """
-    for path in Path(pages.__file__).parent.parent.rglob("*"):
+    for path in Path(documents.__file__).parents[1].rglob("*"):
         if path.suffix in (".py", ".css", ".html", ".js") and path.parent.name != "vendor":
             text = path.read_text().replace(LIKED, "")
             assert [word for word in MOVES if word in text] == [], path.name
