@@ -201,7 +201,7 @@ def _course_numbers(sides: Sides, gap: str, name: str) -> pl.DataFrame:
 
 def _tails(sides: Sides, face: Face, gap: str) -> Chart:
     """The share of weights beyond each weight, on both sides."""
-    level = face.ask(Choice("level", "weights of", LEVELS, LEVELS[0], look="segments"))
+    level: Level = face.ask(Choice("level", "weights of", LEVELS, LEVELS[0], look="segments"))
     label, numbers = (
         f"Share of {gap} weights beyond each weight, of A and of B",
         partial(_both_tails, sides, gap, level),

@@ -30,7 +30,7 @@ def pair_by_pair(a: ComparedRun, b: ComparedRun, scope: Scope) -> Iterator[Block
     yield Heading("Pair by pair")
     keys: list[PromptKey] = [*KEYS]
     with face.row("pairs"):
-        key = face.ask(Choice("pair_by", "partners have", keys, keys[0], width=200))
+        key: PromptKey = face.ask(Choice("pair_by", "partners have", keys, keys[0], width=200))
         metric = face.ask(Choice("pair_metric", "measured by", METRICS, METRICS[0], in_words, width=300))
         sides = [(side.letter, side.typed, tuple(shown.path for shown in side.views)) for side in (a, b)]
         name = repr(("pairs", key, gap, sides))  # a growing run is read up to its newest step at the start of the job

@@ -54,24 +54,25 @@ LEVEL_HELP = "token: exp(x). sequence: exp of the sum of x over the sequence. ge
 def one_threshold(source: OutcomeSource, face: Face, compared: Callable[[], Comparison]) -> Iterator[Block]:
     """The panel. compared: the corrections that are compared above."""
     with face.row("rule"):
-        rule = face.ask(Choice("rule", "rule", RULES, RULES[0], look="segments", help=RULE_HELP))
-        level = face.ask(Choice("at", "weights of", LEVELS, LEVELS[0], look="segments", help=LEVEL_HELP))
+        rule: ThresholdRule = face.ask(Choice("rule", "rule", RULES, RULES[0], look="segments", help=RULE_HELP))
+        level: Level = face.ask(Choice("at", "weights of", LEVELS, LEVELS[0], look="segments", help=LEVEL_HELP))
     with face.row("bounds"):
         low, wrong = _bound(face, "floor", FLOOR_BY_NAME, NONE, 280)
         high, wrong_too = _bound(face, "cap", CAP_BY_NAME, CAP, 420)
+        threshold, problem = None, "Nothing is bound: choose a floor or a cap."
         try:
-            threshold = Threshold(rule, level, low, high)
-            problem = "" if threshold.bounds else "Nothing is bound: choose a floor or a cap."
+            made = Threshold(rule, level, low, high)
+            threshold = made if made.bounds else None
         except ConfigError as error:
             problem = str(error)
-        if not problem:
+        if threshold is not None:
             part, above = threshold_text(threshold), compared()
             words, icon = ("compared above", "check") if part in above.parts else ("add to the comparison", "add")
             is_off, link = icon == "check" or len(above.entries) >= MOST, adding(above, part)
             yield Action("add_threshold", words, link, icon=icon, is_off=is_off, redraws_page=True)
-    for said in filter(None, (wrong, wrong_too, problem)):
+    for said in filter(None, (wrong, wrong_too, problem if threshold is None else "")):
         yield Paragraph(said, "wrong")
-    if problem:
+    if threshold is None:
         return
     weights = source.histogram(threshold.level)
     if not len(weights.counts):

@@ -106,8 +106,7 @@ def printed(scope: Scope) -> Iterator[Section]:
 
 def _printed(scope: Scope) -> Iterator[Block]:
     """The log-ratios over the steps, the weights, and the share beyond each threshold, of tokens and of sequences."""
-    of: tuple[Level, ...] = ("token", "sequence")
-    shown = [level for level in of if len(scope.distribution(level))]
+    shown: list[Level] = [level for level in LEVELS[:2] if len(scope.distribution(level))]
     if not shown:
         yield Paragraph(f"not available, because {scope.view.run.no_tokens or NONE_OF_GAP}", "absent")
     for level in shown:

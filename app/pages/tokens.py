@@ -90,6 +90,7 @@ def tokens(scope: Scope) -> Iterator[Block]:
         step = face.ask(Step(view, gap))
         every = pl.DataFrame() if step is None else rows_of(view, step, gap)
         frame = every if step is None or every.is_empty() else with_part_only(scope, every, step)
+        sequence_id, minibatch, rows = "", None, frame
         if len(frame):
             sequence_id = yield from _asked_sequence(face, frame, gap)
             rows = frame.filter(pl.col("sequence_id") == sequence_id)

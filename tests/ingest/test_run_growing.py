@@ -79,10 +79,10 @@ def test_only_what_was_appended_is_read(tmp_path: Path, monkeypatch: pytest.Monk
         writer.step(rows)
     run = open_run(tmp_path / "run")
     run.metrics()
-    assert len(decoded) == 7  # it opened, four token files, and of two segments what was said last
+    assert len(decoded) == 8  # it opened (for the chain too), four token files, and of two segments what was said last
     opened = _opened_files(run, monkeypatch)
     writer.step(STEPS[4])
-    assert run.refresh() and len(decoded) == 9
+    assert run.refresh() and len(decoded) == 10
     run.metrics()
     assert opened == [layout.statistics_file(writer.writer, 2).as_posix()]
 

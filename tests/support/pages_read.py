@@ -163,7 +163,7 @@ class PageRead:
 
     def _chart(self, block: Chart, scope: Scope) -> None:
         figure = scope.view.figure(block.make, *block.of, self.theme)
-        self.charts.append(figure if isinstance(figure, str) else figure.to_json())
+        self.charts.append(figure if isinstance(figure, str) else str(figure.to_json()))
 
     def _charts(self, block: Any, scope: Scope) -> None:
         self.draw(block.charts, scope)

@@ -37,7 +37,7 @@ def correction_of(settings: VerlSettings) -> Correction:
             steps.append(Normalise(settings.is_level))
     for rejection in settings.rejections:
         per, of = rejection.option.rsplit("_", 1)
-        by = next(name for name, option in _PER.items() if option == per)
+        by: By = next(name for name, option in _PER.items() if option == per)
         if rejection.lower is not None:
             steps.append(Reject("weight", by, 1.0 / rejection.upper, 1.0 / rejection.lower))
         else:
