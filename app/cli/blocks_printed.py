@@ -51,7 +51,7 @@ def _cards(block: blocks.Cards) -> None:
 
 
 def _table(block: Table) -> None:
-    from ..presentation.number_columns import column_texts
+    from ..presentation.value_text import column_texts
 
     frame = block.frame.select(block.only) if block.only else block.frame
     if frame.is_empty() and block.none:

@@ -49,8 +49,7 @@ from .model.served_folder import served_folder
 from .panels.charts import appearance, draw, number_column, numbers_behind, page_contents, table
 from .panels.chosen_rows import CELLS, clicked_row, in_place, tick_key
 from .panels.job_progress import job_at_work
-from .panels.layout import cells
-from .panels.links import IN_HEADER, go_to
+from .panels.layout import IN_HEADER, cells, go_to
 from .panels.widgets import WIDGETS, picks_at, place_of
 
 EVERY = 1.0

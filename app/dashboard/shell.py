@@ -29,15 +29,10 @@ from .model.served_runs import Served, served, watch
 from .model.view import SERVED
 from .panels.charts import LOG_X, begin_page, page_contents, show_numbers
 from .panels.controls import NOT_SERVED, gap_picker, log_x_switch, run_picker, steps_field
-from .panels.keyboard import keys_button
-from .panels.links import IN_HEADER
-from .panels.note_button import note_button
-from .panels.part_filter import part_field
-from .panels.part_reading import with_part
-from .panels.read_steps import have_read, say_digits
+from .panels.layout import IN_HEADER
+from .panels.part_filter import have_read, part_field, say_digits, with_part
 from .panels.reference import NOTHING, reference_picker
-from .panels.saved_views import views_button
-from .panels.share import share
+from .panels.share import keys_button, note_button, share, views_button
 from .panels.tab import name_tab
 from .panels.widgets import WIDGETS
 

@@ -40,10 +40,10 @@ from ..figures.html.fact_cards import fact_cards
 from ..presentation.digits import count
 from ..presentation.escape import html as escaped
 from ..presentation.labelled_texts import LabelledTexts
-from ..presentation.number_columns import column_texts
 from ..presentation.privacy import scrubbed_settings, scrubbed_text
 from ..presentation.sparkline import HEIGHT, WIDTH, svg_path
 from ..presentation.theme import DARK, LIGHT, MARKS
+from ..presentation.value_text import column_texts
 from .drawings import Drawing, picture
 
 ROWS = 200

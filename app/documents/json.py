@@ -51,8 +51,8 @@ from ..pages.quality import quality
 from ..pages.scorecard import Score
 from ..pages.timeline import periods_of
 from ..presentation.json_values import jsonable
+from ..referee.answer import plain_side_off
 from ..referee.baselines import plain_baseline
-from ..referee.side_off import plain_side_off
 from .material import Material
 
 SCHEMA = "ratioscope-report/1"

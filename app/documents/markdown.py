@@ -1,6 +1,6 @@
 """Blocks as Markdown, for pull requests and job summaries. Every text is scrubbed and escaped here, once.
 
-Pictures are their words, lines of a table are block characters. What a reader would open is left out, but for what is printed.
+Pictures are their words, lines of a table are block characters. Drawers are left out, but for those that are printed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,10 +14,10 @@ from ..blocks import Block, Facts, Paragraph, Table, parts_of
 from ..presentation.digits import count
 from ..presentation.escape import markdown as escaped
 from ..presentation.escape import visible
-from ..presentation.number_columns import column_texts
 from ..presentation.privacy import scrubbed_text
 from ..presentation.sparkline import blocks as sparks
 from ..presentation.theme import MARKS
+from ..presentation.value_text import column_texts
 from .html import numbers_of, text_of, titles_of
 
 ROWS = 64

@@ -27,7 +27,7 @@ from ..presentation.answer import FirstWords, words_of
 from ..presentation.noise_floor import NoiseFloor
 from ..presentation.privacy import scrubbed
 from ..presentation.without_texts import on_paper
-from ..referee.side_off import SideOff, side_off
+from ..referee.answer import SideOff, side_off
 from .drawings import Drawing, drawing
 from .html import whole
 
@@ -47,7 +47,7 @@ class Material:
     options: tuple[str, ...]
     """The arguments of the command line, for the reproduction."""
     stage: Stage
-    """Called with the name of each part before it is made."""
+    """Takes the name of each part before it is made."""
 
     @property
     def gap(self) -> str:

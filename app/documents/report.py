@@ -40,7 +40,7 @@ def html_report(read: Material, *, interactive: bool = False) -> str:
                 else markup(blocks, inside)
                 for section, blocks in printed
             ),
-            foot=f"Made by ratioscope {escaped(made.version)} from input {escaped(made.digest[:12])}. This file loads nothing and"
+            foot=f"ratioscope {escaped(made.version)} made this from input {escaped(made.digest[:12])}. This file loads nothing and"
             " sends nothing.",
             drawn=drawn,
         )

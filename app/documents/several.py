@@ -6,8 +6,7 @@ from dataclasses import replace
 from itertools import chain
 from itertools import count as numbers
 
-from ..pages.folder import NO_FOLDER, Folder, ListedRun
-from ..pages.run_summary import Summary, summary_of
+from ..pages.folder import NO_FOLDER, Folder, ListedRun, Summary, summary_of
 from ..presentation.run_state import RunState
 from ..presentation.sentence import capital
 from .document import FIRST, one_file, start_page

@@ -12,7 +12,7 @@ from ..browser.chart_config import EMBEDDED
 from ..browser.library import plotly_js
 from ..browser.policy import file_policy, static_policy
 from ..browser.scripts import script
-from ..figures.html.tinted_style import style
+from ..figures.html.tinted_text import style
 from ..presentation.escape import script_json
 from ..presentation.theme import CODE_FONT, DARK, FONT, LIGHT, css_variables
 from .drawings import Drawing

@@ -13,13 +13,13 @@ from ratioscope.metrics.grading.signals import SIGNALS
 from ..presentation.digits import count
 from ..presentation.escape import plotly as escaped
 from ..presentation.theme import LIGHT, MARKS, NARROW, Theme, faded
+from .drawing.along import fit_labels, step_axis
 from .drawing.canvas import canvas, coloured, saying
 from .drawing.hover import in_lines
 from .drawing.marks import add_events
 from .drawing.overlay import Overlay, lay_over
 from .drawing.overlay import words as worded
 from .drawing.plotly_objects import go
-from .drawing.step_axis import fit_labels, step_axis
 
 KEY = "a bar ends when the alert closed; solid: out of bounds; pale: back in bounds, waiting to close; ▶ still open"
 LANE = 42

@@ -12,13 +12,13 @@ from ..presentation.digits import count, digits, percent
 from ..presentation.gap_words import gap_words
 from ..presentation.sentence import capital
 from ..presentation.theme import LIGHT, Theme
+from .drawing.along import step_axis
 from .drawing.bands import COUNTED
 from .drawing.canvas import canvas, coloured, saying
 from .drawing.cells import AxisCells, cells
 from .drawing.marks import add_events
 from .drawing.overlay import Overlay, horizontal_line, lay_over, vertical_line, words
 from .drawing.plotly_objects import go
-from .drawing.step_axis import step_axis
 
 COLUMNS = 240
 DECADES = 4.0

@@ -16,17 +16,16 @@ from ratioscope.metrics.step_holes import holes
 from ..presentation.digits import count, percent
 from ..presentation.theme import LIGHT, NARROW, Theme, channels
 from ..presentation.value_text import value_with_error
+from .drawing.along import step_axis
 from .drawing.bands import BAND, COUNTED, ERROR_OPACITY, NO_ERROR, edges, interval, shaded
 from .drawing.canvas import canvas, saying
-from .drawing.definition import definition
+from .drawing.definition import definition, metric_head
 from .drawing.floats import floats
-from .drawing.head import metric_head
 from .drawing.marks import add_events, fit
 from .drawing.plot import Pen, line_trace
 from .drawing.plotly_objects import go
 from .drawing.scale import suitable
 from .drawing.series_pens import DASHES
-from .drawing.step_axis import step_axis
 from .drawing.thinning import gridded
 
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "star", "hexagon", "x", "triangle-down", "pentagon")

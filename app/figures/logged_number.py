@@ -7,8 +7,7 @@ import polars as pl
 
 from ..presentation.digits import count, digits
 from ..presentation.escape import plotly as escaped
-from ..presentation.run_colours import SYMBOLS
-from ..presentation.run_names import shortened
+from ..presentation.run_names import SYMBOLS, shortened
 from ..presentation.theme import LIGHT, Theme
 from .drawing.along import axis_along
 from .drawing.canvas import canvas, saying

@@ -7,11 +7,11 @@ import polars as pl
 
 from ..presentation.digits import count
 from ..presentation.theme import LIGHT, MARKS, Theme
+from .drawing.along import step_axis
 from .drawing.canvas import canvas, saying
 from .drawing.hover import in_lines
 from .drawing.marks import add_events
 from .drawing.plotly_objects import go
-from .drawing.step_axis import step_axis
 
 BARS = 300
 HEIGHTS = {"healthy": 1, "watch": 2, "act": 3}

@@ -12,8 +12,7 @@ from ratioscope.metrics.metric import Metric
 
 from ..presentation.digits import digits
 from ..presentation.escape import plotly as escaped
-from ..presentation.run_colours import MARKS, SYMBOLS
-from ..presentation.run_names import shortened
+from ..presentation.run_names import MARKS, SYMBOLS, shortened
 from ..presentation.theme import LIGHT, Theme, faded
 from .drawing.along import Along, axis_along
 from .drawing.bands import shaded

@@ -16,7 +16,7 @@ from ..presentation.digits import a_step, count, digits, percent
 from ..presentation.escape import plotly as escaped
 from ..presentation.gap_words import gap_words
 from ..presentation.theme import LIGHT, MARKS, Theme
-from .drawing.along import axis_along
+from .drawing.along import axis_along, fit_labels
 from .drawing.bands import COUNTED, band_words, edges, on_hover, shaded
 from .drawing.canvas import canvas, coloured, saying
 from .drawing.cells import common_cells
@@ -27,7 +27,6 @@ from .drawing.plot import Pen, Plot, Trace, line_trace, value_words
 from .drawing.plotly_objects import go
 from .drawing.scale import suitable
 from .drawing.series_pens import DASHES
-from .drawing.step_axis import fit_labels
 from .drawing.thinning import LineBuckets, thinned_steps
 from .drawing.weight_axis import share_axis, survival, weight_axis
 from .heat_map import UNITS

@@ -13,10 +13,9 @@ from ratioscope.metrics.metric import Metric
 
 from ..presentation.digits import count, percent
 from ..presentation.escape import plotly as escaped
-from ..presentation.limit import limit_words
 from ..presentation.run_names import told_apart
 from ..presentation.theme import LIGHT, MARKS, Theme, faded
-from ..presentation.value_text import value_with_error
+from ..presentation.value_text import limit_words, value_with_error
 from .drawing.bands import ERRORS, NO_ERROR, interval
 from .drawing.canvas import canvas, saying
 from .drawing.definition import definition

@@ -12,6 +12,7 @@ from ratioscope.metrics.metric import Metric
 from ..presentation.digits import count, digits
 from ..presentation.theme import LIGHT, Theme
 from ..presentation.value_text import value_with_error
+from .drawing.along import fit_labels, step_axis
 from .drawing.bands import NO_ERROR, ON_HOVER
 from .drawing.canvas import canvas, saying
 from .drawing.definition import definition
@@ -19,7 +20,6 @@ from .drawing.floats import floats
 from .drawing.marks import add_events
 from .drawing.plotly_objects import go
 from .drawing.scale import Scale, suitable
-from .drawing.step_axis import fit_labels, step_axis
 from .slice_bars import short_labels
 
 ROW = 20

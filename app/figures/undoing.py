@@ -8,6 +8,7 @@ from ratioscope.arrays import Floats
 from ..presentation.digits import a_step, count, digits
 from ..presentation.escape import plotly as escaped
 from ..presentation.theme import LIGHT, Theme, faded
+from .drawing.along import step_axis
 from .drawing.bands import NO_ERROR
 from .drawing.canvas import canvas, saying
 from .drawing.floats import floats
@@ -15,7 +16,6 @@ from .drawing.hover import tell_steps
 from .drawing.marks import fit
 from .drawing.plotly_objects import go
 from .drawing.scale import Scale, suitable
-from .drawing.step_axis import step_axis
 from .lags import legend_below
 
 BEFORE, AFTER = 7, 11

@@ -1,40 +1,39 @@
-"""The Alerts page: steps out of bounds by signal, the rules that open alerts, and the alerts under other rules."""
+"""The Alerts page: steps out of bounds by signal, the rules that open alerts, and the alerts under other rules.
+
+Acknowledges alerts of a run for every reader: the run keeps it.
+The rules that open alerts, as a table and as TOML.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from ratioscope.ingest.analysis.acknowledgements import Acknowledgements, is_acknowledged
+from ratioscope.collectors.writing.remark import write_remark
+from ratioscope.errors import SourceError
+from ratioscope.ingest.analysis.acknowledgements import Acknowledgements, acknowledgements, changes_to, is_acknowledged
 from ratioscope.ingest.analysis.recorded_events import until
 from ratioscope.metrics.grading.alerts import RULES, Alert, Rules, alert_frame, merged_gaps
 from ratioscope.metrics.grading.alerts import alerts as alerts_of
 from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.grading.run_rules import RULES_FILE
+from ratioscope.metrics.grading.signals import Signal
 
 from ..blocks import Action, Actions, Block, Box, Chart, Code, Column, Drawer, Link, Markup, Paragraph, Section, Table
 from ..figures.alert_lanes import alert_lanes
 from ..figures.drawing.plotly_objects import go
 from ..figures.html.reasons import reasons
-from ..presentation.alert_words import (
-    counted,
-    in_order,
-    none_words,
-    not_graded,
-    passed_checks,
-    passed_words,
-    rows_of,
-)
+from ..presentation.alert_words import counted, in_order, none_words, not_graded, passed_checks, passed_words, rows_of
 from ..presentation.digits import count, digits
 from ..presentation.metric_places import titled
 from ..presentation.theme import MARKS, THEMES, ThemeName
-from .acknowledgement import acknowledged, change
-from .cause_line import cause_line
 from .face import Choice, Number
-from .rules import moved, rules_table, rules_toml
 from .scope import Scope
+from .verdict import cause_line
+from .view import View
 
 AS_IS = "none"
 """The entry of the signal picker for no signal."""
@@ -251,3 +250,60 @@ def _in_force(rules: Rules, title: str) -> Iterator[Block]:
     yield Paragraph(
         f"Thresholds of signals stay in force if they lie in the file {RULES_FILE} of the run folder.", "muted"
     )
+
+
+def acknowledged(view: View) -> Acknowledgements:
+    """The acknowledgements of the run."""
+    return view.of(acknowledgements)
+
+
+def change(view: View, alert: Alert, *, holds: bool) -> str:
+    """Acknowledges the alert in the run, or takes it back. Returns the reason if the run cannot be written, else nothing."""
+    try:
+        for each in changes_to(alert, acknowledgements(view.run), holds=holds):
+            write_remark(view.path, each.event, each.step, each.note)
+    except SourceError as error:
+        return str(error)
+    return ""
+
+
+def open_alerts(view: View) -> int:
+    """The number of open alerts that nobody has acknowledged."""
+    known = acknowledged(view)
+    return sum(alert.is_open and not is_acknowledged(alert, known) for alert in view.events_and_alerts().alerts)
+
+
+def rules_table(rules: Rules) -> pl.DataFrame:
+    """One row per signal: its thresholds on the tested value, their source, and if two steps in a row are needed."""
+    rows = [
+        (signal.name, signal.title, signal.watch, signal.act, ", ".join(signal.gaps), signal.lasting, signal.source)
+        for signal in rules.signals
+    ]
+    columns = {
+        "signal": pl.String, "meaning": pl.String, "watch from": pl.Float64, "act from": pl.Float64, "gaps": pl.String,
+        "two steps in a row": pl.Boolean, "source": pl.String,
+    }  # fmt: skip
+    return pl.DataFrame(rows, schema=columns, orient="row")
+
+
+def rules_toml(rules: Rules) -> str:
+    """The rules as TOML, whose tables of signals a run's own rules may hold. A signal that is never act has no `act`."""
+    lines = [
+        f"# An alert opens after {rules.open_after} graded steps in a row out of bounds, and closes after",
+        f"# {rules.close_after} in a row that lie below the watch threshold by {rules.hysteresis:g} of it.",
+    ]
+    for signal in rules.signals:
+        lines += ["", f"[signals.{signal.name}]", f"watch = {_rule_number(signal.watch)}"]
+        lines += [] if signal.act is None else [f"act = {_rule_number(signal.act)}"]
+        lines += [f"# {signal.source}"]
+    return "\n".join(lines) + "\n"
+
+
+def moved(signals: Sequence[Signal], name: str, watch: float, act: float | None) -> tuple[Signal, ...]:
+    """The signals, with other thresholds for the named one. An act threshold below watch is set to watch."""
+    wanted = None if act is None else max(watch, act)
+    return tuple(replace(signal, watch=watch, act=wanted) if signal.name == name else signal for signal in signals)
+
+
+def _rule_number(value: float) -> str:
+    return f"{float(value)!r}"

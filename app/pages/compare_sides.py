@@ -11,8 +11,8 @@ from ..presentation.gap_words import direction
 from .face import Text
 from .folder import chosen_runs, opened
 from .scope import Scope, Steps, steps_of
-from .slice_reading import read_rows
-from .unread_steps import not_read
+from .slice_absences import read_rows
+from .step_choice import not_read
 from .view import View, asked_gap
 
 MOST = 8

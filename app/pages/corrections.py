@@ -39,13 +39,13 @@ from ..presentation.digits import a_step, count
 from ..presentation.escape import visible
 from ..presentation.sentence import capital
 from ..presentation.theme import THEMES, ThemeName
-from .cause_line import cause_line
 from .corrections_outcomes import CorrectionOutcome, Outcomes, OutcomeSource, effects_ahead, outcomes_of
 from .corrections_text import DEFAULT, Entry, compared, comparison_of, controls, syntax
 from .corrections_threshold import one_threshold
 from .face import Choice, Face
 from .scope import NO_STEPS, Scope, Steps
 from .step_choice import are_few
+from .verdict import cause_line
 from .view import CacheRequest, View, figure_request
 
 DRIFT = (

@@ -1,4 +1,7 @@
-"""The Diagnosis page: why the policies are apart, with each cause's proof and remedy, what is ruled out, and what stays open."""
+"""The Diagnosis page: why the policies are apart, with each cause's proof and remedy, what is ruled out, and what stays open.
+
+The texts of the Diagnosis page: rows of its tables, and the lines that record a missing column.
+"""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -7,7 +10,7 @@ import polars as pl
 
 from ratioscope.ingest.analysis.diagnosis import RunDiagnosis
 from ratioscope.ingest.analysis.known_context import KnownContext
-from ratioscope.metrics.diagnosis.diagnosis import Likely
+from ratioscope.metrics.diagnosis.diagnosis import Diagnosis, Likely
 
 from ..blocks import (
     Action,
@@ -27,26 +30,48 @@ from ..blocks import (
 )
 from ..figures.html.cause import cause_card
 from ..figures.html.reasons import reasons
-from ..presentation.cause_facts import cause_facts, context_facts, settings_of, share_words, stays_open
+from ..presentation.cause_facts import (
+    PARTS,
+    cause_facts,
+    change_parts,
+    context_facts,
+    settings_of,
+    share_words,
+    stays_open,
+)
 from ..presentation.digits import count
 from ..presentation.gap_words import difference_words, direction
-from ..presentation.growth_words import PARTS, change_parts
 from ..presentation.metric_places import metrics_at
-from ..presentation.sentence import capital
-from ..referee.side_off import SideOff
+from ..presentation.sentence import capital, sentence
+from ..referee.answer import SideOff
 from .answered import Answered
-from .cause_line import age_note
-from .diagnosis_words import excluded_rows, open_rows, record_lines
 from .gaps import gaps_of_readings
 from .head import verdict_rows
 from .scope import NO_STEPS, Scope
 from .step_choice import worst_step
 from .timeline import courses
-from .verdict import answer_to, referee_of, undone, verdict_lines
+from .verdict import age_note, answer_to, referee_of, undone, verdict_lines
 
 SIDE = "Which side is off?"
 DISTANCES = "K3 and mean |x| of the tokens that the referee read, nats/token. Errors take sequences as units."
 BEING_MADE = "The diagnosis is being computed from token rows. This takes a few seconds."
+
+VALUES = {
+    "token_ids": ("ids", "of the sampled tokens, one list per sequence"),
+    "entropy": ("entropy", "of the trainer's distribution, in nats, one per token"),
+    "rollout_versions": ("versions", "of the weights that sampled: one per sequence, or one per token"),
+    "trainer_version": ("version", "of the weights that computed old (else current) log-probs"),
+    "replica": ("replicas", "names of the engine's replicas: one, or one per sequence"),
+    "group_ids": ("groups", "of the prompts, one per sequence"),
+    "cached_tokens": ("cached", "prompt tokens from the engine's prefix cache, one number per sequence"),
+    "kv_versions": ("kv_versions", "of the weights whose keys and values each token was sampled with"),
+    "media": ("media", "number of images, videos and sounds, one per sequence"),
+    "pack_position": ("places", "of the sequences in their packed row, from 0"),
+    "router_agreement": ("agreement", "share of experts that both sides chose, one per token"),
+    "sampled_ids": ("sampled", "ids as the engine sampled them, one list per sequence"),
+    "turns": ("turns", "number of the turn, one per token"),
+}
+"""Argument of Collector.log -> a name for its values, and their meaning and shape."""
 
 
 def diagnosis(scope: Scope) -> Iterator[Block]:
@@ -197,3 +222,33 @@ def _read(scope: Scope, result: RunDiagnosis) -> Iterator[Block]:
     ]
     tokens = Action("worst_tokens", f"tokens of step {worst}", Link("tokens", {"step": worst}), about)
     yield Actions("steps_read", (*steps, tokens), before="Sequences of step")
+
+
+def excluded_rows(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
+    """Cause, measured effect, and the smallest effect that would have been seen."""
+    return [
+        (capital(item.cause.title), sentence(item.effect), sentence(item.would_show)) for item in diagnosis.excluded
+    ]
+
+
+def open_rows(diagnosis: Diagnosis) -> list[tuple[str, str]]:
+    """Reason why the record cannot tell, and the causes that it leaves open."""
+    causes: dict[str, list[str]] = {}
+    for item in diagnosis.cannot_tell:
+        causes.setdefault(sentence(item.because), []).append(item.cause.title)
+    return [(because, sentence("; ".join(titles))) for because, titles in causes.items()]
+
+
+def record_lines(arguments: Sequence[str]) -> str:
+    """The call that records these arguments."""
+    values = {name: VALUES.get(name, ("...", "")) for name in arguments}
+    lines = {f"    {name}={value},": about for name, (value, about) in values.items()}
+    wide = max(map(len, lines), default=0)
+    return "\n".join(
+        [
+            "collector.log(",
+            "    ...,",
+            *(f"{line:{wide}}  # {about}".rstrip(" #") for line, about in lines.items()),
+            ")",
+        ]
+    )

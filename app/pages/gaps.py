@@ -11,7 +11,7 @@ from ratioscope.ingest.run import Run
 from ratioscope.record import GAPS, gap_between, sides
 
 from ..blocks import Block, Paragraph
-from ..referee.side_off import compared_steps, referee_of
+from ..referee.answer import compared_steps, referee_of
 from .scope import Scope
 
 

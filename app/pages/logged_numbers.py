@@ -1,6 +1,9 @@
-"""The content of a scalar log: which metrics it has, and the trainer's own numbers that the reader picks, beside other runs."""
+"""The content of a scalar log: which metrics it has, and the trainer's own numbers that the reader picks, beside other runs.
 
-from collections.abc import Iterator, Sequence
+The metrics of which a scalar log has a number.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -8,6 +11,7 @@ import polars as pl
 
 from ratioscope.ingest.importers.scalars.number_row import STEP_NAMES
 from ratioscope.ingest.run import Run
+from ratioscope.metrics.metric import Metric
 
 from ..blocks import Block, Chart, Charts, Paragraph
 from ..figures.drawing.floats import floats
@@ -15,7 +19,7 @@ from ..figures.drawing.lines import Line
 from ..figures.drawing.plotly_objects import go
 from ..figures.logged_number import logged_over_steps
 from ..presentation.logged_names import column_of, metrics_of, own_words
-from ..presentation.run_colours import slots
+from ..presentation.run_names import slots
 from ..presentation.theme import THEMES, ThemeName
 from .face import Several
 from .scope import Scope
@@ -105,3 +109,22 @@ def _rows(runs: Sequence[tuple[str, View]], name: str, steps: range | None) -> p
         for line in lines
     ]
     return pl.concat(frames) if frames else pl.DataFrame({"run": []})
+
+
+def logged_among(view: View, metrics: Sequence[Metric], gap: str, frames: Sequence[pl.DataFrame]) -> list[Metric]:
+    """Those metrics that have a value in one of the frames, for a scalar log; all of them for any other run."""
+    if not view.run.no_tokens:
+        return list(metrics)
+    return [metric for metric in metrics if any(has_value(frame, f"{gap}/{metric.name}") for frame in frames)]
+
+
+def has_value(frame: pl.DataFrame, column: str) -> bool:
+    """True if the frame has a value in this column."""
+    return column in frame.columns and frame[column].null_count() < len(frame)
+
+
+def not_logged(metrics: Iterable[Metric], known: Collection[Metric]) -> Iterator[Paragraph]:
+    """Names the metrics that the log has no number of."""
+    if absent := [metric.name for metric in metrics if metric not in known]:
+        names = ", ".join(dict.fromkeys(absent))
+        yield Paragraph(f"not available, because the log has no number of their definition: {names}", "absent")

@@ -49,10 +49,10 @@ from ..presentation.theme import MARKS, THEMES, Theme, ThemeName
 from ..presentation.value_text import value_words
 from ..referee.floor_of_run import against_floor
 from .baseline import comparison
-from .collector_line import collector_line, doubt
 from .gaps import gaps_of_readings
 from .head import graded_counts, head_of, run_facts
-from .logged_metrics import has_value, logged_among, not_logged
+from .health import collector_line, doubt
+from .logged_numbers import has_value, logged_among, not_logged
 from .scope import Scope
 from .verdict import COMPUTED, referee_of, sequences_at, undone, verdict_lines
 

@@ -12,7 +12,7 @@ from ..blocks import Block, Code, Column, Drawer, Link, Paragraph, Table
 from ..presentation.digits import count, digits
 from ..presentation.escape import visible
 from ..presentation.metric_places import sequence_measures_at, title_of
-from ..presentation.number_columns import number_format
+from ..presentation.value_text import number_format
 from .face import AtMostOne, Face
 from .sequence_filters import known
 

@@ -15,9 +15,9 @@ from ratioscope.metrics.step_holes import missing_steps
 
 from ..presentation.digits import count
 from ..presentation.labelled_texts import LabelledTexts
-from ..presentation.loss_words import lost_words, replaced
 from ..presentation.privacy import scrubbed_text
 from ..presentation.run_state import ALARMS, lasting_words, state_of
+from ..presentation.unavailable import lost_words, replaced
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run

@@ -13,15 +13,14 @@ from ratioscope.metrics.grading.coverage import NOT_MEASURED
 from ..blocks import Action, Actions, Block, Column, Link, Paragraph, Section, Table
 from ..presentation.digits import count, digits, percent
 from ..presentation.metric_places import in_words, sequence_measures_at, title_of
-from ..presentation.number_columns import number_format
 from ..presentation.slice_names import part_words
 from ..presentation.theme import MARKS
+from ..presentation.value_text import number_format
 from .face import Choice, Face, Step
 from .prompt_groups import asked_group, one_prompt, prompts
 from .scope import Scope
 from .sequence_filters import Filters, asked_filters, known
-from .step_choice import severity_of
-from .step_sequences import FACTS, KEY, no_rows, rows_of, with_part_only, worst_first
+from .step_choice import FACTS, KEY, no_rows, rows_of, severity_of, with_part_only, worst_first
 from .view import View, asked_gap
 from .worst_of_run import worst_of_run
 

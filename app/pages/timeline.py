@@ -24,7 +24,7 @@ from ..presentation.metric_places import metrics_at
 from ..presentation.theme import MARKS, THEMES, ThemeName
 from .gaps import few_digits, gaps_of_readings, recorded_gap, steps_of_all
 from .head import graded_counts
-from .logged_metrics import has_value
+from .logged_numbers import has_value
 from .scope import Scope
 from .scorecard import score_words, scores_of
 from .view import View

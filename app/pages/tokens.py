@@ -25,7 +25,7 @@ from ..presentation.slice_names import part_words
 from ..presentation.theme import THEMES, ThemeName
 from .face import AtMostOne, Choice, Face, Number, Step, Switch
 from .scope import Scope
-from .step_sequences import FACTS, no_rows, rows_of, with_part_only, worst_first
+from .step_choice import FACTS, no_rows, rows_of, with_part_only, worst_first
 from .view import View
 from .worst import sequence_facts
 from .worst_of_run import worst_listed, worst_of

@@ -1,6 +1,9 @@
-"""The verdict with the answer of the diagnosis, its proof, and the referee's answer."""
+"""The verdict with the answer of the diagnosis, its proof, and the referee's answer.
 
-from collections.abc import Callable, Mapping, Sequence
+One line with the answer of the diagnosis, for pages on symptoms.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -9,7 +12,7 @@ import polars as pl
 from ratioscope.metrics.diagnosis.diagnosis import Likely
 from ratioscope.metrics.grading.finding import Finding
 
-from ..blocks import Chart, Link
+from ..blocks import Chart, Link, Paragraph
 from ..figures.drawing.plotly_objects import go
 from ..figures.html.cards import verdict_line
 from ..figures.undoing import undoing
@@ -17,9 +20,8 @@ from ..presentation.answer import Answer, answer_of
 from ..presentation.cause_facts import over_steps
 from ..presentation.digits import count
 from ..presentation.theme import THEMES, ThemeName
-from ..referee.side_off import SideOff, side_off
+from ..referee.answer import SideOff, side_off
 from .answered import Answered
-from .cause_line import age_note
 from .scope import Scope
 from .step_choice import nearest
 from .view import View
@@ -65,3 +67,17 @@ def referee_of(scope: Scope) -> SideOff | None:
         return None
     with scope.face.waits("comparing with the referee"):
         return scope.view.of(side_off)
+
+
+def cause_line(scope: Scope) -> Iterator[Paragraph]:
+    """One line with the answer, for pages on symptoms; nothing while there is none."""
+    known = scope.view.diagnosis()
+    if known is not None and known.result is not None:
+        answer, older = answer_of(known.result, scope.view.verdict()), age_note(scope.view, known)
+        head = "Likely cause:" if known.result.diagnosis.likely else "Diagnosis:"
+        yield Paragraph(f"{answer.sentence}{f' ({older})' if older else ''}", head=head)
+
+
+def age_note(view: View, known: Answered) -> str:
+    """The step up to which an older diagnosis reaches; empty for that of the view's revision."""
+    return "" if known.revision >= view.revision else f"as of step {known.last_step}"

@@ -17,7 +17,7 @@ from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.grading.limits import limits_of
 
 from ..blocks import Action, At, Beside, Block, Chart, Drawer, Heading, Link, Paragraph, Section, text_table
-from ..figures.drawing.head import metric_head
+from ..figures.drawing.definition import metric_head
 from ..figures.drawing.plotly_objects import go
 from ..figures.slice_bars import slice_bars
 from ..figures.slice_heat import slice_heat
@@ -32,8 +32,7 @@ from ..presentation.theme import THEMES, ThemeName
 from .face import Choice, Several
 from .gap_slices import SliceOfGap, place_table, slices_of_gap
 from .scope import NO_STEPS, Scope
-from .slice_absences import absences
-from .slice_reading import last_key, slice_frame, steps_shown
+from .slice_absences import absences, last_key, slice_frame, steps_shown
 from .view import View, asked_gap
 
 HEAD = 9
@@ -271,7 +270,7 @@ def _only_key(frame: pl.DataFrame, one: ShownSlice) -> str | None:
 
 
 def printed(scope: Scope) -> Iterator[Section]:
-    yield Section("where", f"Where {scope.gap} happens", partial(_printed, scope))
+    yield Section("where", f"Places of {scope.gap}", partial(_printed, scope))
 
 
 def _printed(scope: Scope) -> Iterator[Block]:

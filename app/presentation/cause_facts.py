@@ -1,17 +1,38 @@
-"""The facts of a likely cause, in the same words on the page, in the report and in the terminal."""
+"""The facts of a likely cause, in the same words on the page, in the report and in the terminal.
 
+The changes of a gap over the steps in words: since when, how much, which part is composition, and what changed beside it.
+"""
+
+import math
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
 from ratioscope.metrics.diagnosis.catalogue import CAUSE
 from ratioscope.metrics.diagnosis.diagnosis import Diagnosis, Likely, percent
 
-from .growth_words import growth_facts
+from .digits import digits, plus_minus, signed
 from .sentence import capital, sentence
 
 if TYPE_CHECKING:
+    from ratioscope.ingest.analysis.growth import Growth, LastingChange, SliceSplit
     from ratioscope.ingest.analysis.known_context import KnownContext
+    from ratioscope.ingest.analysis.nearby_changes import NearbyChange
+
+MIX_OF = {
+    "position": "lengths",
+    "lag": "version lags",
+    "turn": "turns",
+    "replica": "replicas",
+}
+"""Slice -> its buckets in words."""
+TOLD = 0.1
+"""A composition by a further slice that is less than this share of the change is not told."""
+PARTS = ("probability", "tokens before", "tokens after", "K3 before", "K3 after", "by composition", "by size")
+"""Head of the table of `change_parts`. The last two are parts of the change, in nats/token."""
+MOST_BESIDE = 6
+"""At most so many things beside a change are told; --json holds all."""
 
 
 def share_words(item: Likely) -> str:
@@ -88,3 +109,135 @@ def stays_open(diagnosis: Diagnosis) -> str:
 def title_of(code: str) -> str:
     """The title of a cause; its code if there is no such cause."""
     return CAUSE[code].title if code in CAUSE else code
+
+
+def growth_facts(growth: "Growth") -> list[tuple[str, str]]:
+    """Name and text of each change and of the things beside it; one line if there is none."""
+    if growth.because:
+        return [("changes over the steps", f"Not available, because {growth.because}.")]
+    if not growth.changes:
+        return [("changes over the steps", _none(growth))]
+    rows = []
+    for change in growth.changes:
+        name = f"step {change.course.onset}"
+        rows += [(f"change at {name}", change_words(change)), (f"beside {name}", beside_words(change))]
+    return rows
+
+
+def _none(growth: "Growth") -> str:
+    steps = f"{growth.steps:,} steps ({growth.first} to {growth.last})"
+    would = f"; a lasting factor of {growth.least:.2f} or more would show" if math.isfinite(growth.least) else ""
+    return f"None: the gap has one level over {steps}{would}."
+
+
+def change_words(change: "LastingChange") -> str:
+    """The change in sentences: since when, by how much, and its parts."""
+    return " ".join(part for part in (_when(change), *_parts(change)) if part)
+
+
+def _when(change: "LastingChange") -> str:
+    own = change.course
+    factor = f"{plus_minus(own.factor, own.factor * own.error)} times"
+    dated = (
+        f"{own.onset} (95% interval: {own.earliest} to {own.latest})" if own.earliest < own.latest else str(own.onset)
+    )
+    moved = "grew" if own.factor > 1 else "fell to"
+    match own.kind:
+        case "sawtooth":
+            times = f"{digits(own.factor)} times its size and falls back {len(own.falls)} times"
+            return f"From step {own.onset} on the gap grows to up to {times}, first at step {own.falls[0]}."
+        case "rise":
+            return f"The gap {moved} {factor} from step {dated} to step {change.last}."
+        case _:
+            return f"The gap {moved} {factor} at step {dated}."
+
+
+def _parts(change: "LastingChange") -> list[str]:
+    """Composition and size in sentences."""
+    if not change.splits or change.splits[0].slice != "probability":
+        return ["Its parts are not available, because no finite K3 by probability is on record on both sides."]
+    first, *others = change.splits
+    split = first.split
+    if math.isnan(split.share):
+        return [
+            "Its parts are not available, because the means over all tokens "
+            f"({digits(split.before, 2)} before, {digits(split.after, 2)} after) differ by less than two errors: few tokens "
+            "outweigh the rest."
+        ]
+    factor = f"{digits(split.size_factor)} times as much as before"
+    return [
+        f"{_percent(first)} of the change comes from the mix of tokens: {_moved(first)}.",
+        f"{_minus(f'{1 - split.share:.0%}')} is size: tokens of equal probability differ {factor}."
+        + (" The two parts are opposed." if split.composition * split.size < 0 and _is_opposed(split.share) else ""),
+        *(
+            f"Split by {MIX_OF[each.slice]} instead, {_percent(each)} is their mix: {_moved(each)}."
+            for each in others
+            if _is_told(each)
+        ),
+    ]
+
+
+def _is_opposed(share: float) -> bool:
+    """True if both parts are too large to be noise around 0."""
+    return not -TOLD < share < 1 + TOLD
+
+
+def _percent(own: "SliceSplit") -> str:
+    error = own.split.share_error
+    return _minus(f"{round(own.split.share, 2) + 0.0:.0%}{f' ± {error:.0%}' if math.isfinite(error) else ''}")
+
+
+def _minus(shown: str) -> str:
+    return shown.replace("-", "−")
+
+
+def _is_told(own: "SliceSplit") -> bool:
+    split = own.split
+    return bool(abs(split.share) > max(TOLD, 2 * split.share_error)) and own.slice in MIX_OF
+
+
+def _moved(own: "SliceSplit") -> str:
+    """The growing part of the mix that moved the mean most, with its share before and after."""
+    split = own.split
+    if not abs(split.share) > 2 * split.share_error and abs(split.share) < TOLD:
+        return "the mix of probabilities is as before"
+    toward = split.compositions * np.sign(split.composition)
+    before, after = split.shares
+    at = int(np.argmax(np.where(after > before, toward, -np.inf)))
+    return f"more tokens of {own.slice} {own.labels[at]} ({after[at]:.1%} of all, {before[at]:.1%} before)"
+
+
+def change_parts(change: "LastingChange") -> list[tuple[str, ...]]:
+    """One row per bucket of probability, in the columns PARTS, and one of all tokens; empty without a split."""
+    if not change.splits or change.splits[0].slice != "probability":
+        return []
+    own, found = change.splits[0], change.splits[0].split
+    by_size = (found.sizes[1] - found.sizes[0]) * (found.shares[0] + found.shares[1]) / 2
+    columns = (*found.shares, *found.sizes, found.compositions, by_size)
+    rows = [
+        (label, f"{was:.1%}", f"{now:.1%}", digits(low, 2), digits(high, 2), signed(moved, 2), signed(grown, 2))
+        for label, was, now, low, high, moved, grown in zip(own.labels, *columns, strict=True)
+    ]
+    total = (digits(found.before, 2), digits(found.after, 2), signed(found.composition, 2), signed(found.size, 2))
+    return [*rows, ("all tokens", "100%", "100%", *total)]
+
+
+def beside_words(change: "LastingChange") -> str:
+    """The things on record that changed near the step, the nearest first."""
+    first, last = change.window.first, change.window.last
+    where = f"step {first}" if first == last else f"steps {first} to {last}"
+    if change.course.falls:
+        return (
+            f"{'; '.join(each.words for each in change.beside)}." if change.beside else "No event is near most falls."
+        )
+    if not change.beside:
+        return f"Nothing recorded changed within {where}."
+    told = [_thing(each) for each in change.beside[:MOST_BESIDE]]
+    more = len(change.beside) - len(told)
+    rest = f"; and {more} more" if more else ""
+    return f"On record within {where}, not shown to be causes: {'; '.join(told)}{rest}."
+
+
+def _thing(each: "NearbyChange") -> str:
+    usual = f" (by chance in {each.usual:.0%} of such ranges of steps)" if each.usual > 0.05 else ""
+    return f"at step {each.step} {each.words}{usual}"

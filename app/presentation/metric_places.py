@@ -2,14 +2,26 @@
 
 A metric without a row stands in the lists of all metrics: JSON and CSV, `explain`, the report's list, its topic on the page
 Metrics. No other file of app contains a metric's name (tests/project/test_metric_names_in_app.py).
+The metrics of a gap by topic.
 """
 
 from collections.abc import Mapping
 from functools import cache
 from typing import Literal, get_args
 
+from ratioscope.metrics.definitions import (
+    divergence,
+    honesty,
+    perplexity,
+    probability,
+    structure,
+    surprisal,
+    tail,
+    validity,
+    weights,
+)
 from ratioscope.metrics.definitions.registry import BY_NAME
-from ratioscope.metrics.metric import SAMPLED, Metric
+from ratioscope.metrics.metric import SAMPLED, Metric, Topic
 from ratioscope.record import kin
 
 MetricPlace = Literal["card", "chart", "first", "main", "core", "table", "bars", "runs"]
@@ -120,6 +132,9 @@ _TITLES = {
 SPOKEN = {"max_abs_log_ratio": "max |x|", "kl_k3": "KL K3", "log_ratio_sum": "sum of x"}
 """Measures of a sequence in the words of a report."""
 
+_FAMILIES = (divergence, weights, perplexity, probability, structure, tail, honesty, surprisal, validity)
+"""Metrics in the order of their topics."""
+
 
 @cache
 def names_at(place: MetricPlace, gap: str) -> tuple[str, ...]:
@@ -167,3 +182,16 @@ def sequence_measures_at(place: SequencePlace) -> tuple[str, ...]:
 
 def _ranked(rows: Mapping[str, tuple[int, ...]], column: int) -> tuple[str, ...]:
     return tuple(sorted((name for name, row in rows.items() if row[column]), key=lambda name: rows[name][column]))
+
+
+GROUPS: dict[str, tuple[Metric, ...]] = {
+    topic: tuple(metric for family in _FAMILIES for metric in family.METRICS if metric.topic == topic)
+    for topic in get_args(Topic)
+}
+"""Topic -> metrics; every metric is in one of them."""
+
+
+def of_gap(gap: str) -> dict[str, tuple[Metric, ...]]:
+    """The groups with the metrics that this gap has."""
+    groups = {title: tuple(m for m in metrics if m.is_of(gap)) for title, metrics in GROUPS.items()}
+    return {title: metrics for title, metrics in groups.items() if metrics}

@@ -1,4 +1,7 @@
-"""The state of a run: live, ended, silent or dead, from the last log lines of its writers. Every face takes it from here."""
+"""The state of a run: live, ended, silent or dead, from the last log lines of its writers. Every face takes it from here.
+
+The age of an event, in a word or two.
+"""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -10,7 +13,6 @@ from typing import TYPE_CHECKING, Literal
 from ratioscope.ingest.commits.liveness import SILENT_SECONDS, WriterStatus, current_writers, sizes, writer_statuses
 from ratioscope.process import Here, here
 
-from .ages import age
 from .theme import MARKS
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ LIVES: tuple[Life, ...] = ("ended", "live", "silent", "dead")
 """Every life of a run. A sink that takes numbers gets the place of one."""
 ALARMS: Mapping[Life, str] = {"silent": "watch", "dead": "act"}
 """The lives that nobody may take for healthy, and the severity of each."""
+
+_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 
 
 @dataclass(frozen=True)
@@ -102,3 +106,15 @@ def _state_of(writers: Sequence[WriterStatus], here: Here, now: float) -> RunSta
             brief=f"{MARKS['watch']} silent{part}",
         )
     return RunState("live", f"{MARKS['healthy']} live{part}", "", f"{age(quiet)} ago")
+
+
+def age(seconds: float) -> str:
+    """The largest unit of which it is at least two, and how many; what lies in the future is now.
+
+    >>> age(0.3), age(7), age(100), age(121), age(5400), age(200_000), age(-5)
+    ('1 second', '7 seconds', '100 seconds', '2 minutes', '90 minutes', '2 days', '1 second')
+    """
+    known = max(1.0, seconds)
+    size, noun = next(((size, noun) for size, noun in _UNITS if known >= 2 * size), (1, "second"))
+    number = int(known // size)
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

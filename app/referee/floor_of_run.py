@@ -16,8 +16,8 @@ from ratioscope.record import GAPS, POLICIES, gap_between
 from ..presentation.gap_words import direction
 from ..presentation.metric_places import OF_FLOOR
 from ..presentation.noise_floor import FloorValue, NoiseFloor, compared, floor_sentence, stands_beside
+from .answer import AGAIN
 from .distance import sums_of, sums_of_steps
-from .side_off import AGAIN
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run

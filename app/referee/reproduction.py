@@ -1,5 +1,9 @@
-"""--try: reads a few sequences under every alternative, and finds the one under which a recorded column is reproduced."""
+"""--try: reads a few sequences under every alternative, and finds the one under which a recorded column is reproduced.
 
+Findings of --try as events of the run, where the diagnosis, charts and the report find them.
+"""
+
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -8,13 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from ratioscope import layout
+from ratioscope.collectors.writing.offline import OfflineWriter
+from ratioscope.errors import not_writable
+
 from .answer import ROUNDING, WHO
 from .changed_weights import ADAPTER
-from .hypotheses import PLAIN, Hypothesis, combined, hypotheses, read_under
+from .hypotheses import PLAIN, Hypothesis, combined, hypotheses, read_under, template_hypotheses
 from .inputs import Sequence_
 from .model import Referee, referee
 from .scoring import Logprobs, Scoring, scores
-from .templates import template_hypotheses
 
 IN_PART = 3.0
 """An alternative explains a column in part if mean |x| falls by this factor. A convention."""
@@ -219,3 +226,18 @@ def checkpoints_in(folder: Path) -> list[Path]:
             f"{folder} holds no checkpoint: wanted folders with config.json or {ADAPTER}, such as {folder}/step-20"
         )
     return sorted(folders, key=lambda path: (int("".join(filter(str.isdigit, path.name)) or 0), path.name))
+
+
+def write_proofs(path: str | os.PathLike[str], results: Sequence[Best]) -> None:
+    """Writes an event for each column that is reproduced by an alternative. The plain reading proves no fault."""
+    proofs = [best for best in results if best.verdict == "reproduced" and best.hypothesis != PLAIN.name]
+    if not proofs:
+        return
+    events = (
+        {"kind": layout.EVENT, "event": layout.REPRODUCED, "step": best.steps[0], "note": best.sentence}
+        for best in proofs
+    )
+    try:
+        OfflineWriter(Path(path), "rescore").say(*events)
+    except OSError as error:
+        raise not_writable(path, error) from error

@@ -19,7 +19,7 @@ from ratioscope.app.documents.material import material
 from ratioscope.app.documents.report import html_report, markdown_report
 from ratioscope.app.export.sinks.prometheus import TextFile
 from ratioscope.app.export.wandb.rows import STEP, step_rows
-from ratioscope.app.pages.run_summary import summary_of
+from ratioscope.app.pages.folder import summary_of
 from ratioscope.app.pages.runs import COLOURS, WORDS
 from ratioscope.app.presentation.theme import MARKS
 from ratioscope.ingest.analysis.copies import judged_first

@@ -9,7 +9,7 @@ from support import real_runs, run_folders
 from support.run_folders import FakeWriter
 
 from ratioscope import open_run
-from ratioscope.app.presentation.loss_words import replaced
+from ratioscope.app.presentation.unavailable import replaced
 from ratioscope.errors import SourceError
 
 STEPS = run_folders.by_step(run_folders.few(real_runs.records("trl_vllm_stale4"), steps=6, rows=3))

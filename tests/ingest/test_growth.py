@@ -14,7 +14,7 @@ from support.spelled import number_of
 
 from ratioscope import open_run
 from ratioscope.app.cli import main
-from ratioscope.app.presentation.growth_words import change_parts, change_words, growth_facts
+from ratioscope.app.presentation.cause_facts import change_parts, change_words, growth_facts
 from ratioscope.ingest.analysis.diagnosis import diagnosis_of
 from ratioscope.ingest.analysis.growth import FACTS, LastingChange, growth_of, plain_growth
 from ratioscope.ingest.analysis.nearby_changes import NearbyChange, Window, labels_that_changed, window_of

@@ -11,7 +11,7 @@ from ratioscope import open_run
 from ratioscope.app.cli import main as ratioscope
 from ratioscope.app.cli.commands import info as verb
 from ratioscope.app.documents.material import material
-from ratioscope.app.referee import side_off
+from ratioscope.app.referee import answer
 from ratioscope.ingest.analysis import evidence
 from ratioscope.ingest.maintenance.push import push
 from ratioscope.ingest.remote import opening
@@ -48,7 +48,7 @@ def copy_of(url: str) -> Mirror:
 
 
 def test_a_report_fetches_the_token_files_of_its_examples_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(side_off, "MOST_STEPS", 3)
+    monkeypatch.setattr(answer, "MOST_STEPS", 3)
     monkeypatch.setattr(evidence, "MOST_STEPS", 4)
     run = open_run(URL)
     data = material(run)
@@ -63,7 +63,7 @@ def test_a_report_fetches_the_token_files_of_its_examples_alone(monkeypatch: pyt
 
 
 def test_the_numbers_of_the_drawn_steps_are_those_of_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(side_off, "MOST_STEPS", 3)
+    monkeypatch.setattr(answer, "MOST_STEPS", 3)
     there, here = material(open_run(URL)), material(open_run(folder))
     few, every = (data.steps.select("step", "rollout:referee/kl_k3").drop_nulls() for data in (there, here))
     assert len(few) == 3 and len(every) == STEPS

@@ -21,7 +21,7 @@ from support.swift import Swift
 from ratioscope import layout, open_run
 from ratioscope.app.cli import main as ratioscope
 from ratioscope.app.cli.watching.looks import Watched
-from ratioscope.app.referee import side_off
+from ratioscope.app.referee import answer
 from ratioscope.errors import SourceError
 from ratioscope.ingest.analysis import evidence
 from ratioscope.ingest.maintenance.push import push
@@ -118,7 +118,7 @@ def test_a_report_with_readings_receives_the_bytes_of_its_examples(
     steps = tuple(range(32))
     folder = read_run(tmp_path / "run", steps=len(steps), read=steps)
     push(folder, url)
-    for module in (side_off, evidence):
+    for module in (answer, evidence):
         monkeypatch.setattr(module, "MOST_STEPS", 2)
     assert ratioscope(["report", url, "-o", str(tmp_path / "r.html")]) == 0
     few = copy_of(open_run(url))

@@ -58,7 +58,7 @@ from ratioscope.app.dashboard.model.export import csv_of
 from ratioscope.app.dashboard.panels import charts
 from ratioscope.app.presentation.without_texts import on_paper
 from ratioscope.ingest.files.cache import Cache
-from ratioscope.ingest.analysis.prompt_tables import prompt_table
+from ratioscope.ingest.analysis.run_comparison import prompt_table
 from ratioscope.ingest.run import open_run
 from ratioscope.ingest.analysis.sequence_lines import log_ratio_lines
 

@@ -17,7 +17,7 @@ from ratioscope.ingest.files.folder import is_run
 from ratioscope.ingest.files.run_tree import runs_below
 
 from ...dashboard.server.options import ServerOptions
-from ...dashboard.server.way_in import way_in
+from ...dashboard.server.sign_in import way_in
 from ..terminal import say
 from .arguments import BaselineName, RunFolders, attempt_asked, floor_named, opened
 from .server_options import AllowHost, Host, NoBrowser, Port, Token, place_of, server_options

@@ -152,8 +152,7 @@ def _reproduced(
     """The alternatives that reproduce the recorded columns. A finding is written into the run, where the diagnosis shows it."""
     from ...referee.choice import chosen
     from ...referee.inputs import demand_some, inputs_of
-    from ...referee.proofs import write_proofs
-    from ...referee.reproduction import checkpoints_in, tried
+    from ...referee.reproduction import checkpoints_in, tried, write_proofs
 
     own = [] if checkpoints is None else checkpoints_in(checkpoints)
     few = replace(wanted, sequences=min(wanted.sequences, MOST_TRIED), everything=False)

@@ -17,8 +17,7 @@ from ratioscope.inside import folder, status
 from ratioscope.layout import COMMITS, RUN_FILE
 from ratioscope.process import Here, here
 
-from ...pages.folder import Folder, ListedRun
-from ...pages.run_summary import Summary, summary_of
+from ...pages.folder import Folder, ListedRun, Summary, summary_of
 from ...presentation.run_state import RunState, run_state
 from ...presentation.theme import MARKS
 from .live import beside

@@ -1,23 +1,35 @@
-"""The filter of the header: a part of the tokens, typed or picked from lists with counts, shown as chips that can be removed."""
+"""The filter of the header: a part of the tokens, typed or picked from lists with counts, shown as chips that can be removed.
+
+The token rows that a filter needs: read at once where they are few, else in the background, with progress.
+The words on steps without a reading, and the first look at the token rows of a gap with a reading.
+"""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import polars as pl
 import streamlit as st
 
 from ratioscope.errors import ConfigError
+from ratioscope.ingest.analysis.resolution import coarse_words, too_coarse
+from ratioscope.ingest.jobs.part_job import PartResults, PartWork, part_digests
 from ratioscope.ingest.rows.part import Only, Part, part_of, part_text
 from ratioscope.metrics.analysis.slice_parts import bucket_label
 
-from ...pages.slice_absences import known_slices, wrong_part
-from ...pages.slice_reading import slice_frame, steps_shown
-from ...pages.view import View
+from ...pages.scope import Scope
+from ...pages.slice_absences import known_slices, read_rows, slice_frame, steps_shown, wrong_part
+from ...pages.step_choice import are_few, names, not_read
+from ...pages.view import View, asked_gap
 from ...presentation.digits import count
 from ...presentation.escape import streamlit_label as label
 from ...presentation.escape import visible
-from ...presentation.slice_names import BY_NAME, UNFILTERED, key_order, term_words
+from ...presentation.gap_words import direction
+from ...presentation.slice_names import BY_NAME, UNFILTERED, key_order, part_words, term_words
+from ...presentation.step_words import steps_words
+from ..model.jobs import jobs
 from .choices import dropdown
 from .controls import field, say_wrong
+from .job_progress import job_at_work
 from .widgets import WIDGETS
 
 ABOUT = (
@@ -26,6 +38,9 @@ ABOUT = (
 )
 MOST_KEYS = 500
 """Most keys in a list: those with the most tokens."""
+
+REDRAWN = 4
+"""Number of progress updates after which the page shows the steps read so far."""
 
 
 def part_field(view: View, gap: str) -> Part | None:
@@ -147,3 +162,93 @@ def _shown(name: str, key: str, sizes: dict[str, str]) -> str:
 
 def _title(name: str) -> str:
     return BY_NAME[name].title
+
+
+def with_part(scope: Scope) -> Scope:
+    """The scope, with the number of steps that were read for its filter. The page shows the progress of a longer reading."""
+    part = scope.only
+    if part is None or (part.written is not None and not scope.from_rows):
+        return scope
+    return replace(scope, read=tuple(_read(scope, view, part) for view in (scope.view, *scope.others)))
+
+
+def _read(scope: Scope, view: View, part: Part) -> int:
+    """The number of steps of a run that were read."""
+    results = jobs().part(view.path, part, scope.gap)
+    digests = view.of(part_digests, scope.gap)
+    chosen = [step for step in scope.steps.recorded(view.steps) if step in digests]
+    _say_without_rows(len(scope.steps.recorded(view.steps)) - len(chosen))
+    missing = results.missing(digests, chosen)
+    if missing and are_few(view, missing):
+        with st.spinner("reading token rows"):
+            _read_now(view, results, missing)
+        missing = results.missing(digests, chosen)
+    elif missing:
+        _in_background(view, results, missing)
+    if results.sampled(digests):
+        st.caption(":material/info: The filter is estimated from the token rows that the budget kept.")
+    return len(chosen) - len(missing)
+
+
+def _read_now(view: View, results: PartResults, steps: Sequence[int]) -> None:
+    work = PartWork(view.run, results, steps)
+    for step in work.pieces:
+        work.do(step)
+    work.save()
+
+
+def _in_background(view: View, results: PartResults, missing: Sequence[int]) -> None:
+    """The progress of the job that reads these steps, or the button that starts it again after it was cancelled."""
+    name = f"part {view.path} {results.gap} {part_text(results.part)}"
+    job = jobs().of(name)
+    if job is not None and job.progress.state in ("cancelled", "failed"):
+        reason = f", because {label(job.progress.reason, 200)}" if job.progress.reason else ""
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.caption(f"{count(len(missing), 'step')} not read for the filter{reason}", width="content")
+            st.button("read them", key=f"read_{name}", on_click=_start, args=(name, view, results, tuple(missing)))
+        return
+    if job is None or not job.progress.at_work:
+        _start(name, view, results, missing)
+    job_at_work(name, f"reading token rows of {label(part_words(results.part), 100)}", redrawn=REDRAWN)
+
+
+def _start(name: str, view: View, results: PartResults, missing: Sequence[int]) -> None:
+    jobs().read_part(name, view.run, results, missing)
+
+
+def _say_without_rows(steps: int) -> None:
+    if steps:
+        said, them = f"{count(steps, 'step')} {'has' if steps == 1 else 'have'}", "it" if steps == 1 else "them"
+        st.caption(f":material/info: {said} no token rows, which this filter needs, so charts leave {them} out.")
+
+
+def say_digits(scope: Scope) -> None:
+    """A caption where the digits of the file are too few for a small gap."""
+    known = scope.view.of(too_coarse).get(scope.gap)
+    if known is not None:
+        st.caption(f":material/info: {label(coarse_words(scope.gap, known), 300)}")
+
+
+def have_read(scope: Scope) -> bool:
+    """True if the gap can be measured at a chosen step; else the page has the reason. It lists steps without a reading.
+
+    The token rows of a gap with a reading are read once, with a bar.
+    """
+    if not asked_gap(scope.gap):
+        return True
+    read = set(scope.view.read_steps(scope.gap))
+    chosen = scope.recorded
+    if not read & set(chosen):
+        st.info(f"{label(scope.gap)} is {label(not_read(scope.view, scope.gap, chosen), 400)}")
+        return False
+    read_rows(scope.view, WIDGETS, ("step",), direction(scope.gap), None, scope.gap)
+    if lacking := [step for step in chosen if step not in read]:
+        at = f"at {steps_words(lacking, scope.view.steps)} {scope.gap} is not available"
+        st.caption(
+            f":material/info: {label(at)}, because {_it(lacking)} no reading {label(names(scope.view, scope.gap))}"
+        )
+    return True
+
+
+def _it(steps: list[int]) -> str:
+    return "it has" if len(steps) == 1 else "they have"

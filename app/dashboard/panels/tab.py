@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from ...pages.acknowledgement import open_alerts
+from ...pages.alerts import open_alerts
 from ...pages.view import View
 from ...presentation.run_state import ALARMS, Life
 from ...presentation.theme import LIGHT, MARKS

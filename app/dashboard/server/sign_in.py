@@ -4,13 +4,21 @@ Wrong tokens are not counted: a visitor with the right one is let in at once, wh
 guessing hopeless: at 10,000 guesses a second 64 bits last for 29 million years on average. The visitor gives the token once, in
 the link that the command prints. The browser then holds a cookie that is derived from the token and does not reveal it, because
 the browser sends cookies to other servers of the same machine too.
+Opens a dashboard with a token in a browser on this machine, through a file that nobody else can read.
+
+A browser gets the address to open as an argument, and every list of processes shows arguments.
 """
 
 import hmac
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
+from html import escape
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Timer
 from typing import Literal
 from urllib.parse import parse_qsl, urlencode
 
@@ -26,6 +34,13 @@ Fields = Mapping[str, Sequence[str]]
 """Headers of a request by lower-case name."""
 SignInState = Literal["in", "link", "out"]
 """in: signed in; link: signed in, with a token in the URL that must go; out: not signed in."""
+
+SECONDS = 60.0
+"""Most seconds that the file exists: a browser may have to start first."""
+PAGE = """<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer"><title>ratioscope</title>
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'"><meta http-equiv="refresh" content="0; url={url}">
+If no dashboard comes: the terminal shows its link.
+"""
 
 
 def checked(token: str) -> str:
@@ -86,3 +101,19 @@ class SignIn:
 def without_token(query: str) -> str:
     """The query without the token, for the browser's address bar and history."""
     return urlencode([pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] != PARAMETER])
+
+
+@contextmanager
+def way_in(url: str) -> Iterator[str]:
+    """The address of a file that redirects to this URL. The file is deleted after a minute, or when the context ends."""
+    with TemporaryDirectory(prefix="ratioscope-") as folder:  # 0700
+        file = Path(folder) / "dashboard.html"
+        file.touch(mode=0o600)
+        file.write_text(PAGE.format(url=escape(url)), encoding="utf-8")
+        leaving = Timer(SECONDS, file.unlink, kwargs={"missing_ok": True})
+        leaving.daemon = True
+        leaving.start()
+        try:
+            yield file.as_uri()
+        finally:
+            leaving.cancel()

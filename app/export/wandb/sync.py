@@ -1,7 +1,13 @@
-"""Sends what is new of a run to its W&B run: rows of new steps, new or worse alerts, and at the end the report."""
+"""Sends what is new of a run to its W&B run: rows of new steps, new or worse alerts, and at the end the report.
 
+The worst sequences of a report as a table of plain cells, without secrets, and without texts unless they are wanted.
+"""
+
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ratioscope.ingest.analysis.recorded_events import events_and_alerts, until
 from ratioscope.ingest.run import Run
@@ -10,17 +16,20 @@ from ratioscope.version import __version__
 
 from ...documents.material import material
 from ...documents.report import html_report
+from ...pages.worst import WorstSequence
 from ...presentation.privacy import scrubbed_text
 from ...presentation.run_state import state_of
 from .rows import STATE, StepRow, columns_sent, histograms, step_rows
 from .session import Session
 from .sync_record import Destination, SyncRecord, keep
-from .worst_table import worst_table
 
 HISTOGRAM_EVERY = 10
 """A row in so many has histograms: W&B draws 10,000 of one name at most, which 100,000 steps fill."""
 MOST_ALERTS = 20
 """Alerts of one look at most, the worst first: W&B sends a mail or message for each."""
+
+LONGEST = 4000
+"""Characters of a cell."""
 
 
 @dataclass
@@ -114,3 +123,34 @@ def _key(alert: Alert) -> str:
 def wandb_name(file: Path) -> str:
     """A name that W&B takes for an artifact: letters and digits of ours, never of the run."""
     return f"ratioscope-{file.stem}"
+
+
+Cell = str | float | None
+
+
+def worst_table(worst: Sequence[WorstSequence], text: bool) -> tuple[list[str], list[list[Cell]]]:
+    """(header, rows). text: with the prompt and the response, where the run holds them."""
+    facts = list(dict.fromkeys(name for item in worst for name in item.facts))
+    header = ["step", "sequence_id", "tokens_recorded", *facts, *(("prompt", "response") if text else ())]
+    return header, [_cells(item, facts, text) for item in worst]
+
+
+def _cells(item: WorstSequence, facts: Sequence[str], text: bool) -> list[Cell]:
+    cells = [item.step, _plain(item.sequence_id), item.length, *(_plain(item.facts.get(name)) for name in facts)]
+    return [*cells, _plain(item.prompt), _response(item)] if text else cells
+
+
+def _response(item: WorstSequence) -> Cell:
+    if "token_text" not in item.tokens.columns:
+        return None
+    texts = item.tokens["token_text"].drop_nulls().to_list()
+    return _plain("".join(texts)) if texts else None
+
+
+def _plain(value: Any) -> Cell:
+    """The value as a cell; None where it is absent or not finite."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return scrubbed_text(str(value))[:LONGEST]
+    return value

@@ -1,4 +1,7 @@
-"""The x axis of a chart: steps, the tokens so far, or the time since a run began."""
+"""The x axis of a chart: steps, the tokens so far, or the time since a run began.
+
+The axis of a chart over steps.
+"""
 
 import math
 from typing import Literal
@@ -10,7 +13,6 @@ from ratioscope.arrays import Floats
 from .hover import tell_steps
 from .log_x import ALONG
 from .plotly_objects import go
-from .step_axis import step_axis
 
 Along = Literal["step", "tokens", "time"]
 DURATIONS = (1, 5, 15, 60, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 172_800, 604_800)
@@ -51,3 +53,27 @@ def duration(seconds: float) -> str:
     whole = round(seconds)
     parts = ((whole // 86_400, "d"), (whole // 3600 % 24, "h"), (whole // 60 % 60, "min"), (whole % 60, "s"))
     return " ".join(f"{number} {unit}" for number, unit in parts if number) or "0"
+
+
+def step_axis(figure: go.Figure, steps: Floats, width: float = 1.0) -> None:
+    """Sets the x axis to the steps, with ticks at whole steps and both ends in full view. width: the width of a mark, in steps.
+
+    Margins stay fixed: numbers of a few digits fit, and Plotly takes twice as long to draw a chart whose margins depend on its
+    labels. A chart with names of rows lets margins grow, see `fit_labels`.
+    """
+    first, last = float(steps.min()), float(steps.max())
+    room = max(width / 2, 0.01 * (last - first))
+    figure.update_xaxes(
+        range=[first - room, last + room],
+        tickformat="d",
+        dtick=1 if last - first < 8 else None,
+        tickprefix="step ",
+        showtickprefix="first",
+        unifiedhovertitle={"text": "step %{x:d}"},
+    )
+    figure.update_layout(margin={"autoexpand": False})
+
+
+def fit_labels(figure: go.Figure) -> None:
+    """Lets the margins of a chart over steps grow with the names of rows or the title of an axis."""
+    figure.update_layout(margin={"autoexpand": True})

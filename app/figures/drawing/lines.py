@@ -17,9 +17,8 @@ from ...presentation.run_names import shortened
 from ...presentation.theme import Theme
 from .bands import ERROR_OPACITY, Area, band_words, edges, on_hover
 from .canvas import canvas
-from .definition import definition
+from .definition import definition, metric_head
 from .floats import floats, typical
-from .head import metric_head
 from .plotly_objects import go
 from .scale import LOGARITHMIC, PLAIN, Scale, signed_log, suitable
 from .thinning import LineBuckets, broken, grid, gridded

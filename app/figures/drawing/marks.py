@@ -13,8 +13,8 @@ from ratioscope.layout import FIRST_ROWS
 from ratioscope.metrics.grading.limits import Limit
 from ratioscope.metrics.metric import Metric
 
-from ...presentation.limit import limit_words
 from ...presentation.theme import Theme, faded
+from ...presentation.value_text import limit_words
 from .bands import Area, reach
 from .canvas import coloured
 from .hover import EVENTS, in_lines

@@ -1,4 +1,4 @@
-"""The objects of plotly. Where it is not installed a stand-in takes their place: pages are read there, and nothing is drawn."""
+"""The objects of plotly. A stand-in takes their place if it is not installed: pages are read then, and nothing is drawn."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -16,11 +16,10 @@ from ratioscope.metrics.metric import Metric
 from ...presentation.answer import Answer, first_words
 from ...presentation.digits import count
 from ...presentation.escape import html as escaped
-from ...presentation.limit import limit_words
 from ...presentation.noise_floor import NoiseFloor, times_words
 from ...presentation.sentence import capital
 from ...presentation.theme import FONT, LIGHT, MARKS, Theme
-from ...presentation.value_text import value_with_error
+from ...presentation.value_text import limit_words, value_with_error
 from ..drawing.bands import ERRORS
 from ..drawing.floats import floats
 from ..drawing.thinning import thinned_steps

@@ -1,13 +1,13 @@
 """Facts side by side, as HTML: a card for each, with its name, its value, and its meaning behind a question mark.
 
 They are one element of the page. Streamlit's own cards are one each, and it tells every element when a script begins or ends.
+The box of words that a hover opens, as rules of a style sheet: alike over tokens and over facts.
 """
 
 from collections.abc import Iterable
 
 from ...presentation.escape import html as escaped
 from ...presentation.theme import FONT, LIGHT, Theme
-from .hover_box import hover_box
 
 Fact = tuple[str, str, str]
 """Name, value and meaning, as plain text."""
@@ -52,4 +52,12 @@ def _style(root: str, theme: Theme) -> str:
         f"{root} i::before{{content:'?'}}"
         f"{root} i:is(:hover,:focus)::after{{content:attr(data-about);position:absolute;left:-1px;right:-1px;"
         f"top:calc(100% + 4px);text-align:left;{hover_box(theme)}}}"
+    )
+
+
+def hover_box(theme: Theme) -> str:
+    """The look of the box. Its place and its words are the caller's."""
+    return (
+        f"z-index:9;font:12px/1.45 {FONT};color:{theme.text};background:{theme.panel};border:1px solid {theme.border};"
+        "border-radius:4px;padding:6px 9px;pointer-events:none;box-shadow:0 3px 12px rgba(0,0,0,.18)"
     )

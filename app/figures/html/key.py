@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from ...presentation.escape import html as escaped
-from ...presentation.run_colours import MARKS
+from ...presentation.run_names import MARKS
 from ...presentation.theme import FONT, LIGHT, Theme
 
 

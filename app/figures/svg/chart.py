@@ -1,4 +1,7 @@
-"""A figure as one SVG element."""
+"""A figure as one SVG element.
+
+The lines, bands and words over a figure as SVG.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -7,9 +10,9 @@ from typing import Any
 from ...presentation.escape import html as escaped
 from ..drawing.plotly_objects import go
 from .axis import Axis, axis_of
-from .overlays import annotation, shape
-from .texts import plain, short, text
-from .traces import Trace, swatch, trace_markup
+from .paint import paint
+from .texts import lines, plain, short, text
+from .traces import Trace, stroke, swatch, trace_markup
 
 TITLE, NOTES = 14, 11
 NOTE_LINE = 15
@@ -17,6 +20,9 @@ TITLE_BASE, LEFT = 22.0, 4.0
 LETTER = 5.6
 """Pixels of a letter in a legend, on average."""
 MARGIN = {"l": 56, "r": 16, "t": 58, "b": 36}
+ASCENT, DESCENT = 0.8, 0.2
+"""Heights of letters above and below their line, as shares of the size."""
+LEADING = 1.3
 
 
 @dataclass(frozen=True)
@@ -141,3 +147,55 @@ def _has_words_below(sheet: _Sheet) -> bool:
         item.get("yref") == "paper" and item.get("y") == 0 and item.get("yanchor") == "top"
         for item in sheet.layout.get("annotations") or ()
     )
+
+
+Overlay = Mapping[str, Any]
+
+
+def shape(item: Overlay, x: Axis, y: Axis) -> str:
+    """A line or a rectangle. ValueError for another shape."""
+    left, right = (_place(item[end], item.get("xref", "x"), x) for end in ("x0", "x1"))
+    first, last = (_place(item[end], item.get("yref", "y"), y) for end in ("y0", "y1"))
+    if item["type"] == "line":
+        return f'<path d="M{short(left)} {short(first)}L{short(right)} {short(last)}"{stroke(item.get("line") or {})}/>'
+    if item["type"] != "rect":
+        raise ValueError(f"shape of type {item['type']!r}: wanted line, rect")
+    fill, opacity = paint(item.get("fillcolor"))
+    box = f'x="{short(min(left, right))}" y="{short(min(first, last))}"'
+    size = f'width="{short(abs(right - left))}" height="{short(abs(last - first))}"'
+    return f'<rect {box} {size} fill="{fill}" fill-opacity="{opacity:g}"/>'
+
+
+def annotation(item: Overlay, x: Axis, y: Axis) -> str:
+    """Words at their place."""
+    font = item.get("font") or {}
+    size = float(font.get("size", 12))
+    across = _place(item["x"], item.get("xref", "x"), x) + float(item.get("xshift") or 0)
+    up = _place(item["y"], item.get("yref", "y"), y) - float(item.get("yshift") or 0)
+    tall = size * LEADING * (len(lines(item["text"])) - 1)
+    baseline = {
+        "top": up + size * ASCENT + 2,
+        "bottom": up - tall - size * DESCENT - 2,
+        "middle": up - tall / 2 + size * (ASCENT - DESCENT) / 2,
+    }[_anchor(item, "yanchor", "yref", "y", ("bottom", "middle", "top"))]
+    anchor = _anchor(item, "xanchor", "xref", "x", ("left", "center", "right"))
+    words = text(
+        item["text"], across, baseline, size=size, anchor=anchor, colour=font.get("color", ""), leading=size * LEADING
+    )
+    return words.replace("<text ", '<text class="halo" ', 1) if item.get("bgcolor") else words
+
+
+def _place(value: float, ref: str, axis: Axis) -> float:
+    """The pixel of a place on the axis, or of a share of the plot area."""
+    if ref == "paper":
+        return float(value) * axis.length if axis.across else (1 - float(value)) * axis.length
+    return float(axis.place(value))
+
+
+def _anchor(item: Overlay, name: str, ref: str, at: str, sides: tuple[str, str, str]) -> str:
+    """The side of the words that lies at their place. Plotly's own choice: by thirds on paper, else the middle."""
+    own = item.get(name)
+    if own and own != "auto":
+        return str(own)
+    share = float(item[at]) if item.get(ref) == "paper" else 0.5
+    return sides[0] if share < 1 / 3 else sides[2] if share > 2 / 3 else sides[1]

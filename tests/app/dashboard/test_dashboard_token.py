@@ -26,8 +26,7 @@ from support.serving import DEADLINE, Serving, refused, serving
 from ratioscope.app.cli.commands.server_options import TOKEN, place_of, server_options
 from ratioscope.app.dashboard.server.guard import LOOPBACK, Guard
 from ratioscope.app.dashboard.server.options import ServerOptions, checked_options
-from ratioscope.app.dashboard.server.sign_in import SHORTEST, SignIn, generated, without_token
-from ratioscope.app.dashboard.server.way_in import way_in
+from ratioscope.app.dashboard.server.sign_in import SHORTEST, SignIn, generated, way_in, without_token
 from ratioscope.errors import ConfigError
 
 SECRET = "correct-horse-battery-staple"
@@ -305,7 +304,7 @@ def test_a_browser_that_is_started_gets_the_token_from_a_file_that_only_its_read
 
 
 def test_the_file_is_gone_after_its_time_while_the_server_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ratioscope.app.dashboard.server.way_in.SECONDS", 0.0)
+    monkeypatch.setattr("ratioscope.app.dashboard.server.sign_in.SECONDS", 0.0)
     with way_in(f"http://127.0.0.1:1/?a=1&token={SECRET}") as address:
         for timer in (thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)):
             timer.join(DEADLINE)

@@ -8,7 +8,7 @@ from support.edge_runs import made
 from support.pages_open import Open, charts, plain, well
 
 from ratioscope import open_run
-from ratioscope.app.dashboard.panels import note_button
+from ratioscope.app.dashboard.panels import share
 from ratioscope.errors import SourceError
 from ratioscope.ingest.maintenance.verify import verify
 
@@ -36,7 +36,7 @@ def test_an_empty_note_and_a_run_that_cannot_be_written_say_so(
     def refuse(*_: object) -> None:
         raise SourceError("kept cannot be written: Read-only file system")
 
-    monkeypatch.setattr(note_button, "write_remark", refuse)
+    monkeypatch.setattr(share, "write_remark", refuse)
     app.text_input(key="note_text").set_value("x")
     app.button(key="note_keep").click().run()
     assert "The note was not kept: kept cannot be written: Read-only file system" in plain(app)

@@ -23,9 +23,8 @@ from support.pages_read import Read
 from ratioscope.app.dashboard.model.view import view
 from ratioscope.app.dashboard.panels import widgets
 from ratioscope.app.figures.alert_lanes import BARS, alert_lanes
-from ratioscope.app.pages import acknowledgement, alerts
-from ratioscope.app.pages.acknowledgement import open_alerts
-from ratioscope.app.pages.rules import moved, rules_table, rules_toml
+from ratioscope.app.pages import alerts
+from ratioscope.app.pages.alerts import moved, open_alerts, rules_table, rules_toml
 from ratioscope.app.presentation.alert_words import foremost, in_order, rows_of
 from ratioscope.app.presentation.theme import DARK, LIGHT, NARROW
 from ratioscope.errors import SourceError
@@ -184,7 +183,7 @@ def test_a_run_that_cannot_be_written_says_so(
     def refuse(*_: object) -> None:
         raise SourceError("kept cannot be written: Read-only file system")
 
-    monkeypatch.setattr(acknowledgement, "write_remark", refuse)
+    monkeypatch.setattr(alerts, "write_remark", refuse)
     with _first_row_clicked(monkeypatch):
         app = opened("alerts", run)
         app.button(key="acknowledge").click().run()

@@ -13,8 +13,8 @@ from support.pages_read import Read
 from ratioscope.app.dashboard.model.diagnoses import diagnoses
 from ratioscope.app.figures.html.cause import cause_card
 from ratioscope.app.figures.html.reasons import reasons
-from ratioscope.app.pages.diagnosis_words import record_lines
-from ratioscope.app.presentation.growth_words import change_parts, growth_facts
+from ratioscope.app.pages.diagnosis import record_lines
+from ratioscope.app.presentation.cause_facts import change_parts, growth_facts
 from ratioscope.ingest.analysis.diagnosis import ARGUMENTS, diagnosis_of
 from ratioscope.ingest.analysis.growth import growth_of
 from ratioscope.ingest.run import open_run

@@ -12,10 +12,9 @@ from support.edge_runs import made
 from support.pages_open import Open, charts
 from support.statistics_runs import write_statistics_run
 
-from ratioscope.app.figures.drawing.head import metric_head
-from ratioscope.app.pages.metric_lines import PlottedRun, placed_events, time_places, token_places
-from ratioscope.app.presentation.metric_places import metrics_at
-from ratioscope.app.presentation.metric_topics import GROUPS, of_gap
+from ratioscope.app.figures.drawing.definition import metric_head
+from ratioscope.app.pages.metric_charts import PlottedRun, placed_events, time_places, token_places
+from ratioscope.app.presentation.metric_places import GROUPS, metrics_at, of_gap
 from ratioscope.app.presentation.theme import LIGHT
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.definitions.registry import METRICS

@@ -19,10 +19,9 @@ from support.run_folders import FakeWriter
 
 from ratioscope.app.dashboard.model.runs_variable import RUNS as RUNS_OPEN
 from ratioscope.app.figures.html.cards import facts_line, metric_cards
-from ratioscope.app.pages.collector_line import collector_line, collector_state
-from ratioscope.app.presentation.ages import age
+from ratioscope.app.pages.health import collector_line, collector_state
 from ratioscope.app.presentation.metric_places import names_at
-from ratioscope.app.presentation.run_state import state_of
+from ratioscope.app.presentation.run_state import age, state_of
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.record import GAPS

@@ -19,7 +19,7 @@ from ratioscope.app.dashboard.model.served_runs import found_below
 from ratioscope.app.dashboard.model.view import SERVED
 from ratioscope.app.dashboard.panels import chosen_rows
 from ratioscope.app.pages import runs
-from ratioscope.app.pages.run_summary import Summary, summary_of
+from ratioscope.app.pages.folder import Summary, summary_of
 from ratioscope.app.pages.runs import WORDS
 from ratioscope.app.pages.scope import Scope
 from ratioscope.app.pages.view import View

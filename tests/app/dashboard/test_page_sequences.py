@@ -14,7 +14,7 @@ from support.pages_read import PageRead, Read
 
 from ratioscope.app.pages.prompt_groups import group_table
 from ratioscope.app.pages.sequence_filters import Filters, range_of
-from ratioscope.app.presentation.number_columns import number_format
+from ratioscope.app.presentation.value_text import number_format
 from ratioscope.collectors.budget import Budget
 from ratioscope.collectors.collector import Collector
 from ratioscope.errors import ConfigError

@@ -13,7 +13,7 @@ from support.pages_read import Read
 from ratioscope.app.figures.gap_parts import gap_parts
 from ratioscope.app.figures.html.both_sides import both_sides
 from ratioscope.app.figures.lags import lag_shares, lags_over_steps
-from ratioscope.app.presentation.lag_words import lag_answer
+from ratioscope.app.pages.staleness import lag_answer
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.analysis.comparability import ComparedSetting, comparability
 from ratioscope.ingest.analysis.slice_over_steps import lag_over_steps, lag_table

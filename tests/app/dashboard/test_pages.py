@@ -24,7 +24,7 @@ from ratioscope.app.dashboard.model.view import view
 from ratioscope.app.dashboard.server import server
 from ratioscope.app.pages import step_choice
 from ratioscope.app.pages.pages import PAGES
-from ratioscope.app.pages.step_sequences import worst_first
+from ratioscope.app.pages.step_choice import worst_first
 from ratioscope.app.pages.tokens import WINDOW
 from ratioscope.app.presentation.digits import digits
 from ratioscope.app.presentation.escape import html as escaped

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratioscope.app.pages import repetitions as run_groups
-from ratioscope.app.pages.repetitions import by_key, by_seed, flat, seedless, sharing_keys
-from ratioscope.app.presentation.run_colours import MARKS, SLOTS, SYMBOLS, slots
+from ratioscope.app.pages import metrics
+from ratioscope.app.pages.metrics import by_key, by_seed, flat, seedless, sharing_keys
+from ratioscope.app.presentation.run_names import MARKS, SLOTS, SYMBOLS, slots
 from ratioscope.app.presentation.theme import NAMED, THEMES, Theme
 
 NAMES = st.lists(st.text(max_size=12), max_size=12)
@@ -95,8 +95,8 @@ def test_a_hostile_configuration_is_bounded() -> None:
     for _ in range(5000):
         inner["k"] = inner = {}
     wide = {f"key{number}": "x" * 1000 for number in range(10_000)}
-    assert flat(deep) == {} and len(flat(wide)) <= run_groups.MOST_KEYS
-    assert all(len(value) <= run_groups.LONGEST for value in flat(wide).values())
+    assert flat(deep) == {} and len(flat(wide)) <= metrics.MOST_KEYS
+    assert all(len(value) <= metrics.LONGEST for value in flat(wide).values())
 
 
 def _linear(colour: str) -> Floats:

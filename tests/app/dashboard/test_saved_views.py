@@ -12,7 +12,7 @@ from support.edge_runs import made
 from support.pages_open import Open, plain, well
 
 from ratioscope import open_run
-from ratioscope.app.dashboard.panels import saved_views as panel
+from ratioscope.app.dashboard.panels import share
 from ratioscope.collectors.writing.remark import write_remark
 from ratioscope.errors import SourceError
 from ratioscope.ingest.analysis.recorded_events import recorded_events
@@ -62,7 +62,7 @@ def test_a_name_is_taken_over_and_a_view_removed(opened: Open, run: Path) -> Non
 def test_what_cannot_be_kept_says_why(opened: Open, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     app = save(opened("overview", run), "  ")
     assert "a view needs a name" in plain(app) and not links(app)
-    monkeypatch.setattr(panel, "write_remark", _refuse)
+    monkeypatch.setattr(share, "write_remark", _refuse)
     app = save(app, "mine")
     assert "The view was not kept: viewed cannot be written: Read-only file system" in plain(app)
     assert app.text_input(key="view_name").value == "mine"

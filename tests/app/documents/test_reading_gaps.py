@@ -80,7 +80,7 @@ def test_scores_of_a_reading_are_those_of_the_run(data: Material, folder: Path) 
 
 def test_the_twins_have_the_gap_too(asked: Material) -> None:
     text, twin = markdown_report(asked).replace("\u2060", ""), json.loads(json_report(asked))
-    assert f"### {GAP}" in text and f"## Where {GAP} happens" in text
+    assert f"### {GAP}" in text and f"## Places of {GAP}" in text
     assert twin["gap"] == GAP and twin["reading_gaps"] == [GAP, "old:referee"]
     values = twin["steps"][f"{GAP}/kl_k3"]
     assert [value is None for value in values] == [step not in READ for step in twin["steps"]["step"]]

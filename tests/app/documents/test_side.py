@@ -12,9 +12,9 @@ from ratioscope import open_run, record_readings
 from ratioscope.app.documents.json import json_report
 from ratioscope.app.documents.material import Material, material
 from ratioscope.app.documents.report import html_report, markdown_report
-from ratioscope.app.referee import side_off as module
+from ratioscope.app.referee import answer
+from ratioscope.app.referee.answer import SideOff, side_off
 from ratioscope.app.referee.distance import distances_of
-from ratioscope.app.referee.side_off import SideOff, side_off
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.run import Run
 
@@ -100,7 +100,7 @@ def test_a_sequence_in_several_minibatches_counts_once(tmp_path: Path) -> None:
 
 
 def test_a_long_run_is_compared_at_few_steps_and_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_STEPS", 2)
+    monkeypatch.setattr(answer, "MOST_STEPS", 2)
     found = side_off(open_run(folder))
     assert found is not None and "2 of them compared here" in dict(found.facts)["what was read"]
 

@@ -23,7 +23,8 @@ from support.recorded import recorded
 
 from ratioscope.app import cli
 from ratioscope.app.export import export as exporting
-from ratioscope.app.export import formats, probe
+from ratioscope.app.export import export as formats
+from ratioscope.app.export import probe
 from ratioscope.app.export.export import batches, export
 from ratioscope.app.export.tables import LEVELS, ExportedPart, RowLevel
 from ratioscope.collectors.writing.offline_readings import record_readings

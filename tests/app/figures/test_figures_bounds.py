@@ -20,7 +20,7 @@ from ratioscope.app.figures.drawing.scale import PLAIN
 from ratioscope.app.figures.lags import lags_over_steps
 from ratioscope.app.figures.several_runs import metric_of_runs
 from ratioscope.app.figures.sides import SideRun, courses
-from ratioscope.app.pages.metric_lines import PlottedRun, lines_of
+from ratioscope.app.pages.metric_charts import PlottedRun, lines_of
 from ratioscope.app.presentation.theme import LIGHT
 from ratioscope.metrics.definitions.registry import BY_NAME, METRICS
 from ratioscope.metrics.engines.numpy_engine import statistics

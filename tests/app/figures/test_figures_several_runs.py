@@ -20,8 +20,8 @@ from ratioscope.app.figures.drawing.thinning import grid, gridded
 from ratioscope.app.figures.html.key import key_of_runs
 from ratioscope.app.figures.log_ratio_quantiles import log_ratio_quantiles
 from ratioscope.app.figures.several_runs import metric_of_runs
-from ratioscope.app.pages.metric_lines import PlottedRun, lines_of, numbers_of
-from ratioscope.app.presentation.run_colours import SYMBOLS, slots
+from ratioscope.app.pages.metric_charts import PlottedRun, lines_of, numbers_of
+from ratioscope.app.presentation.run_names import SYMBOLS, slots
 from ratioscope.app.presentation.theme import DARK, LIGHT, THEMES, Theme
 from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.grading.limits import limits_of

@@ -24,8 +24,8 @@ from ratioscope.app.figures.lags import SYMBOLS
 from ratioscope.app.figures.svg.axis import axis_of
 from ratioscope.app.figures.svg.chart import svg_chart
 from ratioscope.app.figures.svg.paint import paint
-from ratioscope.app.figures.svg.symbols import mark
 from ratioscope.app.figures.svg.texts import lines
+from ratioscope.app.figures.svg.traces import mark
 from ratioscope.app.presentation.escape import plotly as escaped
 from ratioscope.app.presentation.escape import visible
 from ratioscope.app.presentation.theme import DARK, LIGHT, NAMED, variables

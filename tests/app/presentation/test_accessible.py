@@ -12,7 +12,7 @@ from support.frames import tokens
 
 from ratioscope.app import dashboard, documents
 from ratioscope.app.figures import token_text
-from ratioscope.app.figures.html.tinted_style import OPACITIES
+from ratioscope.app.figures.html.tinted_text import OPACITIES
 from ratioscope.app.presentation.theme import DARK, LIGHT, MARKS, Theme
 
 LEAST = 4.5
