@@ -40,8 +40,8 @@ def html_report(read: Material, *, interactive: bool = False) -> str:
                 else markup(blocks, inside)
                 for section, blocks in printed
             ),
-            foot=f"ratioscope {escaped(made.version)} made this from input {escaped(made.digest[:12])}. This file loads nothing and"
-            " sends nothing.",
+            foot=f"ratioscope {escaped(made.version)} made this from input {escaped(made.digest[:12])}. This file loads nothing"
+            " and sends nothing.",
             drawn=drawn,
         )
     )

@@ -33,7 +33,7 @@ CURRENT_STEPS = 3.0
 step. A convention."""
 WHO = {"rollout": "engine", "old": "trainer", "current": "trainer's current weights"}
 """Policy -> its name in a sentence."""
-AGAIN = "trainer_again"
+TRAINER_AGAIN = "trainer_again"
 """The reading that `self_noise` records."""
 Side = Literal["rollout", "old", "current", "neither", "both", "referee", "unknown"]
 
@@ -80,11 +80,11 @@ def answer(run: "Run", reading: str, steps: list[int]) -> RefereeAnswer:
 
 def trainer_noise(run: "Run") -> Distance | None:
     """The distance of the trainer from its own second forward (`self_noise` of attach); None where there is none."""
-    again = run.readings.get(AGAIN)
+    again = run.readings.get(TRAINER_AGAIN)
     policy = next((name for name in ("old", "current") if name in run.policies), None)
     if again is None or policy is None:
         return None
-    return distances_of(run, gap_between(policy, AGAIN), list(again.steps)).get(None)
+    return distances_of(run, gap_between(policy, TRAINER_AGAIN), list(again.steps)).get(None)
 
 
 def _over(by_step: SumsByStep, steps: list[int]) -> Distance | None:

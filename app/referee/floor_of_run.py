@@ -16,13 +16,11 @@ from ratioscope.record import GAPS, POLICIES, gap_between
 from ..presentation.gap_words import direction
 from ..presentation.metric_places import OF_FLOOR
 from ..presentation.noise_floor import FloorValue, NoiseFloor, compared, floor_sentence, stands_beside
-from .answer import AGAIN
+from .answer import READ_AGAIN, TRAINER_AGAIN
 from .distance import sums_of, sums_of_steps
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
-
-TRAINER_AGAIN = "trainer_again"
 
 
 def floor_of_run(run: "Run", name: str) -> NoiseFloor:
@@ -70,9 +68,9 @@ def reference_floor(run: "Run", name: str, gap: str) -> NoiseFloor | None:
 def _read_twice(run: "Run") -> str | None:
     """The gap between two computations of the same policy; None where nothing was read twice."""
     readings = run.readings
-    twice = [one for one in readings if f"{one}{AGAIN}" in readings]
+    twice = [one for one in readings if f"{one}{READ_AGAIN}" in readings]
     if twice:
-        return gap_between(twice[0], f"{twice[0]}{AGAIN}")
+        return gap_between(twice[0], f"{twice[0]}{READ_AGAIN}")
     policy = next((policy for policy in POLICIES[1:] if policy in run.policies), None)
     return gap_between(policy, TRAINER_AGAIN) if TRAINER_AGAIN in readings and policy else None
 

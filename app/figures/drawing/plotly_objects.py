@@ -1,5 +1,6 @@
-"""The objects of plotly. A stand-in takes their place if it is not installed: pages are read then, and nothing is drawn."""
+"""The objects of plotly, which is imported when the first is made: pages are read without it, as Markdown and JSON."""
 
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from ratioscope.errors import MissingExtra
@@ -7,24 +8,28 @@ from ratioscope.errors import MissingExtra
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 else:
-    try:
-        import plotly.graph_objects as go
-    except ImportError:
 
-        class _Missing:
-            """Any member of plotly: an annotation may name it, and a call says what to install."""
+    class _Member:
+        """A member of plotly: an annotation may name it, and a call makes the object."""
 
-            def __getattr__(self, name: str) -> "_Missing":
-                return self
+        def __init__(self, *names: str) -> None:
+            self._names = names
 
-            def __or__(self, other: object) -> "_Missing":
-                return self
+        def __getattr__(self, name: str) -> "_Member":
+            return _Member(*self._names, name)
 
-            __ror__ = __or__
+        def __or__(self, other: object) -> "_Member":
+            return self
 
-            def __call__(self, *_: Any, **__: Any) -> None:  # Any: plotly's own arguments
-                raise MissingExtra("a chart", "dashboard")
+        __ror__ = __or__
 
-        go = _Missing()
+        def __call__(self, *given: Any, **options: Any) -> Any:  # Any: plotly's own arguments
+            try:
+                import plotly.graph_objects
+            except ImportError:
+                raise MissingExtra("a chart", "dashboard") from None
+            return reduce(getattr, self._names, plotly.graph_objects)(*given, **options)
+
+    go = _Member()
 
 __all__ = ["go"]
