@@ -113,6 +113,15 @@ class Table:
     has_ticks: bool = False
     """True if a reader can also tick rows, see `pages.face.Face.ticked`. While some are ticked no row changes its place."""
 
+    @property
+    def shown(self) -> "pl.DataFrame":
+        """The frame with the columns that are shown."""
+        return self.frame.select(self.only) if self.only else self.frame
+
+    def title_of(self, column: str) -> str:
+        """The heading of a column."""
+        return (self.columns[column].title if column in self.columns else "") or column
+
 
 @dataclass(frozen=True)
 class Link:

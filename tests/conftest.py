@@ -20,6 +20,7 @@ from ratioscope.collectors.process.variables import VARIABLES
 from ratioscope.collectors.writing.run_file import launch
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Browser
     from support.browser import Chromium, Dashboard
     from support.pages_open import Open
     from support.pages_read import Read
@@ -125,6 +126,18 @@ def read(runs: Path) -> Read:
     from support.pages_read import reader
 
     return reader(runs)
+
+
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Browser]:
+    """A Chromium for the files that documents are: no dashboard is in it."""
+    from playwright.sync_api import sync_playwright
+    from support.browser import ARGUMENTS, chromium
+
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=chromium(), args=list(ARGUMENTS))
+        yield running
+        running.close()
 
 
 @pytest.fixture

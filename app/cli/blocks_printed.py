@@ -6,13 +6,11 @@ left out. Text from outside passes through `escape.terminal` and never through r
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from .. import blocks
 from ..blocks import Block, Code, Heading, Table
-from ..presentation.digits import count
 from ..presentation.escape import terminal as shown
 from .terminal import STYLES, console, say
 
@@ -51,25 +49,13 @@ def _cards(block: blocks.Cards) -> None:
 
 
 def _table(block: Table) -> None:
-    from ..presentation.value_text import column_texts
+    from ..presentation.value_text import cell_texts
 
-    frame = block.frame.select(block.only) if block.only else block.frame
-    if frame.is_empty() and block.none:
+    if block.shown.is_empty() and block.none:
         say(block.none, "dim")
         return
-    columns = [own for own in frame.iter_columns() if not own.dtype.is_nested()]
-    titles = [(block.columns[own.name].title if own.name in block.columns else "") or own.name for own in columns]
-    texts = [column_texts(own) if own.dtype.is_float() else [*map(_text_of, own)] for own in columns]
-    print_table(titles, [*zip(*texts, strict=True)])
-
-
-def _text_of(value: Any) -> str:
-    """Any: the values of a frame."""
-    if isinstance(value, datetime):
-        return f"{value:%Y-%m-%d %H:%M:%S} UTC"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "" if value is None else count(value) if isinstance(value, int) else str(value)
+    columns = [own for own in block.shown.iter_columns() if not own.dtype.is_nested()]
+    print_table([block.title_of(own.name) for own in columns], [*zip(*map(cell_texts, columns), strict=True)])
 
 
 def _drawer(block: blocks.Drawer) -> None:
@@ -115,7 +101,7 @@ _PRINTED: dict[type[Any], Callable[[Any], None]] = {
     blocks.Part: lambda block: print_blocks(block.blocks()), blocks.Drawer: _drawer, blocks.Markup: _markup, Code: _code,
     blocks.TintedSequence: _tokens, blocks.Json: _json, blocks.Links: _facts, blocks.Verdict: _verdict,
 }  # fmt: skip
-"""How a block is printed. Any: each function takes the blocks of its own type."""
+"""Type of a block -> the function that prints it. Any: each function takes the blocks of its own type."""
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any
 
 import polars as pl
@@ -43,7 +42,7 @@ from ..presentation.labelled_texts import LabelledTexts
 from ..presentation.privacy import scrubbed_settings, scrubbed_text
 from ..presentation.sparkline import HEIGHT, WIDTH, svg_path
 from ..presentation.theme import DARK, LIGHT, MARKS
-from ..presentation.value_text import column_texts
+from ..presentation.value_text import cell_texts
 from .drawings import Drawing, picture
 
 ROWS = 200
@@ -150,11 +149,9 @@ def _table(block: Table, inside: Inside) -> str:
     frame = block.frame
     if frame.is_empty() and block.none:
         return _words(Paragraph(block.none, "absent"), inside)
-    if block.only:
-        frame = frame.select(block.only)
-    columns = [*frame.head(ROWS).iter_columns()]
+    columns = [*block.shown.head(ROWS).iter_columns()]
     cut = f'<p class="muted small">the first {ROWS} of {count(len(frame), "row")}</p>' if len(frame) > ROWS else ""
-    titles = titles_of(block, columns)
+    titles = [block.title_of(own.name) for own in columns]
     kinds = [' class="number"' if is_number else "" for is_number in numbers_of(block, columns)]
     head = "".join(f"<th{kind}>{escaped(name)}</th>" for kind, name in zip(kinds, titles, strict=True))
     cells = [[*_cells(own, block.columns.get(own.name, Column()))] for own in columns]
@@ -168,11 +165,6 @@ def _table(block: Table, inside: Inside) -> str:
     )
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
     return f'<div class="scroll" tabindex="0" role="region" aria-label="{escaped(block.title)}">{table}</div>{cut}'
-
-
-def titles_of(block: Table, columns: Sequence[pl.Series]) -> list[str]:
-    """The headings of these columns of a table."""
-    return [block.columns.get(own.name, Column()).title or own.name for own in columns]
 
 
 def numbers_of(block: Table, columns: Sequence[pl.Series]) -> list[bool]:
@@ -190,7 +182,7 @@ def _cells(own: pl.Series, column: Column) -> Iterator[str]:
     if own.dtype == pl.List:
         yield from ("" if values is None else _line(values.to_list(), column.ends) for values in own)
         return
-    for text in column_texts(own) if own.dtype.is_float() else map(text_of, own):
+    for text in texts_of(own):
         name, place = escaped(text).replace("_", "_<wbr>"), escaped(column.anchor + text)
         yield f'<a href="#{place}"><code>{name}</code></a>' if column.anchor else _cell(text)
 
@@ -201,15 +193,10 @@ def _line(values: Sequence[float | None], ends: tuple[float, float] | None) -> s
     return f'<svg class="spark" {box} aria-hidden="true"><path d="{line}"/></svg>' if line else ""
 
 
-def text_of(value: Any) -> str:
-    """A cell as text, scrubbed. Any: the values of a frame."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, datetime):
-        return f"{value:%Y-%m-%d %H:%M:%S} UTC"
-    return count(value) if isinstance(value, int) else scrubbed_text(str(value))
+def texts_of(own: pl.Series) -> list[str]:
+    """The cells of a column as texts, scrubbed."""
+    texts = cell_texts(own)
+    return texts if own.dtype.is_numeric() else [*map(scrubbed_text, texts)]
 
 
 def _cell(text: str) -> str:

@@ -17,8 +17,7 @@ from ..presentation.escape import visible
 from ..presentation.privacy import scrubbed_text
 from ..presentation.sparkline import blocks as sparks
 from ..presentation.theme import MARKS
-from ..presentation.value_text import column_texts
-from .html import numbers_of, text_of, titles_of
+from .html import numbers_of, texts_of
 
 ROWS = 64
 """Most rows of a table."""
@@ -58,11 +57,12 @@ def _facts(block: Facts) -> str:
 
 
 def _table(block: Table) -> str:
-    frame = block.frame.select(block.only) if block.only else block.frame
+    frame = block.shown
     if frame.is_empty() and block.none:
         return _text(block.none)
     columns = [*frame.head(ROWS).iter_columns()]
-    titles, kinds = titles_of(block, columns), [":" if is_number else "" for is_number in numbers_of(block, columns)]
+    titles = [block.title_of(own.name) for own in columns]
+    kinds = [":" if is_number else "" for is_number in numbers_of(block, columns)]
     rows = zip(*map(_cells, columns), strict=True)
     cut = f"\n\nThe first {ROWS} of {count(len(frame), 'row')}." if len(frame) > ROWS else ""
     return "\n".join((_row(titles), f"|{'|'.join(f' ---{kind} ' for kind in kinds)}|", *map(_row, rows))) + cut
@@ -71,7 +71,7 @@ def _table(block: Table) -> str:
 def _cells(column: pl.Series) -> Iterator[str]:
     if column.dtype == pl.List:
         return ("" if values is None else sparks(values.to_list()) for values in column)
-    return iter(column_texts(column)) if column.dtype.is_float() else map(text_of, column)
+    return iter(texts_of(column))
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -140,4 +140,4 @@ _MARKDOWN: dict[type[Any], Callable[[Any], str]] = {
     blocks.Verdict: _verdict,
     blocks.Drawer: _drawer,
 }
-"""How a block looks. Any: each function takes the blocks of its own type."""
+"""Type of a block -> the function that writes it. Any: each function takes the blocks of its own type."""

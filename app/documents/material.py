@@ -44,8 +44,6 @@ class Material:
     """All of the run."""
     text: bool
     """True if prompts and token texts are in it."""
-    options: tuple[str, ...]
-    """The arguments of the command line, for the reproduction."""
     stage: Stage
     """Takes the name of each part before it is made."""
 
@@ -146,6 +144,7 @@ def material(
     stage: Stage = lambda name: None,
 ) -> Material:
     """text: False leaves prompts and token texts out. good: a known-good run to compare with. floor: a noise floor.
+    options: the arguments of the command line, for the reproduction.
 
     gap: of the parts on distributions, places and sequences, also one of readings; None: the verdict's, else the first.
     """
@@ -154,4 +153,4 @@ def material(
     stage("verdict")
     gap = gap or view.verdict().gap or next(iter(judged_first(run)), "mismatch")
     other = None if good is None else read_view(on_paper(good, text=text))
-    return Material(run, Scope(view, gap, floor=floor, good=other), text, options, stage)
+    return Material(run, Scope(view, gap, floor=floor, good=other), text, stage)

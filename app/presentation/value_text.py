@@ -5,6 +5,8 @@ The numbers of a column, all written in one way: their sizes are read down the c
 """
 
 import math
+from datetime import datetime
+from typing import Any
 
 import polars as pl
 
@@ -72,6 +74,20 @@ def number_format(values: pl.Series) -> str:
     if least < SMALLEST_DECIMAL:
         return "%.2e"
     return f"%.{max(0, 2 - math.floor(math.log10(least)))}f" if largest < FAR_APART * least else "%.3g"
+
+
+def cell_texts(values: pl.Series) -> list[str]:
+    """The values of a column of a table as texts: `column_texts` of floats, times in UTC, counts, yes and no."""
+    return column_texts(values) if values.dtype.is_float() else [*map(_cell_text, values)]
+
+
+def _cell_text(value: Any) -> str:
+    """Any: the values of a frame."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S} UTC"
+    return "" if value is None else count(value) if isinstance(value, int) else str(value)
 
 
 def column_texts(values: pl.Series) -> list[str]:

@@ -2,7 +2,7 @@
 
 The trainer's thread takes no lock here (one_at_a_time.py says why): a signal handler may interrupt it in the middle of a `put`,
 and may itself call `put`.
-How long rows wait in memory for more rows of their step. Readers learn of a step as soon as its rows are written.
+The wait of rows in memory for more rows of their step. Readers learn of a step as soon as its rows are written.
 Lines of a commit log for digests of weights. A table of names is written once; a sync adds eight characters per tensor.
 
 Equal weights cost 0.3 kB, because the digests of their tensors are written once. A writer that has written MOST_BYTES of them

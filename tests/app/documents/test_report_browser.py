@@ -1,14 +1,13 @@
 """The HTML report in a real browser: it draws, changes its theme, prints, asks for nothing, and runs nothing foreign."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
-from support.browser import ARGUMENTS, chromium
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request
+from support.browser import chromium
 from support.hostile_report import hostile as hostile
 from support.recorded import recorded
 
@@ -21,14 +20,6 @@ UNDRAWN = (
     "[...document.querySelectorAll('.figure')].filter(e => e.checkVisibility() && !e.querySelector('.main-svg'))"
     ".map(e => e.dataset.figure)"
 )
-
-
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium(), args=list(ARGUMENTS))
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
-from support.browser import ARGUMENTS, chromium
+from playwright.sync_api import Browser, Page
+from support.browser import chromium
 from support.site import material_of
 
 from ratioscope.app.documents.document import FIRST, PATHS, files, one_file
@@ -38,14 +38,6 @@ UNDER_THE_MARK = """() => [...document.querySelectorAll(".js-plotly-plot")].filt
 """Words of a chart's title that its ? covers."""
 CUT_TITLES = f"""() => {VISIBLE}.flatMap(figure => [...figure.querySelectorAll(".gtitle, .gtitle-subtitle")]
   .filter(title => title.getBoundingClientRect().right > figure.getBoundingClientRect().right).map(title => title.textContent))"""
-
-
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium(), args=list(ARGUMENTS))
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")
