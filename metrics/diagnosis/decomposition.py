@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .catalogue import CAUSES
-from .cause import Cause, Result, UndoKind
+from .cause import Cause, Result, UndoKind, absent
 from .causes.numerics import is_noise, noise
 from .confidence import CERTAIN, confidence, doubts
 from .diagnosis import CannotTell, Diagnosis, Excluded, Likely
@@ -42,14 +42,14 @@ BLAME = 0.2
 
 def diagnose(evidence: Evidence, causes: Sequence[Cause] = CAUSES) -> Diagnosis:
     """The diagnosis of a gap from its tokens. causes: the hypotheses that are tested."""
-    absent, judged = _without_log_probs(evidence, causes)
-    first = {cause.code: absent.get(cause.code) or _result(cause, judged) for cause in causes}
+    no_ratio, judged = _without_log_probs(evidence, causes)
+    first = {cause.code: no_ratio.get(cause.code) or _result(cause, judged) for cause in causes}
     undone, left = _undone(judged, causes, first)
     named = {item.cause.code for item in undone}
     silent = [cause for cause in causes if first[cause.code].holds and first[cause.code].share is None]
     brought = {cause.code for cause in silent if named & set(cause.follows_from)}
-    before = [cause for cause in silent if cause.code in absent.keys() - brought]
-    after = [cause for cause in silent if (cause.code in absent) == (cause.code in brought)]
+    before = [cause for cause in silent if cause.code in no_ratio.keys() - brought]
+    after = [cause for cause in silent if (cause.code in no_ratio) == (cause.code in brought)]
     ends = [[_silent(cause, first[cause.code]) for cause in side] for side in (before, after)]
     likely = (*ends[0], *undone, *ends[1])
     others = [cause for cause in causes if cause.code not in {item.cause.code for item in likely}]
@@ -58,7 +58,7 @@ def diagnose(evidence: Evidence, causes: Sequence[Cause] = CAUSES) -> Diagnosis:
     open_causes = {
         cause.code: why
         for cause in others
-        if (why := (COPY, ()) if is_copy and cause.code not in absent else _why_not(cause, first[cause.code], judged))
+        if (why := (COPY, ()) if is_copy and cause.code not in no_ratio else _why_not(cause, first[cause.code], judged))
     }
     shape = noise(left) if len(left) >= FEW_TOKENS else None
     rest = left.mean(left.distance)
@@ -155,6 +155,8 @@ def _with_mechanism(item: Likely, result: Result, left: Evidence, causes: Sequen
 
 
 def _result(cause: Cause, evidence: Evidence) -> Result:
+    if (veto := evidence.record.ruled_out.get(cause.code)) is not None:
+        return absent(f"the record rules it out: {veto}")
     if not evidence.has(*cause.needs):
         return Result(False, "")
     if len(evidence) < FEW_TOKENS:
@@ -224,7 +226,7 @@ def _silent(cause: Cause, result: Result) -> Likely:
 def _why_not(cause: Cause, result: Result, evidence: Evidence) -> tuple[str, tuple[str, ...]] | None:
     """Why the cause can neither be shown nor excluded; None if it can."""
     missing = tuple(name for name in cause.needs if not evidence.has(name))
-    if missing:
+    if missing and cause.code not in evidence.record.ruled_out:
         absent = tuple(name for name in missing if name not in evidence.partial)
         names = " and ".join(FACTS[name] for name in absent or missing)
         there = "not on record" if absent else "on record for only some of the tokens that were read"

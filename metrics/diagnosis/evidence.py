@@ -11,6 +11,7 @@ from ratioscope.arrays import Array, Booleans, Floats, Integers
 
 from .history import History
 from .non_finite import NonFinite
+from .on_record import OnRecord
 
 CLIP = 3.0
 """A log-ratio above this counts as this. K3 grows like a weight there, and one token would outweigh the whole run."""
@@ -57,6 +58,8 @@ class Evidence:
     """True if by the record each side comes from a computation of its own: then equal sides are a measurement."""
     partial: frozenset[str] = frozenset()
     """Facts that only some of the tokens have, and that `facts` therefore lacks."""
+    record: OnRecord = field(default_factory=OnRecord)
+    """What the record tells of the whole run, outside of its tokens."""
     results: dict[Hashable, object] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Function -> its result for this evidence, see `once`. Empty again in evidence that is made of this one."""
 
