@@ -62,7 +62,7 @@ def cause_facts(item: Likely, context: "KnownContext | None" = None) -> list[tup
         *_context_facts(cause.code, context),
         ("confirm", cause.confirm),
         *(("or else", f"{capital(title_of(code))}? {text}") for code, text in cause.mistaken_for.items()),
-        ("as likely", sentence("; ".join(map(title_of, item.instead)))),
+        ("as likely", sentence("; ".join(rival.words for rival in item.rivals))),
     ]
     return [(name, text) for name, text in rows if text]
 

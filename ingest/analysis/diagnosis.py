@@ -269,5 +269,9 @@ def _likely(item: Likely) -> dict[str, Any]:
         "remedy": cause.remedy,
         "confirm": cause.confirm,
         "instead": list(item.instead),
+        "set": [
+            {"code": rival.cause.code, "title": rival.cause.title, "share": rival.of_whole, "check": rival.check}
+            for rival in item.rivals
+        ],
         "mistaken_for": dict(cause.mistaken_for),
     }

@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .catalogue import CAUSES
+from ..grading.finding import Confidence
+from .catalogue import CAUSE, CAUSES
 from .cause import Cause, Result, UndoKind, absent
 from .causes.numerics import is_noise, noise
 from .confidence import CERTAIN, confidence, doubts
-from .diagnosis import CannotTell, Diagnosis, Excluded, Likely
+from .diagnosis import CannotTell, Diagnosis, Excluded, Likely, Rival
 from .evidence import FACTS, Evidence
 from .share import Share, over_steps
 from .subset_faults import FEW_TOKENS
@@ -36,6 +37,10 @@ BONUS: Mapping[UndoKind, float] = {
 """Between causes that explain nearly as much, the more specific one is named first: it had less freedom to fit."""
 COPY = "both sides are equal to the last bit, so that nothing was measured which could show it"
 """Why no cause can be told of a gap whose sides may be one computation, told twice."""
+MOST_OPEN = 0.2
+"""A larger part of the gap that is left and is no rounding is a doubt about each cause that was undone."""
+SURENESS: Mapping[Confidence, float] = {"high": 1.0, "medium": 0.7, "low": 0.4}
+"""Weight of a share by its confidence, in the order of the causes. A convention."""
 BLAME = 0.2
 """Between causes that explain nearly as much, the one that blames fewer tokens is named first."""
 
@@ -45,6 +50,7 @@ def diagnose(evidence: Evidence, causes: Sequence[Cause] = CAUSES) -> Diagnosis:
     no_ratio, judged = _without_log_probs(evidence, causes)
     first = {cause.code: no_ratio.get(cause.code) or _result(cause, judged) for cause in causes}
     undone, left = _undone(judged, causes, first)
+    undone = _by_evidence(undone, left)
     named = {item.cause.code for item in undone}
     silent = [cause for cause in causes if first[cause.code].holds and first[cause.code].share is None]
     brought = {cause.code for cause in silent if named & set(cause.follows_from)}
@@ -109,7 +115,10 @@ def _undone(evidence: Evidence, causes: Sequence[Cause], first: Mapping[str, Res
     left, results, remaining = evidence, first, WHOLE
     for _ in range(ROUNDS):
         named = {item.cause.code for item in likely}
-        chosen = _best([cause for cause in causes if cause.code not in named and _may_be_named(cause, left)], results)
+        # An undoing changes numbers: a fault of the numbers as recorded cannot be looked for behind it.
+        is_recorded = all(item.cause.comes_first for item in likely)
+        possible = [cause for cause in causes if cause.code not in named and _may_be_named(cause, left)]
+        chosen = _best([cause for cause in possible if is_recorded or not cause.comes_first], results)
         if chosen is None or remaining.size < LEAST_OF_WHOLE and chosen.code not in CERTAIN:
             break
         item = _likely(chosen, results, left, remaining, causes)
@@ -127,6 +136,27 @@ def _undone(evidence: Evidence, causes: Sequence[Cause], first: Mapping[str, Res
         likely.append(_likely(rest, results, left, remaining, ()))
         left = results[rest.code].undone or left
     return likely, left
+
+
+def _by_evidence(undone: Sequence[Likely], left: Evidence) -> list[Likely]:
+    """The causes, the one with most evidence first: it explains most, at the confidence that it has.
+
+    Where most of the gap is left and is no rounding, no cause is sure: its undoing does not reach what it should.
+    """
+    share = sum(item.of_whole for item in undone)
+    is_open = len(left) >= FEW_TOKENS and not is_noise(left.mean(left.distance), noise(left))
+    doubted = [
+        _doubted(item, f"no known cause explains {1 - share:.0%} of the gap")
+        if is_open and 1 - share > MOST_OPEN and item.cause.code not in CERTAIN
+        else item
+        for item in undone
+    ]
+    return sorted(doubted, key=lambda item: -item.of_whole * SURENESS[item.confidence] - 10 * item.cause.comes_first)
+
+
+def _doubted(item: Likely, doubt: str) -> Likely:
+    found = (*item.doubts, doubt)
+    return replace(item, doubts=found, confidence=confidence(item.cause, found))
 
 
 def _may_be_named(cause: Cause, left: Evidence) -> bool:
@@ -188,9 +218,11 @@ def _likely(
     """The cause as a likely one. remaining: the part of the whole gap that is left before it is undone."""
     result = results[cause.code]
     assert result.share is not None
-    rivals = tuple(other.code for other in causes if _is_rival(other, results[other.code], cause, result.share))
+    equals = [other for other in causes if _is_rival(other, results[other.code], cause, result.share)]
+    alike = [CAUSE[code] for code in cause.alike if CAUSE[code] not in equals and _is_open(results.get(code))]
     own = remaining.times(result.share)
-    found = doubts(cause, result.share, left, rivals, result.bad) + ((result.doubt,) if result.doubt else ())
+    found = doubts(cause, result.share, left, tuple(other.code for other in equals), result.bad)
+    found += (result.doubt,) if result.doubt else ()
     return Likely(
         cause,
         result.effect,
@@ -198,10 +230,22 @@ def _likely(
         _with_steps(result.share, left, result.undone),
         own.size,
         confidence(cause, found),
-        instead=tuple(dict.fromkeys((*rivals, *cause.alike))),
+        rivals=tuple(_rival(other, cause, results.get(other.code), remaining) for other in (*equals, *alike)),
         doubts=found,
         error=own.error,
     )
+
+
+def _rival(other: Cause, cause: Cause, result: Result | None, remaining: Part) -> Rival:
+    share = None if result is None or not result.holds or result.share is None else remaining.times(result.share).size
+    return Rival(
+        other, share, cause.mistaken_for.get(other.code) or other.mistaken_for.get(cause.code) or other.confirm
+    )
+
+
+def _is_open(result: Result | None) -> bool:
+    """True if this evidence does not exclude a cause: its signature is there, or could not be looked for."""
+    return result is None or result.holds or bool(result.too_few) or not result.effect
 
 
 def _with_steps(share: Share, left: Evidence, undone: Evidence | None) -> Share:

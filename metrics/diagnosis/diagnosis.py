@@ -21,6 +21,22 @@ SAME = 1e-9
 
 
 @dataclass(frozen=True)
+class Rival:
+    """Another cause that the record does not tell apart from a likely one: the two are named as one set."""
+
+    cause: Cause
+    of_whole: float | None
+    """Share of the whole gap that it would explain, 0 to 1; None if that cannot be computed."""
+    check: str
+    """The check that tells the two apart, in one sentence."""
+
+    @property
+    def words(self) -> str:
+        """Its title, with its share."""
+        return self.cause.title if self.of_whole is None else f"{self.cause.title} ({percent(self.of_whole)})"
+
+
+@dataclass(frozen=True)
 class Likely:
     """A cause whose signature is in the record."""
 
@@ -36,12 +52,17 @@ class Likely:
     confidence: Confidence
     where: str = ""
     """The tokens that have the fault, in the words of the cause that found them; empty if it is all of them."""
-    instead: tuple[str, ...] = ()
-    """Codes of causes that explain as much of the same evidence: the record does not tell them apart."""
+    rivals: tuple[Rival, ...] = ()
+    """The causes that explain as much of the same evidence. With this one they are a set that holds the cause."""
     doubts: tuple[str, ...] = ()
     """Reasons why the confidence is lower than the ground of the cause gives, in words."""
     error: float = 0.0
     """Standard error of `of_whole`; infinite if it cannot be told."""
+
+    @property
+    def instead(self) -> tuple[str, ...]:
+        """Codes of the rivals."""
+        return tuple(rival.cause.code for rival in self.rivals)
 
     @property
     def title(self) -> str:
@@ -232,7 +253,11 @@ class Diagnosis:
 
 
 def _named(likely: Sequence[Likely], unexplained: float) -> str:
-    first, *others = (f"{item.title} ({item.weight})" for item in likely)
+    first, *others = (
+        ", or ".join((f"{item.title} ({item.weight})", *(rival.words for rival in item.rivals)))
+        + (": the record does not tell which" if item.rivals else "")
+        for item in likely
+    )
     beyond = likely[0].cause.partial
     rest = f"; no known cause explains {percent(unexplained)}" if unexplained >= 0.1 and not beyond else ""
     return (
