@@ -45,7 +45,7 @@ def answer_of(result: "RunDiagnosis", verdict: Finding, context: "KnownContext |
     first = diagnosis.likely[0]
     known = context.remedies.get(first.cause.code) if context else None
     bridge = context.bridge_for(first.cause.code) if context else None
-    do = known.do if known else first.cause.remedy
+    do = known.do if known else context.do_for(first.cause) if context else first.cause.remedy
     meanwhile = f" Meanwhile use {bridge.best}." if bridge and bridge.best else ""
     return Answer(
         diagnosis.answer,

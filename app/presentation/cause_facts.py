@@ -54,11 +54,13 @@ def over_steps(item: Likely) -> pl.DataFrame:
 def cause_facts(item: Likely, context: "KnownContext | None" = None) -> list[tuple[str, str]]:
     """The finding, its proof and meaning, the remedy, the check that confirms it, and causes it is mistaken for."""
     cause = item.cause
+    if item.follows:
+        return [("found", sentence(item.effect))]
     rows = [
         ("found", sentence(item.effect)),
         ("proof", item.proof),
         ("means", cause.meaning),
-        ("do", cause.remedy),
+        ("do", context.do_for(cause) if context else cause.remedy),
         *_context_facts(cause.code, context),
         ("confirm", cause.confirm),
         *(("or else", f"{capital(title_of(code))}? {text}") for code, text in cause.mistaken_for.items()),

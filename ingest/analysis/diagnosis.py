@@ -1,7 +1,7 @@
 """The diagnosis of a run: why its policies are apart, from the rows of few steps and the history of all."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import isclose, isnan, nan
 from typing import Any
 
@@ -11,7 +11,7 @@ from ratioscope.errors import SourceError
 from ratioscope.metrics.diagnosis.decomposition import diagnose
 from ratioscope.metrics.diagnosis.diagnosis import CannotTell, Diagnosis, Likely
 from ratioscope.metrics.diagnosis.evidence import CLIP
-from ratioscope.metrics.diagnosis.proof import with_proof
+from ratioscope.metrics.diagnosis.on_record import OnRecord
 from ratioscope.record import GAPS, gap_between, sides
 
 from ..run import Run
@@ -19,7 +19,6 @@ from .copies import CopyFact, copy_facts, judged_first
 from .drift import drift_of
 from .evidence import Sampled, evidence_of
 from .no_gap import why_no_gap, why_no_rows
-from .weight_arrivals import weight_proof
 
 SAMPLED = ("mismatch", "total")
 """Gaps whose earlier policy sampled the tokens, the best one first."""
@@ -78,6 +77,8 @@ class RunDiagnosis:
 
     columns: frozenset[str] = frozenset()
     """Columns of the Record with a value in the rows that were read, or at the newest step."""
+    record: OnRecord = field(default_factory=OnRecord)
+    """What the record tells of the run outside of its tokens."""
 
     def why(self, cause: CannotTell) -> str:
         """Why the record cannot tell a cause, and what to record, in words."""
@@ -127,8 +128,7 @@ def diagnosis_of(run: Run, gap: str | None = None, steps: Sequence[int] | None =
         if reason := why_no_gap(run):
             raise SourceError(reason)
         raise SourceError(f"the run {run.name} {_why_no_tokens(run, chosen, steps)}")
-    proof = weight_proof(run, sampled.steps, sampled.evidence.names.get("replica", ()))
-    diagnosis = with_proof(diagnose(sampled.evidence), proof).muting(run.rules.muted_causes)
+    diagnosis = diagnose(sampled.evidence).muting(run.rules.muted_causes)
     among = None if not steps else range(min(steps), max(steps) + 1)
     return described(run, diagnosis, sampled, chosen, among, asked=gap)
 
@@ -148,6 +148,7 @@ def described(
         (evidence.mean(evidence.distance), evidence.error(evidence.distance)),
         copies,
         sampled.columns,
+        evidence.record,
     )
 
 

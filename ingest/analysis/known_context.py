@@ -15,10 +15,11 @@ from ratioscope.errors import ConfigError, RatioscopeError
 from ratioscope.metrics.corrections.advice import Advice, advice, risk_per_step
 from ratioscope.metrics.corrections.correction import NONE, USUAL, Correction, weighted_gap
 from ratioscope.metrics.corrections.threshold import threshold_of
+from ratioscope.metrics.diagnosis.cause import Cause
 from ratioscope.metrics.dialects import NAMES, dialect
-from ratioscope.metrics.dialects.translation import written
+from ratioscope.metrics.dialects.translation import correction_in, written
 from ratioscope.metrics.grading.finding import Finding
-from ratioscope.metrics.known.faults import Remedy, can_be_corrected, faults_in, remedy_for
+from ratioscope.metrics.known.faults import Remedy, can_be_corrected, faults_in, is_done, remedy_for
 from ratioscope.metrics.known.references import FACTS, Reference, RunFacts, missing_facts, reference_for
 from ratioscope.metrics.known.trainers import DIALECT, trainer_named
 from ratioscope.record import GAPS
@@ -63,11 +64,13 @@ class Bridge:
     """The name that the page of corrections gives the recommended one, such as `truncate token at 2`; empty if it has none."""
     steps: int = 0
     """Number of steps on which corrections were compared."""
+    own: str = ""
+    """The rule of the run's own correction if it is of the recommended kind: then there is nothing to add."""
 
     @property
     def best(self) -> str:
         """The recommended correction and its rule, such as `Token TIS 2 (truncate token at 2)`; empty without one."""
-        best = self.advice.best if self.helps and self.advice is not None else None
+        best = self.advice.best if self.helps and self.advice is not None and not self.own else None
         return f"{best} ({self.rule})" if best and self.rule else best or ""
 
     @property
@@ -79,6 +82,8 @@ class Bridge:
             return ""
         if self.advice.best is None:
             return self.advice.title[0].lower() + self.advice.title[1:]
+        if self.own:
+            return f"the run's own correction ({self.own}) is of the kind that bridges the gap best; keep it"
         own = "; its settings are below" if self.settings else ""
         read = f"at the {self.steps} steps that were read" if self.steps > 1 else "at the step that was read"
         rank = "" if self.advice.as_good else " best"
@@ -164,6 +169,12 @@ class KnownContext:
     """Known faults that the settings on record betray."""
     growth: Growth
     """Changes of the gap over all steps that were asked about."""
+    done: frozenset[str] = frozenset()
+    """Codes of likely causes whose settings are on record as the trainer's remedy wants them."""
+
+    def do_for(self, cause: Cause) -> str:
+        """The remedy of the cause in no trainer's settings; the check that confirms it if these settings are so already."""
+        return cause.confirm if cause.code in self.done else cause.remedy
 
     def bridge_for(self, code: str) -> Bridge | None:
         """The correction to use until this cause is mended; None if corrections were not compared for it."""
@@ -174,7 +185,8 @@ def known_context(run: Run, result: RunDiagnosis, verdict: Finding) -> KnownCont
     """The additions to the diagnosis of a run. verdict: of the run."""
     trainer = trainer_named(run.info.get("trainer"))
     codes = [item.cause.code for item in result.diagnosis.likely]
-    remedies = {code: remedy for code in codes if (remedy := remedy_for(code, trainer)) is not None}
+    own = result.record.settings or settings(run.info)
+    remedies = {code: remedy for code in codes if (remedy := remedy_for(code, trainer, own)) is not None}
     return KnownContext(
         trainer,
         reference_of(run, result.gap),
@@ -184,6 +196,7 @@ def known_context(run: Run, result: RunDiagnosis, verdict: Finding) -> KnownCont
         (*group_facts(run, result.steps), *map(_copied, result.untold)),
         setting_faults(run.info),
         growth_of(run, result.gap, result.among),
+        frozenset(code for code in codes if is_done(code, trainer, own)),
     )
 
 
@@ -197,13 +210,17 @@ def plain_known(context: KnownContext) -> dict[str, Any]:
     return {
         "trainer": context.trainer,
         "reference": plain_reference(context.reference),
-        "remedies": {code: asdict(found) for code, found in context.remedies.items()},
+        "remedies": {code: _plain_remedy(found) for code, found in context.remedies.items()},
         "meanwhile": plain_bridge(context.bridge),
         "own_correction": plain_own_correction(context.correction),
         "groups_and_masks": plain_counts(context.groups),
         "known_faults": [asdict(each) for each in context.faults],
         "growth": plain_growth(context.growth),
     }
+
+
+def _plain_remedy(found: Remedy) -> dict[str, Any]:
+    return {name: value for name, value in asdict(found).items() if name != "moot"}
 
 
 def setting_faults(info: Mapping[str, Any]) -> tuple[SettingFault, ...]:
@@ -274,7 +291,19 @@ def bridge_of(run: Run, result: RunDiagnosis, verdict: Finding, trainer: str | N
     best = None if recommendation is None else recommendation.best
     if best is None:
         return Bridge(code, helps=True, advice=recommendation)
+    if own := _own_rule(run, best):
+        return Bridge(code, True, recommendation, own=own, steps=len(result.steps))
     return Bridge(code, True, recommendation, texts[best] or "", _rule(best), len(result.steps))
+
+
+def _own_rule(run: Run, best: str) -> str:
+    """The rule of the run's own correction if it bounds the weights as the best one does, at whatever bound; else empty."""
+    own, wanted = own_settings(run.info), next(threshold_of(each) for each in USUAL if each.name == best)
+    try:
+        rule = None if own is None else threshold_of(correction_in(own.dialect, own.config))
+    except RatioscopeError:  # its settings are told elsewhere
+        return ""
+    return rule.name if rule and wanted and (rule.rule, rule.level) == (wanted.rule, wanted.level) else ""
 
 
 def _advice(

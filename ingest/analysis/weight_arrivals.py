@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from ratioscope.metrics.diagnosis.proof import WeightProof
+from ratioscope.metrics.diagnosis.on_record import DELIVERY
+from ratioscope.metrics.diagnosis.proof import Proof
 from ratioscope.weights import FUSED
 
 from ..commits.weight_entries import TensorTable, WeightDigests
@@ -41,6 +42,8 @@ class Arrival:
     """The version whose weights the differing ones are; None if they are of no version on record."""
     why: str
     """Why some or all could not be compared, in words; empty if all could be."""
+    is_older: bool = False
+    """True if all weights of the engine are those of the version that it holds."""
 
     @property
     def is_complete(self) -> bool:
@@ -56,9 +59,11 @@ class Arrival:
             return f"{engine}, version {self.version}: cannot be compared: {self.why}"
         if self.state == "equal":
             return f"{engine} holds the weights of version {self.version}: digests are equal{left}"
-        if not self.differing:
+        if self.is_older or not self.differing:
             what = f"the weights of version {self.holds}" if self.holds is not None else "other weights"
-            return f"{engine} holds {what} where version {self.version} was sent{left}"
+            number = len(self.differing)
+            apart = f": {number} of {self.compared} tensors differ, {_some(self.differing)}" if number else ""
+            return f"{engine} holds {what} where version {self.version} was sent{apart}{left}"
         many = f"{len(self.differing)} of {self.compared} tensors differ from version {self.version}: {_some(self.differing)}"
         held = f"; it holds those of version {self.holds}" if self.holds is not None else ""
         return f"{engine}: {many}{held}{left}"
@@ -172,11 +177,18 @@ def _compared(
     if sent.digest == line.digest:
         return replace(none, state="equal", compared=line.tensors)
     if (older := _held(line, trainer)) is not None:
-        return replace(none, state="differs", compared=line.tensors, holds=older)
-    if line.each is None or sent.each is None or not {line.names, sent.names} <= set(tables):
+        few = _by_tensor(none, line, sent, trainer, tables).differing if _are_single(line, sent, tables) else ()
+        named = few if len(few) < line.tensors else ()
+        return replace(none, state="differs", compared=line.tensors, holds=older, is_older=True, differing=named)
+    if not _are_single(line, sent, tables):
         why = "digests of single tensors of this version are not on record"
         return replace(none, state="differs" if sent.names == line.names else "unknown", why=why)
     return _by_tensor(none, line, sent, trainer, tables)
+
+
+def _are_single(line: WeightDigests, sent: WeightDigests, tables: dict[str, TensorTable]) -> bool:
+    """True if the digests of single tensors of both sides are on record."""
+    return line.each is not None and sent.each is not None and {line.names, sent.names} <= set(tables)
 
 
 def _held(line: WeightDigests, trainer: TrainerDigests) -> int | None:
@@ -243,18 +255,21 @@ def _some(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_NAMED])}{more}"
 
 
-def weight_proof(run: "Run", steps: Sequence[int], replicas: Sequence[str]) -> WeightProof:
+def weight_proof(run: "Run", steps: Sequence[int], replicas: Sequence[str]) -> Proof:
     """The proof about these steps. replicas: names of the engines in the token rows; empty if they are not on record."""
     found = weight_arrivals(run)
     wrong = [one for one in found if one.newest.state == "differs"]
     if wrong:
-        return WeightProof({_code(wrong, found): "; ".join(one.words for one in wrong)})
-    return WeightProof(equal=_equal(found, steps, replicas))
+        words = "; ".join(one.words for one in wrong)
+        return Proof({_code(wrong, found): words}, side="engine", side_because=words, side_of=DELIVERY)
+    if equal := _equal(found, steps, replicas):
+        return Proof(ruled_out=dict.fromkeys(DELIVERY, f"digests equal: {equal}"))
+    return Proof()
 
 
 def _code(wrong: Sequence[Replica], replicas: Sequence[Replica]) -> str:
     """The cause that such digests show."""
-    if any(one.newest.holds is None or one.newest.differing for one in wrong):
+    if any(not one.newest.is_older for one in wrong):
         return "corrupted_load"
     if len(wrong) < len(replicas):
         return "stuck_replica"

@@ -7,6 +7,7 @@ from typing import Literal
 from ratioscope.arrays import Booleans
 
 from .evidence import Evidence
+from .on_record import Side
 from .share import Share
 
 UndoKind = Literal["changed numbers", "recorded label", "place", "cluster", "tail", "rest", "nothing"]
@@ -38,6 +39,8 @@ class Result:
     """Reason why the cause is less sure than its share says; empty if there is none."""
     too_few: str = ""
     """Reason why this evidence can neither show nor exclude the cause; empty if it can."""
+    on_record: bool = False
+    """True if events on record show the cause beside its signature: then what follows from it is not named as a cause."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,12 @@ class Cause:
     """Codes of causes with the same signature: the record seldom tells them apart."""
     mistaken_for: Mapping[str, str] = field(default_factory=dict)
     """Code of another cause -> the check that tells the two apart."""
+    sided: Mapping[Side, str] = field(default_factory=dict)
+    """Side -> the title if the record tells that the fault is there; `title` names no side that it does not tell."""
+
+    def title_at(self, side: Side | None) -> str:
+        """The title, with the side at fault if that is known."""
+        return self.title if side is None else self.sided.get(side, self.title)
 
 
 def absent(why: str) -> Result:

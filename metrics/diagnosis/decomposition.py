@@ -1,6 +1,6 @@
 """Undoes one cause after another, the one that explains most first, until nothing clear is left."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from .causes.numerics import is_noise, noise
 from .confidence import CERTAIN, confidence, doubts
 from .diagnosis import CannotTell, Diagnosis, Excluded, Likely, Rival
 from .evidence import FACTS, Evidence
+from .on_record import DELIVERY, OnRecord
 from .share import Share, over_steps
 from .subset_faults import FEW_TOKENS
 
@@ -26,6 +27,8 @@ LEAST_WITHIN = 0.3
 """Share of the gap of the bad tokens that their mechanism must explain."""
 OVER_STEPS = ("never_synced", "missed_syncs")
 """Causes that need the history of the run, and so cannot be the mechanism of some of its tokens."""
+OF_WEIGHTS = ("different_weights", "stale_weights", "lasting_change", "passing_change")
+"""Signatures of other weights that say less than a proof of which weights a side has."""
 EXACT = 1e-9
 """Mean K3 in nats/token of two sides that both compute in float32; less has no cause."""
 LOOSE = 0.5
@@ -48,16 +51,17 @@ BLAME = 0.2
 def diagnose(evidence: Evidence, causes: Sequence[Cause] = CAUSES) -> Diagnosis:
     """The diagnosis of a gap from its tokens. causes: the hypotheses that are tested."""
     no_ratio, judged = _without_log_probs(evidence, causes)
-    first = {cause.code: no_ratio.get(cause.code) or _result(cause, judged) for cause in causes}
+    first = _results([cause for cause in causes if cause.code not in no_ratio], judged) | no_ratio
     undone, left = _undone(judged, causes, first)
     undone = _by_evidence(undone, left)
     named = {item.cause.code for item in undone}
-    silent = [cause for cause in causes if first[cause.code].holds and first[cause.code].share is None]
+    shown = judged.record.shown.keys() - named
+    silent = [c for c in causes if c.code in shown or first[c.code].holds and first[c.code].share is None]
     brought = {cause.code for cause in silent if named & set(cause.follows_from)}
-    before = [cause for cause in silent if cause.code in no_ratio.keys() - brought]
-    after = [cause for cause in silent if (cause.code in no_ratio) == (cause.code in brought)]
-    ends = [[_silent(cause, first[cause.code]) for cause in side] for side in (before, after)]
-    likely = (*ends[0], *undone, *ends[1])
+    leads = (no_ratio.keys() | shown) - brought
+    before, after = ([cause for cause in silent if (cause.code in leads) == leading] for leading in (True, False))
+    ends = [[_silent(cause, first[cause.code], judged.record) for cause in side] for side in (before, after)]
+    likely = (*ends[0], *undone, *ends[1], *_consequences(causes, first, undone))
     others = [cause for cause in causes if cause.code not in {item.cause.code for item in likely}]
     is_equal = bool(len(judged)) and not judged.log_ratio.any()
     is_copy = is_equal and not evidence.computed_apart
@@ -117,8 +121,9 @@ def _undone(evidence: Evidence, causes: Sequence[Cause], first: Mapping[str, Res
         named = {item.cause.code for item in likely}
         # An undoing changes numbers: a fault of the numbers as recorded cannot be looked for behind it.
         is_recorded = all(item.cause.comes_first for item in likely)
-        possible = [cause for cause in causes if cause.code not in named and _may_be_named(cause, left)]
-        chosen = _best([cause for cause in possible if is_recorded or not cause.comes_first], results)
+        free = [cause for cause in causes if cause.code not in named and _may_be_named(cause, left)]
+        free = [cause for cause in free if is_recorded or not cause.comes_first]
+        chosen = _best([cause for cause in free if _source(cause, results) is None], results)
         if chosen is None or remaining.size < LEAST_OF_WHOLE and chosen.code not in CERTAIN:
             break
         item = _likely(chosen, results, left, remaining, causes)
@@ -128,7 +133,7 @@ def _undone(evidence: Evidence, causes: Sequence[Cause], first: Mapping[str, Res
         left = left.kept(np.zeros(len(left), np.bool_)) if undone is None else undone
         if len(left) < FEW_TOKENS:
             return likely, left
-        results = {cause.code: _result(cause, left) for cause in causes}
+        results = _results(causes, left)
     rest = _best([cause for cause in causes if cause.kind == "rest"], results)
     if any(item.cause.partial for item in likely):
         return likely, left  # its own undoing leaves a rest that is the same fault
@@ -147,11 +152,13 @@ def _by_evidence(undone: Sequence[Likely], left: Evidence) -> list[Likely]:
     is_open = len(left) >= FEW_TOKENS and not is_noise(left.mean(left.distance), noise(left))
     doubted = [
         _doubted(item, f"no known cause explains {1 - share:.0%} of the gap")
-        if is_open and 1 - share > MOST_OPEN and item.cause.code not in CERTAIN
+        if is_open and 1 - share > MOST_OPEN and item.cause.code not in CERTAIN and not item.fact
         else item
         for item in undone
     ]
-    return sorted(doubted, key=lambda item: -item.of_whole * SURENESS[item.confidence] - 10 * item.cause.comes_first)
+    leads = [item for item in doubted if item.fact or item.cause.comes_first]
+    others = [item for item in doubted if item not in leads]
+    return leads + sorted(others, key=lambda item: -item.of_whole * SURENESS[item.confidence])
 
 
 def _doubted(item: Likely, doubt: str) -> Likely:
@@ -166,7 +173,7 @@ def _may_be_named(cause: Cause, left: Evidence) -> bool:
 
 def _with_mechanism(item: Likely, result: Result, left: Evidence, causes: Sequence[Cause]) -> list[Likely]:
     """The item, after the mechanism of its bad tokens if the item only tells which tokens are bad."""
-    if not item.cause.localises or result.bad is None:
+    if not item.cause.localises or result.bad is None or result.on_record or item.fact:
         return [item]
     bad = left.kept(result.bad)
     mechanisms = [
@@ -174,7 +181,7 @@ def _with_mechanism(item: Likely, result: Result, left: Evidence, causes: Sequen
         for cause in causes
         if cause.kind in ("changed numbers", "place") and not cause.localises and cause.code not in OVER_STEPS
     ]
-    results = {cause.code: _result(cause, bad) for cause in mechanisms}
+    results = _results(mechanisms, bad)
     best = _best(mechanisms, results)
     share = None if best is None else results[best.code].share
     if best is None or share is None or share.share < LEAST_WITHIN:
@@ -182,6 +189,33 @@ def _with_mechanism(item: Likely, result: Result, left: Evidence, causes: Sequen
     inside = _likely(best, results, bad, Part(item.of_whole, item.error), mechanisms)
     rest = replace(item, of_whole=item.of_whole - inside.of_whole)
     return [replace(inside, where=item.place), *([rest] if rest.of_whole > LEAST_SHARE else [])]
+
+
+def _results(causes: Sequence[Cause], evidence: Evidence) -> dict[str, Result]:
+    """Code -> the result of its test. A cause that the record shows has the signature of any fault of weights that is there."""
+    results = {cause.code: _result(cause, evidence) for cause in causes}
+    for code in [code for code in results if code in evidence.record.shown and code in DELIVERY]:
+        kin = {other: results[other] for other in (code, *DELIVERY, *OF_WEIGHTS) if other in results}
+        held = [result for result in kin.values() if result.holds and result.share is not None]
+        if held and not results[code].holds:
+            results[code] = max(held, key=lambda result: result.share.share if result.share else 0.0)
+        gone = absent(f"the record shows another cause: {evidence.record.shown[code]}")
+        results |= {other: gone for other in kin if other not in evidence.record.shown}
+    return results
+
+
+def _source(cause: Cause, results: Mapping[str, Result]) -> str | None:
+    """Code of the cause that brings this one with it by the record; None if there is none."""
+    return next((code for code in cause.follows_from if code in results and results[code].on_record), None)
+
+
+def _consequences(causes: Sequence[Cause], first: Mapping[str, Result], undone: Sequence[Likely]) -> Iterator[Likely]:
+    """The causes that hold because one that was undone brings them with it."""
+    titles = {item.cause.code: item.cause.title_at(item.side) for item in undone}
+    for cause in causes:
+        result = first[cause.code]
+        if result.holds and result.share is not None and (source := _source(cause, first)) in titles:
+            yield Likely(cause, result.effect, result.parameters, None, 0.0, "high", follows=titles[source or ""])
 
 
 def _result(cause: Cause, evidence: Evidence) -> Result:
@@ -218,21 +252,27 @@ def _likely(
     """The cause as a likely one. remaining: the part of the whole gap that is left before it is undone."""
     result = results[cause.code]
     assert result.share is not None
-    equals = [other for other in causes if _is_rival(other, results[other.code], cause, result.share)]
+    free = [other for other in causes if _source(other, results) is None]
+    equals = [other for other in free if _is_rival(other, results[other.code], cause, result.share)]
     alike = [CAUSE[code] for code in cause.alike if CAUSE[code] not in equals and _is_open(results.get(code))]
     own = remaining.times(result.share)
-    found = doubts(cause, result.share, left, tuple(other.code for other in equals), result.bad)
-    found += (result.doubt,) if result.doubt else ()
+    proved, own_doubt = left.record.shown.get(cause.code, ""), (result.doubt,) if result.doubt else ()
+    found = doubts(cause, result.share, left, tuple(other.code for other in equals), result.bad) + own_doubt
+    found = () if proved else found
     return Likely(
         cause,
-        result.effect,
+        f"{result.effect}; {proved}" if proved else result.effect,
         result.parameters,
         _with_steps(result.share, left, result.undone),
         own.size,
-        confidence(cause, found),
-        rivals=tuple(_rival(other, cause, results.get(other.code), remaining) for other in (*equals, *alike)),
+        "high" if proved else confidence(cause, found),
+        rivals=()
+        if proved
+        else tuple(_rival(other, cause, results.get(other.code), remaining) for other in (*equals, *alike)),
         doubts=found,
         error=own.error,
+        side=left.record.side_at(cause.code),
+        fact=proved,
     )
 
 
@@ -263,8 +303,10 @@ def _is_rival(other: Cause, result: Result, chosen: Cause, share: Share) -> bool
     return result.share.share > max(share.share - 2 * float(np.hypot(result.share.error, share.error)), LEAST_SHARE)
 
 
-def _silent(cause: Cause, result: Result) -> Likely:
-    return Likely(cause, result.effect, result.parameters, None, 0.0, "high")
+def _silent(cause: Cause, result: Result, record: OnRecord) -> Likely:
+    fact = record.shown.get(cause.code, "")
+    effect, side = fact or result.effect, record.side_at(cause.code)
+    return Likely(cause, effect, result.parameters, None, 0.0, "high", side=side, fact=fact)
 
 
 def _why_not(cause: Cause, result: Result, evidence: Evidence) -> tuple[str, tuple[str, ...]] | None:

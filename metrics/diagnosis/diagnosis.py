@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from ..grading.finding import Confidence
 from .cause import Cause, Parameter
 from .causes.numerics import HEALTHY, Noise
+from .on_record import Side
 from .share import Share
 
 EQUAL = "Both sides are equal to the last bit"
@@ -58,6 +59,12 @@ class Likely:
     """Reasons why the confidence is lower than the ground of the cause gives, in words."""
     error: float = 0.0
     """Standard error of `of_whole`; infinite if it cannot be told."""
+    side: Side | None = None
+    """The side at fault, as far as the record tells it."""
+    fact: str = ""
+    """The fact that shows the cause by itself, in words: a digest, or a referee; empty if its signature alone does."""
+    follows: str = ""
+    """The title of the cause that brings this one with it; empty for a cause of its own."""
 
     @property
     def instead(self) -> tuple[str, ...]:
@@ -67,13 +74,16 @@ class Likely:
     @property
     def title(self) -> str:
         """The title of the cause with the estimated parameters."""
-        estimate = self.cause.estimate.format(**self.parameters) if self.parameters else ""
-        title = f"{self.cause.title}: {estimate}" if estimate else self.cause.title
+        estimate = self.fact or (self.cause.estimate.format(**self.parameters) if self.parameters else "")
+        named = self.cause.title_at(self.side)
+        title = f"{named}: {estimate}" if estimate else named
         return f"{title}, {self.where}" if self.where else title
 
     @property
     def weight(self) -> str:
         """Its share of the gap in words."""
+        if self.follows:
+            return f"follows from: {self.follows}"
         if self.cause.kind == "nothing":
             return "its share of the gap cannot be computed"
         return f"explains {percent(self.of_whole)} of the gap" if self.share else "no trace in the gap"

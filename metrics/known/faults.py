@@ -85,6 +85,12 @@ def _at(key: str, settings: FaultSettings) -> dict[str, str]:
     return {name: value for name, value in ends.items() if not ELSEWHERE.search(name)}
 
 
+def numbers_at(key: str, settings: FaultSettings) -> dict[str, float]:
+    """Setting whose key ends so -> its value, without settings of evaluation and of other models, and without other values."""
+    values = {name: _value(text) for name, text in _at(key, settings).items()}
+    return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+
+
 def _value(text: str) -> Any:
     """The value of a setting. Any: JSON holds values of many types."""
     try:
@@ -128,22 +134,51 @@ class Remedy:
     """These keys or flags; empty if no setting mends the cause."""
     source: str
     """The file or thread in which the key or the behaviour was read."""
+    moot: tuple[tuple[Condition, ...], ...] = ()
+    """Sets of conditions on the settings of a run. If all of one set hold, the change is made already, or cannot help."""
+
+    def is_moot(self, settings: FaultSettings) -> bool:
+        """True if the run has these settings already, by the conditions or by the values in the keys."""
+        by_condition = any(all(_met(each, settings) is not None for each in together) for together in self.moot)
+        return by_condition or bool(self.keys) and all(_is_set(key, settings) for key in self.keys)
+
+
+def _is_set(key: str, settings: FaultSettings) -> bool:
+    """True if a key with its value, such as `top_p=1.0` or `--top-p 1`, has this value on record."""
+    name, _, wanted = key.lstrip("-").replace(" ", "=").partition("=")
+    values = _at(name.replace("-", "_") if key.startswith("-") else name, settings).values()
+    if wanted in ("None", "null"):
+        return not values
+    return bool(wanted and values) and all(_value(value.lower()) == _value(wanted.lower()) for value in values)
 
 
 @cache
 def remedies() -> tuple[Remedy, ...]:
-    """Every cell of the table, cause by cause."""
+    """Every cell of the table, cause by cause, those of one trainer in the order in which they are tried."""
+    rows = {code: cells for code, cells in table("remedies").items() if not code.startswith("_")}
     return tuple(
-        Remedy(code, trainer, cell["do"], tuple(cell["keys"]), cell["source"])
-        for code, cells in table("remedies").items()
-        if not code.startswith("_")
+        Remedy(code, trainer, own["do"], tuple(own["keys"]), own["source"], _moot(code, own))
+        for code, cells in rows.items()
         for trainer, cell in cells.items()
+        for own in (cell, *cell.get("else", ()))
     )
 
 
-def remedy_for(code: str, trainer: str | None) -> Remedy | None:
-    """The remedy of a cause in a trainer; None if none is known for this trainer."""
-    return next((each for each in remedies() if (each.code, each.trainer) == (code, trainer)), None)
+def _moot(code: str, cell: Mapping[str, Any]) -> tuple[tuple[Condition, ...], ...]:
+    """The conditions of a cell, and those that all cells of the cause share. `Any`: the values of a cell differ."""
+    return tuple(tuple(each) for each in (cell.get("moot"), table("remedies")["_moot"].get(code)) if each)
+
+
+def remedy_for(code: str, trainer: str | None, settings: FaultSettings | None = None) -> Remedy | None:
+    """The first remedy of a cause in a trainer that is not moot with these settings; None if there is none."""
+    own = (each for each in remedies() if (each.code, each.trainer) == (code, trainer))
+    return next((each for each in own if not each.is_moot(settings or {})), None)
+
+
+def is_done(code: str, trainer: str | None, settings: FaultSettings) -> bool:
+    """True if the cause is one of settings, and the run has those that the remedies of its trainer want."""
+    known, left = remedy_for(code, trainer), remedy_for(code, trainer, settings)
+    return code in table("remedies")["_settings"]["codes"] and known is not None and left is None
 
 
 def can_be_corrected(code: str) -> bool:

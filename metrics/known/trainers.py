@@ -9,6 +9,11 @@ NAMES = (
 """The trainers that can be recorded, by the names of their adapters."""
 DIALECT = {"miles": "slime", "unsloth": "trl"}
 """Trainer -> the dialect that has its settings, where that has another name."""
+RECORDS_SYNCS = frozenset(NAMES) - {"megatron_rl", "torchtitan_rl", "xtuner", "art"}
+"""The trainers whose adapter records each weight sync that the trainer asks for, so that a missing event is a missing sync.
+
+An event says that a sync was asked for, and not that the weights arrived. A function of the user's own that samples may sync too.
+"""
 ALIASES = {"openpipe_art": "art", "torchtitan": "torchtitan_rl"}
 """Name of a package -> the trainer, where that has another name."""
 

@@ -12,7 +12,7 @@ from ratioscope.app.cli import main
 from ratioscope.app.upkeep.maintenance import compact
 from ratioscope.ingest.analysis.diagnosis import diagnosis_of
 from ratioscope.ingest.analysis.weight_arrivals import Replica, weight_arrivals
-from ratioscope.metrics.diagnosis.proof import DELIVERY
+from ratioscope.metrics.diagnosis.on_record import DELIVERY
 
 Held = Mapping[str, int]
 """Name of a tensor -> the version that its values are of."""

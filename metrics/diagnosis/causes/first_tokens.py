@@ -127,7 +127,7 @@ CAUSES = (
     ),
     Cause(
         "stale_prefix",
-        "the engine reused keys and values of older weights",
+        "keys and values of older weights were reused",
         "place",
         stale_prefix,
         "without the first tokens",

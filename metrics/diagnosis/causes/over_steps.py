@@ -10,17 +10,20 @@ from ratioscope.arrays import Booleans
 from ..cause import Cause, Parameter, Result, absent, undecided
 from ..evidence import Evidence, once
 from ..factors import error_words, times
-from ..history import LEAST_STEPS, Course, History, course
+from ..fits import correlation
+from ..history import LEAST_STEPS, Course, History, course, known_steps
 from ..raised_steps import LEAST_SPAN, RaisedSteps, raised_steps
 from ..share import Share, level_ratios, share_explained, undone_by_leaving
-from ..subset_faults import FEW_TOKENS, codes
+from ..subset_faults import CLEAR_LABEL, FEW_TOKENS, codes, ratio_of, subset_fault
 from .numerics import is_noise, noise
-from .sources import few_sequences
+from .sources import LEAST_RATIO, few_sequences
 
 LEAST_LONG = 8
 """Steps that a small lasting factor needs."""
 MOSTLY = 0.8
 """A change keeps its course if at a fixed mix of probabilities this part of its log factor is left; else the rest has its own."""
+STEADILY = 0.8
+"""Rank correlation of the level with the steps from which on a gap grows nearly all along. A convention."""
 GROWN = 3.0
 """A gap that grew by less than this factor is a lasting change, not a missing sync."""
 
@@ -147,6 +150,87 @@ def _fresh(evidence: Evidence) -> bool:
     return not evidence.has("lag") or bool((evidence.facts["lag"] == 0).all())
 
 
+def _without_due_sync(evidence: Evidence) -> Result:
+    """By the events on record: the gap is larger at the steps before which a due weight sync is missing."""
+    broken = evidence.record.syncs
+    assert broken is not None
+    if not evidence.has("step"):
+        return undecided("the tokens that were read have no step")
+    bad, first = broken.among(evidence.facts["step"]), broken.due
+    result = subset_fault(
+        evidence, bad, "the tokens of steps without a due sync", LEAST_RATIO, {"step": first}, CLEAR_LABEL
+    )
+    if not result.holds:
+        return result
+    effect = f"{broken.words}; {result.effect}"
+    if evidence.has("lag"):
+        before, after = (int(evidence.facts["lag"][part].max()) for part in (~bad, bad))
+        effect += f", and a lag of up to {after} updates, of up to {before} elsewhere"
+    ratio = times(ratio_of(evidence, bad)[0])
+    parameters: dict[str, Parameter] = {"step": first, "times": ratio}
+    return replace(result, effect=effect, parameters=parameters, on_record=broken.is_sure)
+
+
+def _growth(evidence: Evidence) -> tuple[History, float] | None:
+    """(history, factor from its first to its last levels) if the gap grows over the steps nearly all along; None if not.
+
+    A setting has one level, and a corrupted load has two.
+    """
+    history = history_of(evidence)
+    known = None if history is None else known_steps(history)
+    if known is None or len(known.steps) < LEAST_STEPS:
+        return None
+    order = np.argsort(np.argsort(known.level)).astype(np.float64)
+    ends = max(1, len(known.steps) // 6)
+    factor = float(np.median(known.level[-ends:]) / np.median(known.level[:ends]))
+    rises = correlation(np.arange(len(order), dtype=np.float64), order) > STEADILY
+    return (known, factor) if rises and factor > GROWN else None
+
+
+def _grown(evidence: Evidence, words: str) -> Result:
+    """The gap of every step but the first ones, at the level of these."""
+    grown = _growth(evidence)
+    assert grown is not None
+    history, factor = grown
+    ends = max(1, len(history.steps) // 6)
+    floor = float(np.median(history.level[:ends]))
+    first = int(history.steps[ends])
+    bad = evidence.facts["step"] >= first if evidence.has("step") else np.ones(len(evidence), np.bool_)
+    before = evidence.kept(~bad)
+    level = before.mean(before.distance) if (~bad).sum() >= FEW_TOKENS else floor
+    share = share_explained(evidence, np.where(bad, level, evidence.distance))
+    parameters: dict[str, Parameter] = {"step": first, "factor": round(factor, 2), "times": times(factor)}
+    effect = f"the gap grows nearly all along, {times(factor)} by the last step, {words}"
+    return Result(True, effect, "a growth by three times would show", share, before, parameters, bad=bad)
+
+
+def ageing_state(evidence: Evidence) -> Result:
+    """The gap grows, although by the record no weight changes."""
+    if _growth(evidence) is None:
+        return Result(False, "the gap does not grow all along", "a growth by three times would show")
+    fixed = evidence.record.fixed_weights
+    return (
+        _grown(evidence, f"although {fixed}")
+        if fixed
+        else undecided("it is not on record that the weights stayed the same")
+    )
+
+
+def adapter_scale(evidence: Evidence) -> Result:
+    """The gap is small at first and grows with a low-rank adapter, which starts at zero."""
+    if _growth(evidence) is None:
+        return Result(False, "the gap does not grow all along", "a growth by three times would show")
+    if evidence.record.fixed_weights:
+        return absent(f"the record rules it out: {evidence.record.fixed_weights}")
+    if not _fresh(evidence):
+        return absent("the recorded lag is not always 0: the version lag is tested instead")
+    if not evidence.record.adapter:
+        return undecided("no adapter is on record")
+    is_delivered = "never_synced" in evidence.record.ruled_out
+    doubt = "" if is_delivered else "no digest tells whether the adapter was delivered"
+    return replace(_grown(evidence, f"with an adapter on record: {evidence.record.adapter}"), doubt=doubt)
+
+
 def never_synced(evidence: Evidence) -> Result:
     """The gap rises from the first step on, although the recorded versions say that the weights are fresh."""
     if not _fresh(evidence):
@@ -175,7 +259,9 @@ def corrupted_load(evidence: Evidence) -> Result:
 
 
 def sync_broke(evidence: Evidence) -> Result:
-    """The gap leaves its level at one step and grows from there."""
+    """The gap leaves its level at one step and grows from there, or by the events on record regular syncs end there."""
+    if evidence.record.syncs is not None and evidence.record.syncs.has_ended:
+        return _without_due_sync(evidence)
     return _tested(
         evidence,
         ("rise",),
@@ -186,7 +272,9 @@ def sync_broke(evidence: Evidence) -> Result:
 
 
 def missed_syncs(evidence: Evidence) -> Result:
-    """The gap rises and is reset again and again: some updates pass without a sync."""
+    """The gap rises and is reset again and again: some updates pass without a sync, as the events on record may tell."""
+    if (broken := evidence.record.syncs) is not None:
+        return absent(f"the syncs end: {broken.words}") if broken.has_ended else _without_due_sync(evidence)
     return _tested(
         evidence,
         ("sawtooth",),
@@ -213,16 +301,22 @@ def lasting_change(evidence: Evidence) -> Result:
 CAUSES = (
     Cause(
         "never_synced",
-        "the engine never got the trained weights",
+        "the weights of the two sides move apart from the first step on",
         "place",
         never_synced,
         "at the level of the first steps",
-        "The sampler stays at the weights of the start while the trainer moves on. The gap grows with every update.",
+        "Each update of the trainer makes the gap larger: the engine does not get the trained weights or a part of them, such as "
+        "an adapter, or one of the two sides applies a part otherwise than the other.",
         "Check that the sync sends the weights the engine uses: parameter names, the LoRA adapter's name, tied layers, "
-        "sleep level.",
-        "Compare a digest of one tensor of the engine with the trainer's after a sync.",
+        "sleep level; and that both sides apply an adapter with one scale.",
+        "Compare a digest of each tensor of the engine with the trainer's after a sync: if they are equal, a side applies them "
+        "otherwise.",
         estimate="{times} the gap from step {step} on",
         alike=("stale_prefix",),
+        sided={
+            "engine": "the engine never got the trained weights",
+            "trainer": "the trainer computes with other weights than it sends, more so with each update",
+        },
         mistaken_for={
             "stale_prefix": "Old keys and values of the prompt grow, too; with cached_tokens on record they are seen.",
             "version_lag": "A lag on record explains the gap by its size; here the weights are fresh by the record.",
@@ -234,7 +328,7 @@ CAUSES = (
         "place",
         sync_broke,
         "at the level before that step",
-        "Up to this step the sides agreed. Since then the engine has other weights or another configuration.",
+        "Up to this step the sides agreed. Since then one of them has other weights or another configuration.",
         "Look at what happened at this step: a restart, a resume, a sleep level, a changed setting. Then sync again from "
         "the trainer.",
         "Force a full weight sync and look whether the gap returns to its level.",
@@ -246,17 +340,21 @@ CAUSES = (
     ),
     Cause(
         "corrupted_load",
-        "the engine has had wrong weights since one step",
+        "one of the two sides has had wrong weights since one step",
         "place",
         corrupted_load,
         "at the level before that step",
-        "A load or sync put wrong weights into the engine: a missing or renamed tensor, a wrong layout, a stale tied "
-        "layer, a sleep "
-        "level that drops weights. Or a setting changed at this step.",
-        "Load the weights into a fresh engine from a checkpoint, and compare all tensors of both engines.",
+        "A load, a sync or a resume put wrong weights into one side: a missing or renamed tensor, a wrong layout, a stale tied "
+        "layer, a sleep level that drops weights, an adapter that is merged or counted otherwise. Or a setting changed at this "
+        "step.",
+        "Load the weights into a fresh engine from a checkpoint, and compare all tensors of both engines and of the trainer.",
         "Compare a digest of each tensor of the engine with the trainer's, lm_head and embeddings first.",
         estimate="{times} the gap from step {step} on",
         localises="from step {step} on",
+        sided={
+            "engine": "the engine has had wrong weights since one step",
+            "trainer": "the trainer has had wrong weights since one step",
+        },
         mistaken_for={
             "sync_broke": "Without syncs the gap grows with every update; wrong weights give a level at once.",
             "lasting_change": "A change of kernels or versions gives a small factor.",
@@ -275,12 +373,49 @@ CAUSES = (
         mistaken_for={"version_lag": "With versions on record the lag explains the sawtooth."},
     ),
     Cause(
+        "adapter_scale",
+        "one of the two sides counts the adapter otherwise than the other, or does not have it",
+        "recorded label",
+        adapter_scale,
+        "at the level of the first steps",
+        "A low-rank adapter starts at zero: at first the sides agree, and each update moves them apart. One side scales it "
+        "otherwise, counts it once per tensor-parallel rank, merges it twice, or was never given it.",
+        "Compare the scale (alpha / rank) and the merge of the adapter on both sides, and that each request names it.",
+        "Score one batch with the adapter off on both sides: the gap must fall to that of the first step. Then score it with the "
+        "adapter on one side only, and at another scale.",
+        estimate="{times} the gap at first",
+        alike=("never_synced",),
+        sided={
+            "engine": "the engine counts the adapter otherwise than the trainer, or does not have it",
+            "trainer": "the trainer counts the adapter otherwise than the engine",
+        },
+        mistaken_for={"never_synced": "Digests of the adapter's tensors are equal on both sides if it was delivered."},
+    ),
+    Cause(
+        "ageing_state",
+        "something in one of the two sides ages: the gap grows although the weights stay the same",
+        "place",
+        ageing_state,
+        "at the level of the first steps",
+        "No weight changes, so that no sync can mend it. A state that outlives steps grows old or adds up: caches, buffers that "
+        "are rescaled at each wake-up, statistics, an adapter that is merged again and again.",
+        "Restart the engine, then the trainer, and look at which restart the gap falls back; then look for the state that "
+        "outlives a step there.",
+        "Score one batch of the first step again now, with a fresh engine and with the running one.",
+        estimate="{times} the gap at first",
+        sided={
+            "engine": "something in the engine ages: the gap grows although the weights stay the same",
+            "trainer": "something in the trainer ages: the gap grows although the weights stay the same",
+        },
+        mistaken_for={"corrupted_load": "Wrong weights give one level at once; what ages grows."},
+    ),
+    Cause(
         "passing_change",
         "something that comes and goes changes the gap",
         "place",
         passing_change,
         "with the other steps only",
-        "At these steps the engine had other weights or another setting, or other data came. Before and after them the sides "
+        "At these steps one side had other weights or another setting, or other data came. Before and after them the sides "
         "are as close as ever.",
         "Look at what began and what ended it: a restart, a sync that failed and the next that did not, a changed setting, other "
         "data.",

@@ -189,6 +189,7 @@ CAUSES = (
         "Run some steps with a sync before every batch: the gap must fall to that of lag 0.",
         needs=("lag",),
         estimate="up to {most} updates",
+        follows_from=("sync_broke", "missed_syncs"),
         mistaken_for={"never_synced": "Without any sync the gap does not depend on the recorded lag."},
     ),
     Cause(
@@ -207,7 +208,7 @@ CAUSES = (
     ),
     Cause(
         "odd_rank",
-        "one rank of the trainer computes with other weights than the rest",
+        "one rank, or the engine beside it, computes with other weights than the rest",
         "recorded label",
         odd_rank,
         "without the worst rank",

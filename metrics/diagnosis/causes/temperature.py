@@ -182,7 +182,7 @@ def silent_sampling(evidence: Evidence) -> Result:
 CAUSES = (
     Cause(
         "trainer_temperature",
-        "the trainer scores at another temperature than the engine samples at",
+        "the two sides are at different temperatures",
         "changed numbers",
         trainer_temperature,
         "after the fitted temperature",
