@@ -143,6 +143,7 @@ def _printed_diagnosis(scope: Scope) -> Iterator[Block]:
         ("rest of the gap", found.rest_in_words),
         ("the record cannot tell", stays_open(found)),
         *(() if context is None else context_facts(context)),
+        ("next", known.result.next.do if known.result.next else ""),
         ("diagnosed from", known.result.read.removeprefix("Read: ")),
         ("ruled out", "; ".join(title for title, _ in excluded)),
     )

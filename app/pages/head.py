@@ -86,6 +86,7 @@ def _cause_facts(likely: Likely | None, answer: Answer, verdict: Finding, contex
         ("proof", answer.proof),
         (f"do in {answer.trainer}" if answer.trainer else "do", answer.do),  # its source is told further down
         ("meanwhile", dict(cause_facts(likely, context)).get("meanwhile", "")),
+        ("next", answer.next),
     )
 
 

@@ -35,13 +35,15 @@ class Answer:
     """The trainer in whose settings `do` is told; empty without one."""
     remedy: str = ""
     """`do`, and the correction to use until then."""
+    next: str = ""
+    """The cheapest experiment for what stays open; empty if nothing does."""
 
 
 def answer_of(result: "RunDiagnosis", verdict: Finding, context: "KnownContext | None" = None) -> Answer:
     """The answer of a diagnosis, with the meaning and the remedy of the likeliest cause."""
-    diagnosis = result.diagnosis
+    diagnosis, experiment = result.diagnosis, result.next.do if result.next else ""
     if not diagnosis.likely:
-        return Answer(diagnosis.answer, diagnosis.is_healthy and verdict.is_healthy)
+        return Answer(diagnosis.answer, diagnosis.is_healthy and verdict.is_healthy, next=experiment)
     first = diagnosis.likely[0]
     known = context.remedies.get(first.cause.code) if context else None
     bridge = context.bridge_for(first.cause.code) if context else None
@@ -57,6 +59,7 @@ def answer_of(result: "RunDiagnosis", verdict: Finding, context: "KnownContext |
         do=do,
         trainer=(context.trainer or "") if context and known else "",
         remedy=do + meanwhile,
+        next=experiment,
     )
 
 
@@ -93,6 +96,8 @@ class FirstWords:
     """The effect on training."""
     do: str
     """The change that mends it, and the correction to use until then."""
+    next: str = ""
+    """The cheapest experiment for what stays open, if anything has to be done."""
 
     @property
     def sentence(self) -> str:
@@ -108,7 +113,8 @@ class FirstWords:
     @property
     def below(self) -> tuple[str, ...]:
         """The paragraphs that follow the sentence."""
-        return tuple(part for part in (f"{self.verdict} {self.measured}".strip(), self.diagnosis) if part)
+        experiment = f"Next: {self.next}" if self.next else ""
+        return tuple(part for part in (f"{self.verdict} {self.measured}".strip(), self.diagnosis, experiment) if part)
 
 
 def first_words(finding: Finding, answer: Answer | None = None, *, links: bool = False) -> FirstWords:
@@ -125,6 +131,7 @@ def first_words(finding: Finding, answer: Answer | None = None, *, links: bool =
         "" if answer is None or leads else answer.sentence,
         answer.meaning if answer and advised else finding.meaning,
         answer.remedy if answer and advised else finding.remedy,
+        answer.next if answer and finding.severity > Severity.HEALTHY else "",
     )
 
 

@@ -12,6 +12,7 @@ from ratioscope.metrics.diagnosis.decomposition import diagnose
 from ratioscope.metrics.diagnosis.diagnosis import CannotTell, Diagnosis, Likely
 from ratioscope.metrics.diagnosis.evidence import CLIP
 from ratioscope.metrics.diagnosis.on_record import OnRecord
+from ratioscope.metrics.known.experiments import UNEXPLAINED, Experiment, next_experiment
 from ratioscope.record import GAPS, gap_between, sides
 
 from ..run import Run
@@ -19,6 +20,7 @@ from .copies import CopyFact, copy_facts, judged_first
 from .drift import drift_of
 from .evidence import Sampled, evidence_of
 from .no_gap import why_no_gap, why_no_rows
+from .on_record import SYNC
 
 SAMPLED = ("mismatch", "total")
 """Gaps whose earlier policy sampled the tokens, the best one first."""
@@ -79,6 +81,8 @@ class RunDiagnosis:
     """Columns of the Record with a value in the rows that were read, or at the newest step."""
     record: OnRecord = field(default_factory=OnRecord)
     """What the record tells of the run outside of its tokens."""
+    next: Experiment | None = None
+    """The cheapest experiment for what stays open; None if nothing does."""
 
     def why(self, cause: CannotTell) -> str:
         """Why the record cannot tell a cause, and what to record, in words."""
@@ -149,7 +153,29 @@ def described(
         copies,
         sampled.columns,
         evidence.record,
+        _next(run, diagnosis, sampled),
     )
+
+
+def _next(run: Run, diagnosis: Diagnosis, sampled: Sampled) -> Experiment | None:
+    """The experiment that settles most of the causes that may explain the gap, and of those that the record cannot tell."""
+    likely = diagnosis.likely
+    first = [code for item in likely[:1] for code in (item.cause.code, *item.instead)]
+    if not likely and diagnosis.unexplained and not diagnosis.is_equal:
+        first = [UNEXPLAINED]
+    told = {
+        "digests": bool(run.weights[0]), "referee": bool(run.readings), "prompt_ids": "prompt_ids" in run.columns,
+        "token_ids": sampled.evidence.has("token"), "fixed_weights": bool(sampled.evidence.record.fixed_weights),
+        "synced": _is_synced(run),
+    }  # fmt: skip
+    on_record = {*sampled.evidence.facts, *(name for name, is_there in told.items() if is_there)}
+    confirm = likely[0].cause.confirm if likely else ""
+    return next_experiment(first, {item.cause.code for item in diagnosis.cannot_tell}, on_record, confirm)
+
+
+def _is_synced(run: Run) -> bool:
+    """True if the record has a weight sync at nearly every step."""
+    return run.events.filter(pl.col("event") == SYNC)["step"].n_unique() + 1 >= len(run.steps)
 
 
 def told_first(copies: Sequence[CopyFact], gap: str, asked: str | None = None) -> str:
@@ -242,6 +268,7 @@ def plain_diagnosis(result: RunDiagnosis) -> dict[str, Any]:
             }
             for c in diagnosis.cannot_tell
         ],
+        "next": None if result.next is None else _plain_next(result.next),
         "noise": None if diagnosis.noise is None else diagnosis.noise._asdict(),
         "steps_read": list(result.steps),
         "tokens": diagnosis.tokens,
@@ -249,6 +276,10 @@ def plain_diagnosis(result: RunDiagnosis) -> dict[str, Any]:
         "sequences_left_out": result.left_out,
         "tokens_without_number": result.without_number,
     }
+
+
+def _plain_next(found: Experiment) -> dict[str, Any]:
+    return {"code": found.code, "do": found.do, "cost": found.cost, "settles": list(found.settles)}
 
 
 def _count(number: int, noun: str) -> str:

@@ -24,7 +24,7 @@ RATES = ("learning_rate", "lr")
 """The last part of the key, or of the name of a logged number, that holds a learning rate."""
 RISES = re.compile(r"warmup|(^|[._])(min_lr|lr_min|init_lr|lr_end|final_lr)$")
 """A setting by which a learning rate of 0 may still rise, unless its own value is 0."""
-ADAPTER = re.compile(r"^config\..*(^|[._])(q?lora|peft)([._]|$)")
+ADAPTER = re.compile(r"^config\b.*[._](q?lora|peft)([._]|$)")
 """A setting of a low-rank adapter."""
 RANK = re.compile(r"rank$|[._](r|dim)$")
 """A setting among them that is 0 without an adapter."""

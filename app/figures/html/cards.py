@@ -46,6 +46,7 @@ def verdict_line(
     parts = [
         "" if brief else f"<strong>Do:</strong> {escaped(words.do)}",
         escaped(answer.proof) if answer and not brief else "",
+        f"<strong>Next:</strong> {escaped(words.next)}" if words.next else "",
         f"<b>{escaped(words.verdict)}</b> {escaped(words.measured)}" if words.verdict else escaped(words.measured),
         escaped(words.diagnosis),
         *(() if brief or links else (escaped(words.meaning), escaped(finding.checked))),
