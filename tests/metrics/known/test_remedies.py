@@ -2,7 +2,7 @@
 
 from ratioscope.collectors.trainers import ADAPTERS
 from ratioscope.metrics.diagnosis.catalogue import CAUSE
-from ratioscope.metrics.known.faults import can_be_corrected, remedies, remedy_for
+from ratioscope.metrics.known.faults import can_be_corrected, is_done, remedies, remedy_for
 from ratioscope.metrics.known.tables import table
 from ratioscope.metrics.known.trainers import NAMES, trainer_named
 
@@ -49,3 +49,27 @@ def test_no_correction_helps_where_log_probs_are_not_those_of_what_was_sampled()
     assert set(codes) <= set(CAUSE)
     assert not can_be_corrected("shifted") and not can_be_corrected("silent_sampling")
     assert can_be_corrected("version_lag") and can_be_corrected("router_flips")
+
+
+def test_a_remedy_that_is_set_already_is_moot_and_the_next_one_is_told() -> None:
+    args = {"config.args.num_iterations": "2", "config.args.steps_per_generation": "4"}
+    first = remedy_for("version_lag", "trl", args)
+    assert first is not None and first.do.startswith("Lower num_iterations and")
+    once = remedy_for("version_lag", "trl", args | {"config.args.num_iterations": "1"})
+    assert once is not None and once.do.startswith("Lower steps_per_generation")
+    above = args | {"record.lag_above_settings": "3"}
+    assert remedy_for("version_lag", "trl", above) is None and is_done("version_lag", "trl", above)
+    assert remedy_for("version_lag", "verl", {"record.lag_above_settings": "9"}) is None
+
+
+def test_keys_with_values_are_moot_where_the_run_has_all_of_them() -> None:
+    off = {"config.args.top_p": "1.0", "config.args.top_k": "0", "config.args.repetition_penalty": "1"}
+    assert remedy_for("truncation", "trl", off) is None and is_done("truncation", "trl", off)
+    assert remedy_for("truncation", "trl", off | {"config.args.min_p": "0.1"}) is not None
+    assert (
+        remedy_for("truncation", "slime", {"config.args.rollout_top_p": "1", "config.args.rollout_top_k": "-1"}) is None
+    )
+    assert remedy_for("truncation", "slime", {"config.args.rollout_top_p": "1"}) is not None, (
+        "the other is not on record"
+    )
+    assert remedy_for("truncation", "trl", {}) is not None and not is_done("corrupted_load", "skyrl", {})
