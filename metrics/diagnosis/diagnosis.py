@@ -267,6 +267,7 @@ def _named(likely: Sequence[Likely], unexplained: float) -> str:
         ", or ".join((f"{item.title} ({item.weight})", *(rival.words for rival in item.rivals)))
         + (": the record does not tell which" if item.rivals else "")
         for item in likely
+        if not item.follows
     )
     beyond = likely[0].cause.partial
     rest = f"; no known cause explains {percent(unexplained)}" if unexplained >= 0.1 and not beyond else ""

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from support.paths import ROOT
 from support.recorded import recorded
+from support.uncorrected import uncorrected_run
 
 import ratioscope
 from ratioscope.app.cli import main
@@ -24,8 +25,8 @@ def bridge(folder: Path, trainer: str | None) -> Bridge | None:
     return bridge_of(run, diagnosis_of(run), verdict_of(run), trainer)
 
 
-def test_old_weights_are_bridged_in_the_syntax_of_the_trainer() -> None:
-    found = bridge(STALE, "trl")
+def test_old_weights_are_bridged_in_the_syntax_of_the_trainer(tmp_path: Path) -> None:
+    found = bridge(uncorrected_run(tmp_path), "trl")
     assert found is not None and found.helps and found.advice is not None
     assert found.settings.startswith("GRPOConfig(")
     assert found.words == (
@@ -35,16 +36,17 @@ def test_old_weights_are_bridged_in_the_syntax_of_the_trainer() -> None:
     assert dialect("trl").parse({"vllm_importance_sampling_mode": "token_truncate"}).corrected
 
 
-def test_only_corrections_that_the_trainer_can_express_are_recommended() -> None:
+def test_only_corrections_that_the_trainer_can_express_are_recommended(tmp_path: Path) -> None:
+    run = uncorrected_run(tmp_path)
     for trainer in ("trl", "verl", "slime", "miles", "nemo_rl", "areal", "skyrl"):
-        found = bridge(STALE, trainer)
+        found = bridge(run, trainer)
         assert found is not None and found.settings and found.advice is not None, trainer
         assert found.advice.best in {each.name for each in CORRECTIONS}
         assert trainer != "miles" or "slime." not in found.settings
 
 
-def test_a_trainer_without_a_dialect_gets_the_name_of_the_correction() -> None:
-    found = bridge(STALE, "openrlhf")
+def test_a_trainer_without_a_dialect_gets_the_name_of_the_correction(tmp_path: Path) -> None:
+    found = bridge(uncorrected_run(tmp_path), "openrlhf")
     assert found is not None and found.settings == "" and found.advice is not None and found.advice.best
     assert found.words.startswith(found.advice.best)
 
@@ -67,13 +69,14 @@ def test_effects_of_some_steps_are_those_rows_of_all_steps() -> None:
     assert part.equals(whole.filter(whole["step"].is_in(list(some))))
 
 
-def test_diagnose_prints_the_remedy_of_the_runs_own_trainer(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["diagnose", str(STALE)]) == 0
+def test_diagnose_prints_the_remedy_of_the_runs_own_trainer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(uncorrected_run(tmp_path))
+    assert main(["diagnose", run]) == 0
     printed = capsys.readouterr().out
-    assert "do in trl" in printed and "num_iterations" in printed
+    assert "do in trl" in printed and "steps_per_generation" in printed
     assert "meanwhile" in printed and "    vllm_importance_sampling_mode=" in printed
-    assert main(["diagnose", str(STALE), "--json"]) == 0
+    assert main(["diagnose", run, "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
-    assert plain["trainer"] == "trl" and plain["remedies"]["version_lag"]["keys"][0] == "num_iterations"
+    assert plain["trainer"] == "trl" and plain["remedies"]["version_lag"]["keys"] == ["steps_per_generation"]
     assert plain["meanwhile"]["settings"].startswith("GRPOConfig(")
     assert plain["reference"]["published"]["class"] == "dense small bf16"

@@ -55,6 +55,7 @@ FILES = {
     "ingest/test_growth": "runs of many steps are made and split",
     "ingest/test_index_corrections": "processes of their own, and whole runs",
     "ingest/test_kept_tables": "whole runs, opened again and again",
+    "ingest/test_on_record": "runs are recorded and diagnosed for each fact",
     "ingest/test_own_correction": "settings and masks of whole runs",
     "ingest/test_repair": "killed at every call",
     "ingest/importers/test_arrow_files": "torch",

@@ -113,7 +113,7 @@ CAUSES = (
         different_prompt,
         "without the first tokens",
         "The first tokens of a response depend on the prompt most. A template, a system prompt, a BOS or a truncated "
-        "prompt differs.",
+        "prompt differs; or one side reads the same ids at other positions, or with another mask.",
         "Render the prompt once and hand its ids to both sides: same chat template, generation prompt, system prompt, BOS "
         "and truncation.",
         "Compare the prompt ids of one request with those of the training batch.",

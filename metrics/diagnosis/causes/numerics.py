@@ -237,9 +237,9 @@ CAUSES = (
         "rest",
         different_weights,
         "at the level of rounding in 16 bits",
-        "The gap has no pattern that any other cause would leave. Stale weights without versions on record, a partial "
-        "load, a wrong "
-        "layout, and 4-bit weights look like this.",
+        "The gap has no pattern that any other cause would leave. Stale weights without versions on record, a partial load, a "
+        "wrong layout, 4-bit weights, another head, an adapter that one side counts twice, and a side that computes with dropout "
+        "look like this.",
         "Record the version that sampled each token, and compare a digest of each tensor of the engine with the trainer's.",
         "Score a batch with both sides in float32 from one checkpoint: if the gap stays, code differs; if not, weights or "
         "precision.",

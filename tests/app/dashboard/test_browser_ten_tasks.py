@@ -48,7 +48,7 @@ def worst_token(address: str) -> str:
 
 TASKS = (
     Task("Since when?", (), "since step 21"),
-    Task("Which setting do I change?", ("page Diagnosis",), "Lower num_iterations and steps_per_generation"),
+    Task("What do I do?", ("page Diagnosis",), "Look at what happened at this step"),
     Task("Is it over now?", (), "act, out of bounds since step 21"),
     Task("What was not checked?", (), "17 of 18 checks ran"),
     Task("Is it my trainer or vLLM?", (), "Which side is off?"),

@@ -47,8 +47,8 @@ def test_the_cause_leads_where_there_is_one_and_the_verdict_where_there_is_none(
     run = open_run(ROOT / "sample_data/runs/trl-vllm-stale")
     verdict, result = verdict_of(run), diagnosis_of(run)
     words, alone = words_of(verdict, result), first_words(verdict)
-    assert words.sentence.startswith("act: The sampler's weights are older than the trainer's: up to 14 updates (")
-    assert words.sentence.endswith("), since step 21 (high confidence).") and words.below[0].startswith(
+    assert words.sentence.startswith("act: Weight syncs broke at one step: 236 times the gap from step 21 on (")
+    assert words.sentence.endswith("), out of bounds since step 21 (high confidence).") and words.below[0].startswith(
         alone.title.capitalize()
     )
     assert alone.brief == verdict.brief and not alone.diagnosis
