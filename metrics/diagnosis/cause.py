@@ -15,6 +15,12 @@ UndoKind = Literal["changed numbers", "recorded label", "place", "cluster", "tai
 
 rest: the cause is named by elimination. nothing: the fault takes log-ratios away, so that no share of the gap can be computed."""
 Parameter = float | int | str
+Predicted = Literal["constant", "grows", "jumps", "resets", "any"]
+"""The course over the steps that a cause predicts.
+
+constant: a setting, which changes at no step but its first. grows: weights that drift apart. jumps: a load that stays. resets: what
+a sync mends. any: a cause that follows the data or the record, or has no course.
+"""
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,8 @@ class Result:
     """The tokens that have the fault, if only some of them have it; shape (tokens,)."""
     doubt: str = ""
     """Reason why the cause is less sure than its share says; empty if there is none."""
+    fit: float = 0.0
+    """Gain of the log-likelihood of the levels of the steps, if they have the course of the cause and not one level. See `Course.fit`."""
     too_few: str = ""
     """Reason why this evidence can neither show nor exclude the cause; empty if it can."""
     on_record: bool = False
@@ -76,6 +84,10 @@ class Cause:
     """True if no other cause can be judged in evidence with this fault: then it is undone before all others."""
     follows_from: tuple[str, ...] = ()
     """Codes of causes that bring this signature with them: it is not named beside them, or after them if it has no undoing."""
+    course: Predicted = "any"
+    """The course over the steps that the cause predicts. One that must be constant is out if what it explains grows: `constancy`."""
+    setting: Callable[[Evidence], tuple[float, float]] | None = None
+    """(the parameter of a constant cause in some evidence, its standard error), 0 without the fault; None if it has none."""
     alike: tuple[str, ...] = ()
     """Codes of causes with the same signature: the record seldom tells them apart."""
     mistaken_for: Mapping[str, str] = field(default_factory=dict)

@@ -19,7 +19,7 @@ def changes(history: History) -> tuple[Course, ...]:
     each edge of a span.
 
     A history is split at its clearest jump, and each part is looked at again (binary segmentation: Scott and Knott 1974). Then
-    each jump is dated and measured anew between its neighbours, and kept if it is still beyond chance.
+    each change is dated and measured anew between its neighbours, and kept if it is still beyond chance.
     """
     known = known_steps(history)
     if (raised := raised_steps(known)) is not None:
@@ -29,7 +29,7 @@ def changes(history: History) -> tuple[Course, ...]:
         return changes_within
     edges = [0, *(int(np.searchsorted(known.steps, each.onset)) for each in changes_within), len(known.steps)]
     anew = (
-        course(known.part(slice(before, after))) if each.kind == "jump" else each
+        replace(course(known.part(slice(before, after))), from_start=each.from_start)
         for before, each, after in zip(edges, changes_within, edges[2:], strict=False)
     )
     return tuple(each for each in anew if each.kind != "flat")

@@ -11,6 +11,7 @@ from .catalogue import CAUSE, CAUSES
 from .cause import Cause, Result, UndoKind, absent
 from .causes.numerics import is_noise, noise
 from .confidence import CERTAIN, confidence, doubts
+from .constancy import moved
 from .diagnosis import CannotTell, Diagnosis, Excluded, Likely, Rival
 from .evidence import FACTS, Evidence
 from .on_record import DELIVERY, OnRecord
@@ -225,7 +226,9 @@ def _result(cause: Cause, evidence: Evidence) -> Result:
         return Result(False, "")
     if len(evidence) < FEW_TOKENS:
         return Result(False, "", too_few=f"{len(evidence)} tokens are too few")
-    return cause.test(evidence)
+    result = cause.test(evidence)
+    moves = moved(cause, evidence, result)
+    return replace(result, holds=False, effect=f"{result.effect}, but {moves}") if moves else result
 
 
 def _best(causes: Sequence[Cause], results: Mapping[str, Result]) -> Cause | None:

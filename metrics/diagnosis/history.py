@@ -1,36 +1,31 @@
 """History: the level of a gap at each step, and its course: flat, a jump, a rise or fall that goes on, or a sawtooth."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from ratioscope.arrays import Booleans, Floats, Integers
 
-from .step_noise import MANY_STEPS, least_errors, weights_of
+from .growth_laws import CLEAR, DATED, Growth, Growths, growths
+from .step_noise import least_errors, weights_of
 
 CourseShape = Literal["flat", "jump", "rise", "sawtooth"]
 """A rise with a factor below 1 is a fall that goes on."""
 LEAST_STEPS = 4
 """The least number of steps that have a course."""
-CLEAR = 5.0
-"""Standard errors of a jump or rise that is beyond chance, although every step is tried as its beginning."""
 LEAST_FACTOR = 1.15
 """The smallest lasting factor that is called a change."""
-MOST_PLACES = 100
-"""At most so many places are tried as the beginning of a rise."""
 RARE = 200
 """A history in which fewer than one of so many steps is a reset is no sawtooth."""
-DATED = 7.35
-"""Places whose cost is within this of the least one hold the true one with 95%: Hansen 2000, table 1."""
 BETTER = 6.0
-"""A rise over many steps is told from a jump if its cost is smaller by this: a likelihood ratio of 20. A convention."""
+"""A course is told from another one if its BIC is smaller by this: a likelihood ratio of 20. A convention."""
 FEW_STEPS = 6
 """Up to so many steps, the last one alone may be a new level."""
 DROP = 3.0
 """A fall to less than a third between neighbouring steps is a reset."""
-STEADY = 0.25
-"""A rise has no level before it if the log level grew by this part of the rise's log factor before its onset. A convention."""
+STEADY = 0.5
+"""A rise from the start is steady if less than this part of its log growth falls into the first quarter of the steps."""
 RISEN = 0.25
 """A tooth of a sawtooth has begun when the log level is this part of the way up, so that noise at the foot is no beginning."""
 
@@ -80,10 +75,18 @@ class Course:
     """The last step that may be the onset, likewise."""
     falls: tuple[int, ...] = ()
     """Steps of the resets."""
+    fit: float = 0.0
+    """Gain of the log-likelihood over one level, less the price of its parameters (half the difference of BIC)."""
+    alternatives: tuple["Course", ...] = ()
+    """Other courses that predict the steps nearly as well: the record does not tell which one it is."""
 
 
 def course(history: History) -> Course:
-    """The course that fits best: two levels, or a level and a rise, or a sawtooth; flat if none is beyond chance."""
+    """The course that predicts the steps best: one level, two, a growth law or a sawtooth; flat if none is beyond chance.
+
+    Courses compete by their squares with a price for each parameter (BIC: Schwarz 1978). Those that predict the steps nearly as
+    well are its `alternatives`.
+    """
     known = known_steps(history)
     if len(known.steps) < LEAST_STEPS:
         return Course("flat")
@@ -96,14 +99,19 @@ def course(history: History) -> Course:
         return _sawtooth(known.steps, y, falls)
     weights = weights_of(y, error)
     centred = y - float(np.average(y, weights=weights))
-    flat = float((weights * centred**2).sum())
-    jump = _jumps(centred, weights)
-    rise = _rises(known.steps, centred, weights)
-    if flat - min(jump.least, rise.least) < CLEAR**2:
+    flat, price = float((weights * centred**2).sum()), float(np.log(len(y)))
+    jump, grown = _jumps(centred, weights), growths(known.steps, centred, weights)
+    rivals = [(jump.least + 2 * price, _jump(known.steps, y, weights, jump))]
+    mean = float(np.average(y, weights=weights))
+    for each in grown.fits if grown else ():
+        rivals.append((each.cost + (2 if each.from_start else 3) * price, _rise(known.steps, each, grown, mean)))
+    rivals = sorted((pair for pair in rivals if pair[1].kind != "flat"), key=lambda pair: pair[0])
+    squares = [jump.least, *(each.cost for each in (grown.fits if grown else ()))]
+    if not rivals or flat - min(squares) < CLEAR**2:
         return Course("flat")
-    # A jump and a hinge have equally many parameters. A hinge is steep at first, so noise makes one of a jump in many steps.
-    is_jump = jump.least <= rise.least + (BETTER if len(y) >= MANY_STEPS else 0.0)
-    return _jump(known.steps, y, weights, jump) if is_jump else _rise(known.steps, y, weights, rise)
+    least, best = rivals[0]
+    near = tuple(replace(each, fit=(flat - cost) / 2) for cost, each in rivals[1:] if cost < least + BETTER)
+    return replace(best, fit=(flat - least) / 2, alternatives=near)
 
 
 def known_steps(history: History) -> History:
@@ -144,25 +152,6 @@ def _jumps(y: Floats, weights: Floats) -> _Costs:
     return _Costs(at, before + after)
 
 
-def _rises(steps: Integers, y: Floats, weights: Floats) -> _Costs:
-    """Costs of a level and a hinge, by the place of the hinge. Longer histories are tried at MOST_PLACES places.
-
-    y: centred on its weighted mean, shape (steps,).
-    """
-    places = np.unique(np.linspace(0, max(len(y) - 4, 0), MOST_PLACES).astype(np.int64))
-    hinges = _hinge(steps, places)
-    centred = hinges - (hinges @ weights / weights.sum())[:, None]
-    size = (centred * centred) @ weights
-    slope = (centred @ (weights * y)) / np.where(size > 0, size, 1.0)
-    return _Costs(places, float((weights * y * y).sum()) - slope**2 * size)
-
-
-def _hinge(steps: Integers, places: Integers) -> Floats:
-    """Log growth as of a squared distance, log(1 + elapsed), from each place on; shape (places, steps)."""
-    elapsed = np.maximum(steps - steps[places][:, None], 0).astype(np.float64)
-    return np.asarray(np.log1p(elapsed))
-
-
 def _jump(steps: Integers, y: Floats, weights: Floats, costs: _Costs) -> Course:
     at, (first, last) = costs.best, costs.range
     low, high = (float(np.average(y[part], weights=weights[part])) for part in (slice(None, at), slice(at, None)))
@@ -175,39 +164,17 @@ def _jump(steps: Integers, y: Floats, weights: Floats, costs: _Costs) -> Course:
     )  # fmt: skip
 
 
-def _rise(steps: Integers, y: Floats, weights: Floats, costs: _Costs) -> Course:
-    at, (first, last) = costs.best, costs.range
-    columns = np.stack([np.ones(len(steps)), _hinge(steps, np.array([at]))[0]], axis=1)
-    root = np.sqrt(weights)
-    level, slope = np.linalg.lstsq(columns * root[:, None], y * root, rcond=None)[0]
-    covariance = np.linalg.pinv((columns * weights[:, None]).T @ columns)
-    span = float(columns[-1, 1])
-    error = float(np.sqrt(max(covariance[1, 1], 0.0)) * span)
-    if abs(slope * span) < max(CLEAR * error, np.log(LEAST_FACTOR)):
+def _rise(steps: Integers, own: Growth, grown: Growths, mean: float) -> Course:
+    """The course of a growth law. mean: the log level that the growths are relative to."""
+    if abs(own.grown) < max(CLEAR * own.error, np.log(LEAST_FACTOR)):
         return Course("flat")
-    grown = _growth(steps[:at], y[:at], weights[:at])
-    if slope > 0 and grown > STEADY * slope * span:
-        factor, floor = float(np.exp(slope * span + grown)), float(np.exp(level - grown / 2))
-        begin = int(steps[0])
-        return Course(
-            "rise", begin, factor, error, floor, from_start=True, is_steady=True, earliest=begin, latest=begin
-        )
+    is_steady = own.from_start and own.grown > 0 and own.early < STEADY
+    first = 0 if is_steady else own.place
+    earliest, latest = (0, 0) if is_steady else (min(first, grown.earliest), max(first, grown.latest))
     return Course(
-        "rise", int(steps[at]), float(np.exp(slope * span)), error, float(np.exp(level)), from_start=at <= 1,
-        earliest=int(steps[first]), latest=int(steps[last]),
+        "rise", int(steps[first]), float(np.exp(own.grown)), own.error, float(np.exp(mean + own.floor)),
+        from_start=own.from_start, is_steady=is_steady, earliest=int(steps[earliest]), latest=int(steps[latest]),
     )  # fmt: skip
-
-
-def _growth(steps: Integers, y: Floats, weights: Floats) -> float:
-    """The growth of log levels that grow by an equal amount each step; 0 if it is not beyond chance, or one jump fits better."""
-    if len(steps) < LEAST_STEPS:
-        return 0.0
-    y, x = (each - np.average(each, weights=weights) for each in (y, steps))
-    size = float((weights * x**2).sum())
-    slope = float((weights * x * y).sum()) / size
-    left = float((weights * (y - slope * x) ** 2).sum())
-    is_clear = slope > CLEAR / np.sqrt(size) and left < _jumps(y, weights).least + BETTER
-    return slope * float(steps[-1] - steps[0]) if is_clear else 0.0
 
 
 def _sawtooth(steps: Integers, y: Floats, falls: Integers) -> Course:

@@ -120,6 +120,7 @@ CAUSES = (
         partial="another prompt changes every token, and the undoing reaches only the first ones",
         estimate="first {tokens} tokens",
         alike=("stale_prefix", "switch_inside"),
+        course="constant",
         mistaken_for={
             "stale_prefix": "Old keys and values are absent at the first step and grow with the updates; another prompt is "
             "there from the first step on."

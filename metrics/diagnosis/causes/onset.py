@@ -105,6 +105,7 @@ CAUSES = (
         "Compare rope scaling, sliding window, chunk length of prefill and the tile size of the KV cache on both sides.",
         "Change the length of the prompt: an onset that moves with it has an absolute position.",
         estimate="from position {position} on",
+        course="constant",
         mistaken_for={"retokenised": "Re-encoding begins at another place in each sequence."},
     ),
 )

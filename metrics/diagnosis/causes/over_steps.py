@@ -68,8 +68,11 @@ def _tested(
     own, shape = _courses(evidence)
     if own.kind != "flat" and shape.kind == "flat":
         return Result(False, f"{_in_words(own)}, and only because the mix of probabilities changes", shown)
-    if shape.kind not in kinds or not fits(shape):
+    told = next((each for each in (shape, *shape.alternatives) if each.kind in kinds and fits(each)), None)
+    if told is None:
         return Result(False, _in_words(shape), shown)
+    doubt = "" if told is shape else f"another course predicts the steps as well: {_in_words(shape)}"
+    shape = told
     if evidence.has("step") and (part := few_sequences(evidence.kept(evidence.facts["step"] >= shape.onset))):
         return Result(False, f"{_in_words(shape)}, but only in {part:.0%} of the sequences", shown)
     bad = evidence.facts["step"] >= shape.onset if evidence.has("step") else np.ones(len(evidence), np.bool_)
@@ -81,7 +84,8 @@ def _tested(
         "factor": round(shape.factor, 2),
         "times": times(shape.factor),
     }
-    return Result(True, words.format(**_numbers(shape)), shown, share, evidence.kept(~bad), parameters, bad=bad)
+    kept, effect = evidence.kept(~bad), words.format(**_numbers(shape))
+    return Result(True, effect, shown, share, kept, parameters, bad=bad, doubt=doubt, fit=shape.fit)
 
 
 def _at_level_before(evidence: Evidence, bad: Booleans, shape: Course) -> Share:
@@ -126,7 +130,7 @@ def passing_change(evidence: Evidence) -> Result:
 
 def _numbers(shape: Course) -> dict[str, object]:
     return {
-        "step": shape.onset,
+        "step": f"{shape.onset}{_between(shape)}",
         "times": times(shape.factor),
         "error": error_words(shape.error),
         "resets": shape.resets,
@@ -142,7 +146,12 @@ def _in_words(shape: Course) -> str:
         case "rise" if shape.is_steady:
             return f"the gap grows all along, {times(shape.factor)} by the last step"
         case _:
-            return f"the gap is {times(shape.factor)} as large from step {shape.onset} on"
+            return f"the gap is {times(shape.factor)} as large from step {shape.onset}{_between(shape)} on"
+
+
+def _between(shape: Course) -> str:
+    """The steps between which the onset lies, in brackets; empty if it is one."""
+    return f" (between {shape.earliest} and {shape.latest})" if shape.earliest < shape.latest else ""
 
 
 def _fresh(evidence: Evidence) -> bool:
@@ -311,6 +320,7 @@ CAUSES = (
         "sleep level; and that both sides apply an adapter with one scale.",
         "Compare a digest of each tensor of the engine with the trainer's after a sync: if they are equal, a side applies them "
         "otherwise.",
+        course="grows",
         estimate="{times} the gap from step {step} on",
         alike=("stale_prefix",),
         sided={
@@ -332,6 +342,7 @@ CAUSES = (
         "Look at what happened at this step: a restart, a resume, a sleep level, a changed setting. Then sync again from "
         "the trainer.",
         "Force a full weight sync and look whether the gap returns to its level.",
+        course="grows",
         estimate="{times} the gap from step {step} on",
         localises="from step {step} on",
         mistaken_for={
@@ -349,6 +360,7 @@ CAUSES = (
         "step.",
         "Load the weights into a fresh engine from a checkpoint, and compare all tensors of both engines and of the trainer.",
         "Compare a digest of each tensor of the engine with the trainer's, lm_head and embeddings first.",
+        course="jumps",
         estimate="{times} the gap from step {step} on",
         localises="from step {step} on",
         sided={
@@ -369,6 +381,7 @@ CAUSES = (
         "The gap grows until the next sync and falls back. The recorded versions do not show it.",
         "Sync after every update, or record the version that each response was sampled with.",
         "Compare the steps of the falls with the times of the weight syncs.",
+        course="resets",
         estimate="up to {times} between syncs",
         mistaken_for={"version_lag": "With versions on record the lag explains the sawtooth."},
     ),
@@ -420,6 +433,7 @@ CAUSES = (
         "Look at what began and what ended it: a restart, a sync that failed and the next that did not, a changed setting, other "
         "data.",
         "Score the batch of such a step again with the weights and settings of a good step: the gap must be gone.",
+        course="resets",
         estimate="{times} the gap at {steps}",
         localises="at {steps}",
         mistaken_for={"missed_syncs": "Without syncs the gap grows until the next one; here it has one level."},
@@ -433,6 +447,7 @@ CAUSES = (
         "A small and lasting factor points to a change of kernels, precision, versions or data, not to stale weights.",
         "Compare versions, settings and data before and after that step.",
         "Repeat a step from before with the new configuration.",
+        course="jumps",
         estimate="{times} the gap from step {step} on",
         localises="from step {step} on",
         mistaken_for={"sync_broke": "A broken sync grows without end."},

@@ -113,6 +113,7 @@ CAUSES = (
         "Hand the processed media and their token ids to both sides; use one version of the processor.",
         "Compare the number of placeholder tokens, and the first features, of one image on both sides.",
         needs=("media",),
+        course="constant",
         mistaken_for={"outlier_prompts": "Outlier prompts without media show another cause."},
     ),
     Cause(
@@ -126,6 +127,7 @@ CAUSES = (
         "Give the attention the bounds of sequences (cu_seqlens), begin positions at 0 for each, and reset states.",
         "Score the same sequences one per row: the gap must fall to that of the first ones.",
         needs=("pack",),
+        course="constant",
         mistaken_for={"outlier_sequences": "With the place in the row on record a leak shows by place."},
     ),
     Cause(
@@ -151,6 +153,7 @@ CAUSES = (
         "Keep the sampled ids through all turns. Never decode and encode a response before training.",
         "Compare sampled_ids and token_ids of one sequence up to the first difference.",
         needs=("other_id",),
+        course="constant",
         mistaken_for={
             "retokenised": "Without the sampled ids on record the same fault shows from a point of each sequence on."
         },

@@ -82,6 +82,7 @@ CAUSES = (
         "Keep the sampled ids through all turns. Never decode and encode a response before training.",
         "Compare the ids that the engine returned with those in the batch, up to the change point.",
         estimate="in {sequences} of the sequences, after about token {position}",
+        course="constant",
         mistaken_for={
             "switch_inside": "A switch of weights makes the earlier part bad, not the later one.",
             "position_onset": "A fault of position encodings begins at one position in all sequences.",

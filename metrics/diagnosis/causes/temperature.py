@@ -15,6 +15,9 @@ CLEAR, OFF_ONE = 5.0, 0.01
 """Standard errors, and distance of the slope from 1, from which on two temperatures differ."""
 LEAST_SLOPE = 0.05
 """Slope below which no temperature is told: the sampler's log-probs then follow the entropy, not the trainer's log-probs."""
+AMBIGUOUS = 0.5
+"""Part of the log temperature by which the two ways to read it may differ. A temperature alone leaves log-probs that correlate at 1;
+beside as much of another fault the log-probs of a policy that learned read as one. A convention."""
 WITHIN = 3.0
 """Tokens with |x| above this have another fault, and are left out of the regression."""
 DISHONEST = (5.0, 0.01)
@@ -56,6 +59,25 @@ def _fit(evidence: Evidence) -> tuple[float, float, Floats]:
     return float(1 + coefficients[0]), float(errors[0]), np.where(usable, design @ coefficients, 0.0)
 
 
+@once
+def _other_way(evidence: Evidence) -> float:
+    """The slope that the regression of later on earlier tells; equal to that of earlier on later if nothing else is between them."""
+    usable: Booleans = np.abs(evidence.log_ratio) < WITHIN
+    columns = [evidence.earlier[:, None], np.ones((len(evidence), 1))]
+    if evidence.has("entropy"):
+        usable = usable & np.isfinite(evidence.facts["entropy"])
+        columns.append(_curve(np.nan_to_num(evidence.facts["entropy"])))
+    kept = evidence.kept(usable)
+    slope = float(least_squares(np.concatenate(columns, axis=1)[usable], kept.later, kept)[0][0])
+    return 1 / slope if slope > 0 else np.inf
+
+
+def _slope_off_one(evidence: Evidence) -> tuple[float, float]:
+    """(slope less 1, its error), as the setting of a temperature."""
+    slope, error, _ = _fit(evidence)
+    return slope - 1, error
+
+
 def is_honest(evidence: Evidence) -> bool:
     """Whether the mean weight is 1 as far as can be told: the sampler's log-probs are those it sampled from."""
     mean, error = mean_weight(evidence)
@@ -89,6 +111,10 @@ def _two_temperatures(evidence: Evidence, honest: bool) -> Result:
     )
     if not evidence.has("entropy"):
         effect = f"the sampler's log-probs rise {slope:.3f} ± {error:.1g} times as fast as the trainer's"
+    back = _other_way(evidence)
+    if clear and np.log(back / slope) > AMBIGUOUS * abs(np.log(slope)):
+        effect += f", and {min(back, 99):.3g} times if read the other way round: more than a temperature lies between the sides"
+        clear = False
     return Result(
         clear and (is_honest(evidence) if honest else is_inflated(evidence)),
         effect,
@@ -191,6 +217,8 @@ CAUSES = (
         "Divide the trainer's logits by the sampling temperature, or sample at temperature 1.",
         "Score one batch with the trainer's logits divided by the estimated temperature: the gap must fall as shown.",
         estimate="temperature {temperature:.3f} ± {error:.1g}",
+        course="constant",
+        setting=_slope_off_one,
         mistaken_for={"reported_raw": "The mean weight is 1 here and not 1 there."},
     ),
     Cause(
@@ -204,6 +232,8 @@ CAUSES = (
         "or sample at temperature 1.",
         "Compare one response's reported log-probs with a re-score at both temperatures.",
         estimate="temperature {temperature:.3f} ± {error:.1g}",
+        course="constant",
+        setting=_slope_off_one,
         mistaken_for={"trainer_temperature": "The mean weight is 1 there and not 1 here."},
     ),
     Cause(
@@ -220,6 +250,7 @@ CAUSES = (
         needs=("entropy",),
         estimate="as at temperature {temperature:.2f}, or by top-p, top-k or min-p",
         follows_from=("trainer_temperature", "truncation", "banned_tokens", "grammar", "penalty"),
+        course="constant",
         mistaken_for={"truncation": "Truncation that the engine reports shows as a one-sided gap."},
     ),
 )

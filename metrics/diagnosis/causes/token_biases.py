@@ -169,6 +169,7 @@ CAUSES = (
         partial="the undoing takes out the mean difference; the rest depends on the probability of all repeated tokens, which no "
         "record holds",
         estimate="{difference:+.2f} nats between repeated and new tokens",
+        course="constant",
         mistaken_for={
             "trainer_temperature": "A temperature depends on the entropy, not on whether a token is repeated."
         },

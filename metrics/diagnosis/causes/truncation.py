@@ -197,6 +197,7 @@ CAUSES = (
         "Set top-p 1, top-k off and min-p 0, and ban no tokens, or apply the same truncation to the trainer's logits.",
         "Read the sampling parameters of a request as the engine received it; repeat one step with top-p 1.",
         estimate="{sampler}{about}, {kept_mass:.1%} of the mass was left",
+        course="constant",
         mistaken_for={"silent_sampling": "If the engine reports raw log-probs, truncation leaves no trace in the gap."},
     ),
     Cause(
@@ -211,6 +212,7 @@ CAUSES = (
         "Ban no tokens in training, or set the same logits to minus infinity in the trainer.",
         "Look for ids that never occur in the responses although the trainer gives them probability.",
         estimate="{kept_mass:.1%} of the mass was left",
+        course="constant",
         mistaken_for={"truncation": "The mass that top-p, top-k or min-p cuts off follows the entropy."},
     ),
     Cause(
@@ -223,6 +225,7 @@ CAUSES = (
         "Mask the constrained spans out of the loss, or apply the same grammar to the trainer's logits.",
         "Read the spans with the lowest log-ratios on the page Tokens: they follow a fixed format.",
         estimate="{kept_mass:.1%} of the mass was left",
+        course="constant",
         mistaken_for={"banned_tokens": "Banned ids lose mass everywhere, not in spans."},
     ),
 )

