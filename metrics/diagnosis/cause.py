@@ -18,8 +18,8 @@ Parameter = float | int | str
 Predicted = Literal["constant", "grows", "jumps", "resets", "any"]
 """The course over the steps that a cause predicts.
 
-constant: a setting, which changes at no step but its first. grows: weights that drift apart. jumps: a load that stays. resets: what
-a sync mends. any: a cause that follows the data or the record, or has no course.
+constant: a setting, which changes at no step but its first. grows: weights that drift apart. jumps: a load that stays.
+resets: what a sync mends. any: a cause that follows the data or the record, or has no course.
 """
 
 
@@ -44,7 +44,7 @@ class Result:
     doubt: str = ""
     """Reason why the cause is less sure than its share says; empty if there is none."""
     fit: float = 0.0
-    """Gain of the log-likelihood of the levels of the steps, if they have the course of the cause and not one level. See `Course.fit`."""
+    """Gain of the log-likelihood of the steps by the course of the cause over one level, see `Course.fit`; 0 if it has none."""
     too_few: str = ""
     """Reason why this evidence can neither show nor exclude the cause; empty if it can."""
     on_record: bool = False
@@ -85,7 +85,7 @@ class Cause:
     follows_from: tuple[str, ...] = ()
     """Codes of causes that bring this signature with them: it is not named beside them, or after them if it has no undoing."""
     course: Predicted = "any"
-    """The course over the steps that the cause predicts. One that must be constant is out if what it explains grows: `constancy`."""
+    """The course over the steps that the cause predicts. A constant cause is out if what it explains grows: `constancy`."""
     setting: Callable[[Evidence], tuple[float, float]] | None = None
     """(the parameter of a constant cause in some evidence, its standard error), 0 without the fault; None if it has none."""
     alike: tuple[str, ...] = ()

@@ -14,9 +14,9 @@ from .history import History, course
 from .share import undone_by_leaving
 from .subset_faults import FEW_TOKENS
 
-TOLERANCE = 0.3
-"""Part of itself by which a setting that is fitted may differ between steps beyond its errors: the fit is of a model. A convention."""
-MOVED = 4.0
+TOLERANCE = 0.25
+"""Part of itself by which a fitted setting may differ between steps beyond its errors: the fit is of a model. A convention."""
+MOVED = 3.0
 """Standard deviations of chi-squared from which on a setting moves."""
 GROWN = 10.0
 """What a cause without a parameter explains may grow by this factor with the mix of tokens. A convention."""

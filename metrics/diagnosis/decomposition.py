@@ -233,7 +233,15 @@ def _result(cause: Cause, evidence: Evidence) -> Result:
 
 def _best(causes: Sequence[Cause], results: Mapping[str, Result]) -> Cause | None:
     """The cause that explains most of what is left; None if none explains enough."""
-    scored = [(score, cause) for cause in causes if (score := _score(cause, results[cause.code])) is not None]
+    fits = [results[cause.code].fit for cause in causes if results[cause.code].holds]
+    best = max(
+        fits, default=0.0
+    )  # of courses that predict the steps nearly as well, the best one is named, beside the others
+    scored = [
+        (score, cause)
+        for cause in causes
+        if results[cause.code].fit in (0.0, best) and (score := _score(cause, results[cause.code])) is not None
+    ]
     return max(scored, key=lambda pair: pair[0], default=(0.0, None))[1]
 
 

@@ -14,6 +14,7 @@ from ..fits import correlation
 from ..history import LEAST_STEPS, Course, History, course, known_steps
 from ..raised_steps import LEAST_SPAN, RaisedSteps, raised_steps
 from ..share import Share, level_ratios, share_explained, undone_by_leaving
+from ..sharpening import sharpening
 from ..subset_faults import CLEAR_LABEL, FEW_TOKENS, codes, ratio_of, subset_fault
 from .numerics import is_noise, noise
 from .sources import LEAST_RATIO, few_sequences
@@ -26,6 +27,8 @@ STEADILY = 0.8
 """Rank correlation of the level with the steps from which on a gap grows nearly all along. A convention."""
 GROWN = 3.0
 """A gap that grew by less than this factor is a lasting change, not a missing sync."""
+STEADY = 12.0
+"""A small and regular gap that grows all along by less than this factor is rounding, which a policy that learns moves."""
 
 
 @once
@@ -68,6 +71,8 @@ def _tested(
     own, shape = _courses(evidence)
     if own.kind != "flat" and shape.kind == "flat":
         return Result(False, f"{_in_words(own)}, and only because the mix of probabilities changes", shown)
+    if _is_rounding(evidence, shape):
+        return Result(False, f"{_in_words(shape)}, and is as small and as regular as rounding is", shown)
     told = next((each for each in (shape, *shape.alternatives) if each.kind in kinds and fits(each)), None)
     if told is None:
         return Result(False, _in_words(shape), shown)
@@ -86,6 +91,14 @@ def _tested(
     }
     kept, effect = evidence.kept(~bad), words.format(**_numbers(shape))
     return Result(True, effect, shown, share, kept, parameters, bad=bad, doubt=doubt, fit=shape.fit)
+
+
+def _is_rounding(evidence: Evidence, shape: Course) -> bool:
+    """True if the gap is like rounding, and grows no more than the rounding of logits that grow does."""
+    usual = STEADY if shape.is_steady else GROWN
+    if shape.kind != "rise" or np.log(max(shape.factor, 1e-300)) > np.log(usual) + 2 * sharpening(evidence):
+        return False
+    return is_noise(evidence.mean(evidence.distance), noise(evidence))
 
 
 def _at_level_before(evidence: Evidence, bad: Booleans, shape: Course) -> Share:
@@ -244,9 +257,6 @@ def never_synced(evidence: Evidence) -> Result:
     """The gap rises from the first step on, although the recorded versions say that the weights are fresh."""
     if not _fresh(evidence):
         return absent("the recorded lag is not always 0: the version lag is tested instead")
-    shape = _courses(evidence)[1]
-    if shape.is_steady and is_noise(evidence.mean(evidence.distance), noise(evidence)):
-        return absent(f"{_in_words(shape)}, and is as small and as regular as rounding is")
     return _tested(
         evidence,
         ("rise",),
@@ -300,8 +310,8 @@ def lasting_change(evidence: Evidence) -> Result:
         return undecided(f"a small lasting factor needs {LEAST_LONG} steps")
     return _tested(
         evidence,
-        ("jump", "rise"),
-        lambda s: 1 < s.factor <= GROWN and not s.is_steady,
+        ("jump",),
+        lambda s: 1 < s.factor <= GROWN,
         "the gap is {times} {error} as large from step {step} on",
         "a lasting factor beyond five standard errors would show",
     )

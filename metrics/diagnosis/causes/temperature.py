@@ -15,9 +15,10 @@ CLEAR, OFF_ONE = 5.0, 0.01
 """Standard errors, and distance of the slope from 1, from which on two temperatures differ."""
 LEAST_SLOPE = 0.05
 """Slope below which no temperature is told: the sampler's log-probs then follow the entropy, not the trainer's log-probs."""
-AMBIGUOUS = 0.5
-"""Part of the log temperature by which the two ways to read it may differ. A temperature alone leaves log-probs that correlate at 1;
-beside as much of another fault the log-probs of a policy that learned read as one. A convention."""
+AMBIGUOUS = 0.3
+"""Part of the log temperature by which the two ways to read it may differ. A convention.
+
+A temperature alone leaves log-probs that correlate at 1. A policy that learned reads as one against older weights, too."""
 WITHIN = 3.0
 """Tokens with |x| above this have another fault, and are left out of the regression."""
 DISHONEST = (5.0, 0.01)
@@ -61,7 +62,7 @@ def _fit(evidence: Evidence) -> tuple[float, float, Floats]:
 
 @once
 def _other_way(evidence: Evidence) -> float:
-    """The slope that the regression of later on earlier tells; equal to that of earlier on later if nothing else is between them."""
+    """The slope that the regression of later on earlier tells; that of earlier on later if nothing else is between them."""
     usable: Booleans = np.abs(evidence.log_ratio) < WITHIN
     columns = [evidence.earlier[:, None], np.ones((len(evidence), 1))]
     if evidence.has("entropy"):
