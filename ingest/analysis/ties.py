@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from ratioscope.arrays import Booleans, Floats
+from ratioscope.arrays import Booleans, Floats, Integers
 from ratioscope.metrics.diagnosis.grid import grid_of, widths
 from ratioscope.metrics.engines.arrow_columns import gap_rows
 from ratioscope.metrics.metric import SAMPLED
@@ -30,6 +30,8 @@ _WIDTH = 2e-6
 """Distance of neighbouring float32 logits near 16, in nats: log-probs made of these lie on such a grid."""
 _BESIDE, _TIMES = 1e-5, 10
 """Certain tokens have at most so many log-probs of 0 for each one within this distance of 0. Convention."""
+_MOST_OF_ROW = 0.9
+"""A copied sequence has at least so many equal tokens among those that are not certain. Convention."""
 _FEW = 2.0
 """Sides that differ by no more grid steps than this are equal at most of their tokens by rounding. Convention."""
 
@@ -63,16 +65,19 @@ def _of_gap(run: "Run", gap: str) -> pl.DataFrame:
     slices = run.metrics(by=("step", "probability"), names=("tokens",)).filter(pl.col("probability") == _SURE)
     sure = slices.select("step", sure=f"{gap}/tokens")
     own = found.join(sure, on="step", how="left").with_columns(sure=pl.col("sure").fill_null(0) / pl.col("n"))
-    return (
+    found = (
         own.join_asof(_read(run, gap, own), on="step", strategy="nearest")
         .select(
             "step",
+            "n",
             tied=(pl.col("equal") - pl.col("sure")).clip(0) * (1 - pl.col("rounded")),
             zero=pl.col("sure") * pl.col("zero"),
         )
         .with_columns(pl.when(pl.col(name) >= LEAST).then(name).otherwise(0.0).alias(name) for name in ("tied", "zero"))
         .filter(pl.col("tied") + pl.col("zero") > 0)
     )
+    few = (found["n"] * (found["tied"] + found["zero"])).sum() < FEWEST
+    return (found.clear() if few else found).drop("n")
 
 
 def _read(run: "Run", gap: str, own: pl.DataFrame) -> pl.DataFrame:
@@ -94,7 +99,21 @@ def _of_step(run: "Run", step: int, gap: str) -> tuple[float, float]:
     earlier, later = (side[chosen].astype(np.float64) for side in (rows.earlier, rows.later))
     stands = np.ones(len(earlier)) if rows.stands_for is None else np.repeat(rows.stands_for, rows.lengths)[chosen]
     grid = max((widths(found, side) for side in (earlier, later) if (found := grid_of(side))), key=np.sum, default=None)
-    return _rounded(earlier, later, grid), _placeholders(earlier, later, grid, stands)
+    row = np.repeat(np.arange(len(rows.lengths)), rows.lengths)[chosen]
+    rounded = max(_rounded(earlier, later, grid), _scattered(earlier, later, row))
+    return rounded, _placeholders(earlier, later, grid, stands)
+
+
+def _scattered(earlier: Floats, later: Floats, row: Integers) -> float:
+    """Share of the equal tokens that lie in sequences of which most tokens differ: a copy is of whole sequences.
+
+    Sides that compute in 16 bits agree at some tokens, here and there, and up to the first place where one rounds otherwise.
+    """
+    unsure = earlier < _LOG_SURE
+    equal = (earlier == later) & unsure
+    size = int(row.max(initial=-1)) + 1
+    of_row = np.bincount(row, equal, size) / np.maximum(np.bincount(row, unsure, size), 1)
+    return float((of_row[row][equal] < _MOST_OF_ROW).mean()) if equal.any() else 0.0
 
 
 def _rounded(earlier: Floats, later: Floats, grid: Floats | None) -> float:

@@ -32,6 +32,8 @@ VARYING = 0.5
 trained language models vary by 1.4 to 4 nats in the labelled runs."""
 CLEAR_SURPRISAL = 0.05
 """A surprisal gap of at most so many nats is at most watch, however large its z."""
+FEWEST = 200
+"""A step with fewer tokens has no z and no correlation that means anything: its own scatter is hardly known. A convention."""
 SURPRISED = (4.0, 6.0)
 """A surprisal gap with this z is watch, or act."""
 
@@ -156,13 +158,13 @@ def _told_by_correlation(column: MetricValues, value: Floats, tested: Floats) ->
     # If all probabilities are near 1, rounding alone determines a correlation, but then K3 is tiny.
     different = at_least(column("kl_k3"), column("kl_k3_se")) >= HEALTHY_K3
     return Measurements(
-        value, np.where(different & (column("tokens") >= 200), tested, np.where(np.isnan(tested), np.nan, 0.0))
+        value, np.where(different & (column("tokens") >= FEWEST), tested, np.where(np.isnan(tested), np.nan, 0.0))
     )
 
 
 def _dishonest(column: MetricValues, floor: Floats) -> Measurements:
     z, mean = column("mean_weight_token_z"), column("mean_weight_token")
-    return Measurements(mean, np.where(np.abs(mean - 1) > 0.01, np.abs(z), 0.0 * z))
+    return Measurements(mean, np.where((np.abs(mean - 1) > 0.01) & (column("tokens") >= FEWEST), np.abs(z), 0.0 * z))
 
 
 def _surprised(column: MetricValues, floor: Floats) -> Measurements:
@@ -170,7 +172,8 @@ def _surprised(column: MetricValues, floor: Floats) -> Measurements:
     watch, act = SURPRISED
     size = np.abs(gap) / CLEAR_SURPRISAL
     # If two gaps are too small for act, the larger one is the worse.
-    return Measurements(gap, np.where(size > 1, z, np.minimum(z, watch + 0.999 * (act - watch) * size)))
+    tested = np.where(size > 1, z, np.minimum(z, watch + 0.999 * (act - watch) * size))
+    return Measurements(gap, np.where(column("tokens") >= FEWEST, tested, 0.0 * z))
 
 
 def _ess_of_chi2(chi2: float) -> float:
