@@ -14,7 +14,7 @@ from .history import History, course
 from .share import undone_by_leaving
 from .subset_faults import FEW_TOKENS
 
-TOLERANCE = 0.25
+TOLERANCE = 0.15
 """Part of itself by which a fitted setting may differ between steps beyond its errors: the fit is of a model. A convention."""
 MOVED = 3.0
 """Standard deviations of chi-squared from which on a setting moves."""

@@ -29,6 +29,10 @@ GROWN = 3.0
 """A gap that grew by less than this factor is a lasting change, not a missing sync."""
 STEADY = 12.0
 """A small and regular gap that grows all along by less than this factor is rounding, which a policy that learns moves."""
+AT_FIRST = 0.2
+"""A growth that begins within this part of the steps has no level before it. A convention."""
+LAGS = 8
+"""Steps from the first one on within which a lag that no version on record excludes may reach its size. A convention."""
 
 
 @once
@@ -95,10 +99,14 @@ def _tested(
 
 def _is_rounding(evidence: Evidence, shape: Course) -> bool:
     """True if the gap is like rounding, and grows no more than the rounding of logits that grow does."""
-    usual = STEADY if shape.is_steady else GROWN
-    if shape.kind != "rise" or np.log(max(shape.factor, 1e-300)) > np.log(usual) + 2 * sharpening(evidence):
+    history = history_of(evidence)
+    if shape.kind != "rise" or history is None:
         return False
-    return is_noise(evidence.mean(evidence.distance), noise(evidence))
+    begins = np.quantile(history.steps, AT_FIRST)
+    has_level = any(each.onset > begins for each in (shape, *shape.alternatives))
+    most = np.log(GROWN if has_level else STEADY) + 2 * sharpening(evidence)
+    highest = max(evidence.mean(evidence.distance), shape.floor * shape.factor)
+    return bool(np.log(max(shape.factor, 1e-300)) <= most and is_noise(highest, noise(evidence)))
 
 
 def _at_level_before(evidence: Evidence, bad: Booleans, shape: Course) -> Share:
@@ -268,13 +276,18 @@ def never_synced(evidence: Evidence) -> Result:
 
 def corrupted_load(evidence: Evidence) -> Result:
     """The gap jumps to another level at one step and stays there."""
-    return _tested(
+    result = _tested(
         evidence,
         ("jump",),
         lambda s: s.factor > GROWN,
         "the gap jumps at step {step} to {times} its level {error} and stays there",
         "a jump by three times at one step would show",
     )
+    history, step = history_of(evidence), result.parameters.get("step", 0)
+    if not result.holds or evidence.has("lag") or history is None or (history.steps < step).sum() > LAGS:
+        return result
+    lag = "no version on record excludes a lag, which reaches its size within the first steps"
+    return replace(result, doubt="; ".join(words for words in (result.doubt, lag) if words))
 
 
 def sync_broke(evidence: Evidence) -> Result:

@@ -1,0 +1,194 @@
+"""Courses over the steps: simulated ones with known noise are told apart or named together, and a setting keeps its size."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ratioscope.metrics.diagnosis.catalogue import CAUSE
+from ratioscope.metrics.diagnosis.causes.over_steps import never_synced
+from ratioscope.metrics.diagnosis.constancy import moved
+from ratioscope.metrics.diagnosis.decomposition import diagnose
+from ratioscope.metrics.diagnosis.evidence import Evidence
+from ratioscope.metrics.diagnosis.history import Course, History, course
+from ratioscope.metrics.diagnosis.sharpening import sharpening
+
+FLOOR = 1e-4
+GROWTHS = ("random walk", "directed", "saturating")
+"""Laws of a squared distance that grows since an onset."""
+
+
+def simulated(kind: str, steps: int, seed: int, scatter: float) -> tuple[History, int]:
+    """(a history of this course with lognormal noise, its onset). The laws are those of physics, not those of the fit."""
+    draws = np.random.default_rng(seed)
+    at, onset = np.arange(steps), int(draws.integers(max(3, steps // 4), 3 * steps // 4))
+    since = np.maximum(at - onset + 1, 0) / steps
+    height = FLOOR * np.exp(draws.uniform(np.log(50), np.log(2000)))
+    levels = {
+        "flat": np.full(steps, FLOOR),
+        "jump": np.where(at >= onset, height, FLOOR),
+        "random walk": FLOOR + height * since,
+        "directed": FLOOR + height * since**2,
+        "saturating": FLOOR + height * -np.expm1(-8 * since),
+        "never synced": FLOOR + height * at / steps,
+        "an adapter from zero": np.where(at == 0, FLOOR / 100, height * np.maximum(at, 1) / steps),
+        "sawtooth": FLOOR + height * (at % 6) / 6,
+    }
+    level = levels[kind] * np.exp(scatter * draws.normal(size=steps))
+    return History(at, level, np.full(steps, 0.8 * scatter), np.full(steps, 3000.0)), onset
+
+
+def name(own: Course) -> str:
+    return "from start" if own.from_start else own.kind
+
+
+def told(own: Course) -> set[str]:
+    return {name(own), *map(name, own.alternatives)}
+
+
+RIGHT = {"flat": "flat", "jump": "jump", "sawtooth": "sawtooth", **dict.fromkeys(GROWTHS, "rise")}
+
+
+@pytest.mark.parametrize("steps", [20, 60])
+@pytest.mark.parametrize("scatter", [0.1, 0.3])
+def test_a_simulated_course_is_in_the_set_and_mostly_alone(steps: int, scatter: float) -> None:
+    """The confusion of courses: rows are what was simulated, and the truth is told in nine of ten, and first in three of four."""
+    for kind in (*RIGHT, "never synced", "an adapter from zero"):
+        right = RIGHT.get(kind, "from start")
+        found = [course(simulated(kind, steps, seed, scatter)[0]) for seed in range(20)]
+        sets = [told(each) for each in found]
+        assert sum(right in each for each in sets) >= 18, (kind, sets)
+        assert sum(name(each) == right for each in found) >= 15, (kind, sets)
+        assert np.mean([len(each) for each in sets]) <= 1.6, (kind, sets)
+
+
+@pytest.mark.parametrize("kind", ["never synced", "an adapter from zero", *GROWTHS])
+def test_a_growth_is_never_a_jump_that_stays(kind: str) -> None:
+    for seed in range(30):
+        found = course(simulated(kind, 30, seed, 0.2)[0])
+        assert found.kind == "rise" or "rise" in {each.kind for each in found.alternatives}, seed
+
+
+@pytest.mark.parametrize("kind", ["jump", "random walk", "saturating"])
+def test_the_interval_of_the_onset_holds_it(kind: str) -> None:
+    runs = [simulated(kind, 60, seed, 0.15) for seed in range(30)]
+    found = [(course(known), onset) for known, onset in runs]
+    assert sum(each.earliest <= onset <= each.latest for each, onset in found) >= 27
+    assert np.median([each.latest - each.earliest for each, _ in found]) <= 4
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    kind=st.sampled_from(["flat", "jump", "random walk", "directed", "never synced", "sawtooth"]),
+    seed=st.integers(0, 50), stride=st.integers(1, 1000), begin=st.integers(0, 10**6), size=st.floats(1e-4, 1e3),
+)  # fmt: skip
+def test_neither_the_unit_of_steps_nor_that_of_the_gap_changes_a_course(
+    kind: str, seed: int, stride: int, begin: int, size: float
+) -> None:
+    known, _ = simulated(kind, 24, seed, 0.15)
+    own = course(known)
+    moved_ = course(replace(known, steps=known.steps * stride + begin, level=known.level * size))
+    assert (moved_.kind, told(moved_)) == (own.kind, told(own))
+    if own.kind != "flat":
+        assert moved_.onset == own.onset * stride + begin
+        assert moved_.factor == pytest.approx(own.factor, rel=1e-3)
+
+
+@settings(max_examples=25, deadline=None)
+@given(kind=st.sampled_from(["flat", "jump", "random walk"]), seed=st.integers(0, 50))
+def test_one_more_step_as_the_course_predicts_changes_no_name(kind: str, seed: int) -> None:
+    known, _ = simulated(kind, 40, seed, 0.15)
+    assert told(course(known)) & told(course(known.part(slice(None, -1))))
+
+
+def test_three_steps_have_no_course() -> None:
+    assert course(History(np.arange(3), np.array([1e-4, 1e-2, 1.0]), np.full(3, 0.1), np.full(3, 1e3))) == Course(
+        "flat"
+    )
+
+
+def _evidence(
+    sharper: np.ndarray, apart: np.ndarray, seed: int, rows: int = 16, length: int = 16, vocabulary: int = 60
+) -> Evidence:
+    """Tokens sampled from softmax(z), scored by softmax(sharper z + apart u) at each step; z and u are normal logits."""
+    draws = np.random.default_rng(seed)
+    size = rows * length
+    parts = []
+    for step, (scale, distance) in enumerate(zip(sharper, apart, strict=True)):
+        z = 1.5 * draws.normal(size=(size, vocabulary))
+        w = scale * z + distance * draws.normal(size=z.shape) + 0.003 * draws.normal(size=z.shape)
+        p, q = (each - np.logaddexp.reduce(each, axis=1, keepdims=True) for each in (z, w))
+        token = (p + draws.gumbel(size=p.shape)).argmax(axis=1)
+        own = np.arange(size)
+        entropy = -(np.exp(q) * q).sum(axis=1)
+        parts.append((p[own, token], q[own, token], entropy, token, np.full(size, step)))
+    earlier, later, entropy, token, step = (np.concatenate(each) for each in zip(*parts, strict=True))
+    row = np.repeat(np.arange(rows * len(sharper)), length)
+    facts = {"entropy": entropy, "token": token, "step": step}
+    return Evidence(earlier, later, row, np.tile(np.arange(length), rows * len(sharper)), facts, {})
+
+
+@settings(max_examples=8, deadline=None)
+@given(temperature=st.floats(0.7, 1.5).filter(lambda t: abs(t - 1) > 0.05), seed=st.integers(0, 100))
+def test_a_temperature_of_any_size_is_constant(temperature: float, seed: int) -> None:
+    evidence = _evidence(np.full(8, 1 / temperature), np.zeros(8), seed)
+    cause = CAUSE["trainer_temperature"]
+    result = cause.test(evidence)
+    assert result.holds and moved(cause, evidence, result) == ""
+    assert float(result.parameters["temperature"]) == pytest.approx(1 / temperature, rel=0.05)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("begin", [0, 4])
+def test_a_policy_that_learns_against_a_stale_engine_has_no_temperature(seed: int, begin: int) -> None:
+    """It gets sharper than the other side, and apart from it, so that slope and correlation fall together."""
+    since = np.maximum(np.arange(12) - begin, 0) / 11
+    found = diagnose(_evidence(1 + 1.2 * since, 0.9 * since, seed))
+    assert found.likely[0].cause.code in ("never_synced", "sync_broke"), found.answer
+    assert "temperature" not in found.answer
+
+
+def test_a_slope_that_moves_is_no_setting_even_if_the_two_sides_correlate() -> None:
+    evidence = _evidence(np.linspace(1, 2.2, 12), np.zeros(12), 0)
+    cause = CAUSE["trainer_temperature"]
+    result = cause.test(evidence)
+    assert result.holds and "moves over the steps" in moved(cause, evidence, result)
+    later = _evidence(np.where(np.arange(12) < 5, 1.0, 0.8), np.zeros(12), 0)  # a setting that was changed at step 5
+    assert moved(cause, later, cause.test(later)) == ""
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.5, 3.0])
+def test_sharpening_is_the_scale_of_the_logits(scale: float) -> None:
+    """The oracle scales the logits; the estimate reads entropies and log-probs alone."""
+    draws = np.random.default_rng(0)
+    z, parts = draws.normal(size=(4000, 60)), []
+    for each in np.geomspace(1, scale, 10):
+        p = each * z - np.logaddexp.reduce(each * z, axis=1, keepdims=True)
+        token = (p + draws.gumbel(size=p.shape)).argmax(axis=1)
+        parts.append((p[np.arange(4000), token], -(np.exp(p) * p).sum(axis=1)))
+    later, entropy = (np.concatenate(each) for each in zip(*parts, strict=True))
+    row = np.arange(len(later))
+    facts = {"entropy": entropy, "step": np.repeat(np.arange(10), 4000)}
+    found = sharpening(Evidence(later, later, row, np.zeros(len(row), np.int64), facts, {}))
+    assert found == pytest.approx(np.log(scale), abs=0.06)
+
+
+def test_rounding_that_grows_with_the_sharpness_is_no_missing_sync() -> None:
+    """Both sides sharpen; K3 grows by the square of the sharpness, from rounding to coarser rounding."""
+    draws, scales = np.random.default_rng(1), np.geomspace(1, 6, 12)
+    parts = []
+    for scale in scales:
+        z = draws.normal(size=(512, 60))
+        p, q = ((scale * (z + 0.008 * draws.normal(size=z.shape))) for _ in range(2))
+        p, q = (each - np.logaddexp.reduce(each, axis=1, keepdims=True) for each in (p, q))
+        token = (p + draws.gumbel(size=p.shape)).argmax(axis=1)
+        own = np.arange(512)
+        parts.append((p[own, token], q[own, token], -(np.exp(q) * q).sum(axis=1)))
+    earlier, later, entropy = (np.concatenate(each) for each in zip(*parts, strict=True))
+    row = np.repeat(np.arange(12 * 32), 16)
+    facts = {"entropy": entropy, "step": np.repeat(np.arange(12), 512)}
+    evidence = Evidence(earlier, later, row, np.tile(np.arange(16), 12 * 32), facts, {})
+    assert not never_synced(evidence).holds
+    assert not diagnose(evidence).likely
