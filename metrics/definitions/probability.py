@@ -79,6 +79,12 @@ MAX_PROB_DIFF = Statistic(
 )
 
 _CORRELATION = "Pearson's correlation over tokens"
+ATTENUATION = (
+    "Noise alone lowers it to 1 - s^2 / (2 v^2), where s is the standard deviation of the log-ratios and v that of the log-probs: "
+    "where log-probs hardly vary, as those of a near-uniform policy or of a step of low entropy, a low value is no evidence of any "
+    "fault."
+)
+"""The correlation of two readings of the same log-probs, in words. Spearman 1904."""
 
 
 def _correlation(
@@ -116,7 +122,7 @@ METRICS = (
                  "Only values below 0.9 are informative."),
     _correlation("Correlation of log-probs", "logprob_correlation", LOGPROB, f"{_CORRELATION} of logprobs",
                  "The correlation of the two log-probs of a token. Old weights, another context and other tokens lower it. "
-                 "If log-probs hardly vary, as those of a near-uniform policy, a low value is no evidence of any fault."),
+                 f"{ATTENUATION}"),
     *(_shift_correlation(shift) for shift in SHIFTS),
     Metric("slope", "1", "sum(earlier * later) / sum(earlier^2), of logprobs",
            "Slope of the line through 0 that fits later to earlier; not 1 if the two sides differ in temperature.",

@@ -10,6 +10,7 @@ from ..grading.finding import Confidence
 from .catalogue import CAUSE, CAUSES
 from .cause import Cause, Result, UndoKind, absent
 from .causes.numerics import is_noise, noise
+from .causes.over_steps import course_words
 from .confidence import CERTAIN, confidence, doubts
 from .constancy import moved
 from .diagnosis import CannotTell, Diagnosis, Excluded, Likely, Rival
@@ -73,6 +74,7 @@ def diagnose(evidence: Evidence, causes: Sequence[Cause] = CAUSES) -> Diagnosis:
     }
     shape = noise(left) if len(left) >= FEW_TOKENS else None
     rest = left.mean(left.distance)
+    over_time = course_words(left) if rest > EXACT else ()
     return Diagnosis(
         likely,
         tuple(_excluded(cause, first[cause.code], likely) for cause in others if cause.code not in open_causes),
@@ -80,11 +82,12 @@ def diagnose(evidence: Evidence, causes: Sequence[Cause] = CAUSES) -> Diagnosis:
         evidence.mean(evidence.distance),
         rest,
         shape,
-        shape is not None and is_noise(rest, shape),
+        shape is not None and is_noise(rest, shape) and not over_time,
         len(evidence),
         evidence.rows,
         is_equal=is_equal,
         computed_apart=evidence.computed_apart,
+        course=over_time,
     )
 
 

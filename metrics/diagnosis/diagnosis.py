@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from ..grading.finding import Confidence
 from .cause import Cause, Parameter
-from .causes.numerics import HEALTHY, Noise
+from .causes.numerics import HEALTHY, Noise, is_harmless
 from .on_record import Side
 from .share import Share
 
@@ -159,6 +159,8 @@ class Diagnosis:
     """True if the two sides are equal to the last bit at every token."""
     computed_apart: bool = False
     """True if by the record each side comes from a computation of its own."""
+    course: tuple[str, ...] = ()
+    """The course of the rest over the steps in words, if it has one: rounding has one level."""
     told_first: str = ""
     """Sentences on copies that come before the answer; empty if there is nothing to tell."""
     muted: tuple[tuple[Likely, str], ...] = ()
@@ -205,12 +207,14 @@ class Diagnosis:
             both = f"{self.noise.negative:.0%} of the log-ratios are negative"
             tails = f"no heavy tails{self._but_for}, no pattern"
             return f"{left} is as small and as regular as rounding is: {size}, {both}, {tails}."
-        return f"{left} is {size}, and no known cause explains it."
+        return f"{left} is {size}{self._unlike_rounding}, and no known cause explains it."
 
     @property
     def is_healthy(self) -> bool:
         """True if no cause is likely and the gap is rounding noise, or is proved to be 0."""
-        return not self.found and self.rest_is_noise and self.rest < HEALTHY and not self.is_copy
+        if self.found or self.is_copy or self.noise is None:
+            return False
+        return self.rest_is_noise and self.rest < HEALTHY or is_harmless(self.rest, self.noise)
 
     @property
     def is_copy(self) -> bool:
@@ -228,6 +232,12 @@ class Diagnosis:
         """The outlying tokens in words; empty if there are none."""
         count = self.noise.outlying if self.noise else 0
         return f" but for {count} outlying token{'' if count == 1 else 's'}" if count else ""
+
+    @property
+    def _unlike_rounding(self) -> str:
+        """What of the rest is not as rounding is, to follow its size; empty if it is only too large."""
+        found = (*(self.noise.irregular if self.noise else ()), *self.course)
+        return f", {'; '.join(found)}" if found else ""
 
     @property
     def _without_outlying(self) -> str:
@@ -259,7 +269,9 @@ class Diagnosis:
         if self.rest_is_noise:
             size = f"K3 is {self.gap:.3g} nats/token{self._without_outlying}"
             return f"The gap is rounding noise{self._but_for}: {size}, and no known cause of a gap has left a trace."
-        return f"No known cause explains the gap of {self.gap:.3g} nats/token."
+        small = "small, but " if self.noise and is_harmless(self.rest, self.noise) and self._unlike_rounding else ""
+        own = f" It is {small}no rounding noise: {self._unlike_rounding[2:]}." if self._unlike_rounding else ""
+        return f"No known cause explains the gap of {self.gap:.3g} nats/token.{own}"
 
 
 def _named(likely: Sequence[Likely], unexplained: float) -> str:

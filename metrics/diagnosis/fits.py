@@ -45,13 +45,21 @@ def prompts(evidence: Evidence) -> Integers:
 
 
 @once
-def firsts(evidence: Evidence) -> Booleans:
-    """True if no earlier response of the prompt has the same ids up to and including the token, shape (tokens,)."""
+def kinds(evidence: Evidence) -> Integers:
+    """A number of each token, from 0, that those share which have one prompt and the same ids up to them, shape (tokens,)."""
     keys = (evidence.row_codes, _hash_so_far(evidence), evidence.position, prompts(evidence))
     order = np.lexsort(keys)
     again = np.logical_and.reduce([np.diff(values[order]) == 0 for values in keys[1:]])
-    first = np.ones(len(evidence), np.bool_)
-    first[order[1:]] = ~again
+    number = np.zeros(len(evidence), np.int64)
+    number[order[1:]] = np.cumsum(~again)
+    return number
+
+
+@once
+def firsts(evidence: Evidence) -> Booleans:
+    """True if no earlier response of the prompt has the same ids up to and including the token, shape (tokens,)."""
+    first = np.zeros(len(evidence), np.bool_)
+    first[np.unique(kinds(evidence), return_index=True)[1]] = True
     return first
 
 

@@ -12,7 +12,7 @@ import polars as pl
 from ratioscope.arrays import Floats
 
 from ..metric import SAMPLED
-from .signals import at_least
+from .signals import at_least, kl_error
 
 FIRST_STEPS = 3
 """The number of first steps that determine a floor. Convention: one step may be chance, and more would delay the first grade."""
@@ -38,8 +38,8 @@ def floors(frame: pl.DataFrame, fresh: pl.DataFrame | None = None) -> dict[str, 
         first = _known(frame, gap).sort("step").head(FIRST_STEPS)
         own = first if fresh is None else pl.concat([first, _enough(_known(fresh, gap), first)])
         if len(own):
-            value, error = (own[name].to_numpy() for name in ("value", "error"))
-            result[gap] = float(np.min(_at_most(value, error)))
+            value, error, tokens = (own[name].to_numpy() for name in ("value", "error", "tokens"))
+            result[gap] = float(np.min(_at_most(value, kl_error(value, error, tokens))))
     return result
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from ratioscope.arrays import Booleans, Floats
 
 from ..columns import SHIFTS
+from ..definitions.probability import ATTENUATION
 from ..metric import ALL_GAPS, SAMPLED
 
 MetricValues = Callable[[str], Floats]
@@ -28,12 +29,14 @@ OVER_FLOOR = (3.0, 10.0)
 SAME = 1e-12
 """The least floor. Rounding leaves about this much of equal float32 log-probs; growth from a floor of 0 would be infinite."""
 VARYING = 0.5
-"""Log-probs with a smaller standard deviation, in nats, correlate little for any gap, as those of a near-uniform policy. Those of
-trained language models vary by 1.4 to 4 nats in the labelled runs."""
+"""Log-probs with a smaller standard deviation, in nats, correlate little for any gap, see ATTENUATION. Those of trained language
+models vary by 1.4 to 4 nats in the labelled runs."""
+TOKEN_SPREAD = 4.0
+"""Standard deviation of one token's K3 relative to the mean: the largest of the labelled healthy runs, which have 2.1 to 4.0."""
+FEW_TOKENS = 200
+"""A step with fewer tokens has no z and no correlation that means anything: its own scatter is hardly known. A convention."""
 CLEAR_SURPRISAL = 0.05
 """A surprisal gap of at most so many nats is at most watch, however large its z."""
-FEWEST = 200
-"""A step with fewer tokens has no z and no correlation that means anything: its own scatter is hardly known. A convention."""
 SURPRISED = (4.0, 6.0)
 """A surprisal gap with this z is watch, or act."""
 
@@ -92,6 +95,12 @@ def at_least(value: Floats, error: Floats) -> Floats:
     return np.where(value > 0, value * np.exp(-ERRORS * relative), value)
 
 
+def kl_error(value: Floats, error: Floats, tokens: Floats) -> Floats:
+    """The standard error of a K3 of so many tokens. Few tokens are of few sequences, which understate their own; NaN stays."""
+    least = np.where(tokens < FEW_TOKENS, value * TOKEN_SPREAD / np.sqrt(np.maximum(tokens, 1.0)), 0.0)
+    return np.asarray(np.maximum(error, least))
+
+
 def _kl(column: MetricValues, floor: Floats) -> Measurements:
     value = column("kl_k3")
     return Measurements(value, at_least(value, column("kl_k3_se")))
@@ -99,7 +108,7 @@ def _kl(column: MetricValues, floor: Floats) -> Measurements:
 
 def _kl_over_floor(column: MetricValues, floor: Floats) -> Measurements:
     value = column("kl_k3")
-    sure = at_least(value, column("kl_k3_se"))
+    sure = at_least(value, kl_error(value, column("kl_k3_se"), column("tokens")))
     times = sure / np.maximum(np.where(floor < HEALTHY_K3, floor, np.nan), SAME)
     # The most multiples of the floor that a K3 of this size may count as: watch from HARMLESS_K3 on, act from HEALTHY_K3
     # on. A power between the two, so that of two steps the one with the larger K3 is always the worse.
@@ -150,21 +159,23 @@ def _shifted(column: MetricValues, floor: Floats) -> Measurements:
 def _uncorrelated(column: MetricValues, floor: Floats) -> Measurements:
     value = column("logprob_correlation")
     difference = 2 * column("kl_k2") - column("mean_log_ratio") ** 2  # its variance over tokens
-    varies = difference / (2 * (1 - value)) >= VARYING**2  # the variance of the log-probs, if both sides vary alike
-    return _told_by_correlation(column, value, np.where(varies | np.isnan(value), 1 - value, 0.0))
+    # The variance of the log-probs by ATTENUATION, and the standard error of a correlation of so many tokens.
+    varies = difference / (2 * (1 - value)) >= VARYING**2
+    sure = value + ERRORS * (1 - value**2) / np.sqrt(np.maximum(column("tokens"), 1.0))
+    return _told_by_correlation(column, value, np.where(varies | np.isnan(value), np.maximum(1 - sure, 0.0), 0.0))
 
 
 def _told_by_correlation(column: MetricValues, value: Floats, tested: Floats) -> Measurements:
     # If all probabilities are near 1, rounding alone determines a correlation, but then K3 is tiny.
     different = at_least(column("kl_k3"), column("kl_k3_se")) >= HEALTHY_K3
     return Measurements(
-        value, np.where(different & (column("tokens") >= FEWEST), tested, np.where(np.isnan(tested), np.nan, 0.0))
+        value, np.where(different & (column("tokens") >= FEW_TOKENS), tested, np.where(np.isnan(tested), np.nan, 0.0))
     )
 
 
 def _dishonest(column: MetricValues, floor: Floats) -> Measurements:
     z, mean = column("mean_weight_token_z"), column("mean_weight_token")
-    return Measurements(mean, np.where((np.abs(mean - 1) > 0.01) & (column("tokens") >= FEWEST), np.abs(z), 0.0 * z))
+    return Measurements(mean, np.where((np.abs(mean - 1) > 0.01) & (column("tokens") >= FEW_TOKENS), np.abs(z), 0.0 * z))
 
 
 def _surprised(column: MetricValues, floor: Floats) -> Measurements:
@@ -173,7 +184,7 @@ def _surprised(column: MetricValues, floor: Floats) -> Measurements:
     size = np.abs(gap) / CLEAR_SURPRISAL
     # If two gaps are too small for act, the larger one is the worse.
     tested = np.where(size > 1, z, np.minimum(z, watch + 0.999 * (act - watch) * size))
-    return Measurements(gap, np.where(column("tokens") >= FEWEST, tested, 0.0 * z))
+    return Measurements(gap, np.where(column("tokens") >= FEW_TOKENS, tested, 0.0 * z))
 
 
 def _ess_of_chi2(chi2: float) -> float:
@@ -220,7 +231,7 @@ SIGNALS: tuple[Signal, ...] = (
            SAMPLED, _uncorrelated, 0.1, None,
            "log-probs correlate only at {value:.2f}",
            "Two sides with equal weights correlate above 0.99, also with an 8-bit engine. Less can mean old or other weights, "
-           "another temperature or context, or lists of other tokens. The correlation alone does not tell which.",
+           f"another temperature or context, or lists of other tokens. The correlation alone does not tell which. {ATTENUATION}",
            "Run the diagnosis: it tests shifts, swapped sequences, old weights and settings by undoing each.",
            f"0.9 is a convention; not graded where log-probs vary by less than {VARYING:g} nats", size=_below_one),
     Signal("mean_weight", "mean_weight_token_z", "the recorded log-probs are not those of the sampler",

@@ -17,6 +17,8 @@ AS_GOOD = np.log(1.5)
 """Log ratio of the first tokens to the others below which they are as good as these."""
 FAR = 2 / 3
 """Share of the places whose tokens are compared with the last ones if the gap fades over the whole response."""
+GONE = 0.1
+"""The level of the last third of the places, relative to the others, above which a gap has not faded away. A convention."""
 ENOUGH = 0.3
 """Share from which on few first tokens stand for the fault, and not all but the last ones."""
 LEAST_FADED = 1.3
@@ -79,6 +81,13 @@ def _shown_by_age(evidence: Evidence, result: Result, old_keys: bool) -> bool:
     return all_older(evidence) and (old_keys or result.share is None or result.share.share < 0.5)
 
 
+def _far_doubt(evidence: Evidence) -> str:
+    """A doubt if the gap is still there far from the prompt: the place of its largest part alone is weak evidence."""
+    far = evidence.position >= np.quantile(evidence.position, FAR)
+    level = 1 / max(ratio_of(evidence, ~far)[0], 1e-9) if far.any() and not far.all() else 1.0
+    return f"far from the prompt the gap is still {level:.0%} of its level before" if level > GONE else ""
+
+
 def different_prompt(evidence: Evidence) -> Result:
     """The gap is largest at the first tokens and fades, from the first step on, and the trainer expects the tokens less."""
     head, whole = _head(evidence), _all_but_last(evidence)
@@ -92,7 +101,7 @@ def different_prompt(evidence: Evidence) -> Result:
             f"{result.effect}, but the trainer does not expect the tokens less than the sampler, as with another prompt"
         )
         return replace(result, holds=False, effect=effect)
-    return replace(result, holds=not _comes_later(evidence, result))
+    return replace(result, holds=not _comes_later(evidence, result), doubt=_far_doubt(evidence))
 
 
 def stale_prefix(evidence: Evidence) -> Result:
@@ -102,7 +111,7 @@ def stale_prefix(evidence: Evidence) -> Result:
         return result
     if _shown_by_age(evidence, result, old_keys=True):
         return undecided("every token is of older weights, which the first tokens show most, too")
-    return replace(result, holds=_comes_later(evidence, result))
+    return replace(result, holds=_comes_later(evidence, result), doubt=_far_doubt(evidence))
 
 
 CAUSES = (

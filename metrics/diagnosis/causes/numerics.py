@@ -9,10 +9,10 @@ from ratioscope.arrays import Booleans, Floats, Integers
 
 from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence, once
-from ..fading import fades, is_less_sure
+from ..fading import fades, fading, is_less_sure
 from ..fits import correlation, mean_weight
 from ..share import share_explained
-from ..subset_faults import largest, log_sizes
+from ..subset_faults import CLEAR, largest, log_sizes
 
 HEALTHY = 0.01
 """Mean K3 in nats/token below which noise is usual in 16 and 8 bits; the bound of watch in the verdict."""
@@ -33,6 +33,10 @@ ONE_SIDED = 0.3
 RUNS = 4.0
 """Rare tokens that follow each other so many times as often as by chance are spans. A route that changed is seen by the next
 tokens, too, which gives up to three times."""
+MOSTLY_EQUAL = 0.9
+"""Rounding moves every uncertain token: if more of them are equal, few tokens have a gap of another kind."""
+LEAST_GROWN = 2.0
+"""A factor of sizes from the first to the last quarter of the positions that rounding does not have: labelled runs stay below 1.3."""
 CROWDED = 2.0
 """Rare tokens whose number varies so many times as much over the sequences as by chance are of few sequences."""
 
@@ -58,6 +62,26 @@ class Noise(NamedTuple):
     """The part of the mean K3 that these tokens have, nats/token."""
     contradicted: float
     """Share of tokens with log-prob 0 on one side to which the other side gives a clearly smaller one."""
+    equal: float
+    """Share of the uncertain tokens whose two log-probs are equal to the last bit."""
+    growth_z: float
+    """`growth` in standard errors, with sequences as the independent units."""
+
+    @property
+    def irregular(self) -> tuple[str, ...]:
+        """What rounding does not do, in words: empty if the shape is that of rounding over tokens and positions."""
+        grown = float(np.exp(abs(self.growth)))
+        side = f"{self.negative:.0%} of the log-ratios that differ are negative"
+        found = {
+            f"{self.contradicted:.1%} of the tokens have log-prob 0 on one side alone": self.contradicted >= MOST_DENIED,
+            f"{self.equal:.0%} of the uncertain tokens are equal to the last bit": MOSTLY_EQUAL < self.equal < 1,
+            f"its tails are heavy (excess kurtosis {self.kurtosis:.0f})": self.kurtosis > HEAVY and not self.outlying,
+            side: abs(self.negative - 0.5) >= 0.2,
+            f"it {'grows' if self.growth > 0 else 'fades'} {grown:.1f} times along the positions": (
+                grown > LEAST_GROWN and abs(self.growth_z) > CLEAR
+            ),
+        }
+        return tuple(words for words, holds in found.items() if holds)
 
 
 @once
@@ -65,7 +89,7 @@ def noise(evidence: Evidence) -> Noise:
     """Size and shape of the log-ratios; NaN where too few tokens are uncertain."""
     x = evidence.log_ratio
     unsure = np.maximum(evidence.earlier, evidence.later) < np.log(UNSURE)
-    own = x[unsure]
+    own, growth = x[unsure], _growth(evidence)
     lengths = np.bincount(evidence.row_codes) if len(evidence) else np.ones(1)
     sums = np.bincount(evidence.row_codes, x) if len(evidence) else np.zeros(0)
     expected = float(lengths.mean() * x.var())
@@ -73,14 +97,16 @@ def noise(evidence: Evidence) -> Noise:
         1.4826 * float(np.median(np.abs(own))) if len(own) else np.nan,
         _kurtosis(own, evidence.weights[unsure]),
         _share_of_largest(evidence.distance, evidence.weights),
-        evidence.mean(x < 0),
+        float(np.average(x[x != 0] < 0, weights=evidence.weights[x != 0])) if x.any() else np.nan,
         float(sums.var() / expected) if expected > 0 else np.nan,
-        _growth(evidence),
+        growth,
         *_outlying(evidence, unsure),
         evidence.mean(
             (np.maximum(evidence.earlier, evidence.later) == 0)
             & (np.minimum(evidence.earlier, evidence.later) < -DENIED)
         ),
+        float((own == 0).mean()) if len(own) else np.nan,
+        float(np.divide(*fading(evidence))) if len(evidence) and fading(evidence).error > 0 else np.nan,
     )
 
 
@@ -99,14 +125,13 @@ def _part(evidence: Evidence, tokens: Integers) -> float:
 
 
 def is_noise(gap: float, shape: Noise) -> bool:
-    """True if a gap is as small and as regular as rounding is: below HEALTHY, on both sides of 0, without heavy tails.
+    """True if a gap is as small and as regular as rounding is, but for a few outlying tokens."""
+    return gap - shape.of_outlying < HEALTHY and not shape.irregular
 
-    A few outlying tokens are left out. Log-probs of 0 that the other side denies may stand for missing ones.
-    """
-    size = gap - shape.of_outlying
-    light = shape.outlying or not shape.kurtosis > HEAVY
-    regular = light and (np.isnan(shape.negative) or 0.3 < shape.negative < 0.7)
-    return shape.contradicted < MOST_DENIED and size < HEALTHY and bool(regular or size < HEALTHY / 100)
+
+def is_harmless(gap: float, shape: Noise) -> bool:
+    """True if a gap is so small that its shape does not matter. Log-probs of 0 that the other side denies may be missing ones."""
+    return gap - shape.of_outlying < HEALTHY / 100 and shape.contradicted < MOST_DENIED
 
 
 def _kurtosis(x: Floats, weights: Floats) -> float:
@@ -243,7 +268,11 @@ CAUSES = (
         "Record the version that sampled each token, and compare a digest of each tensor of the engine with the trainer's.",
         "Score a batch with both sides in float32 from one checkpoint: if the gap stays, code differs; if not, weights or "
         "precision.",
-        mistaken_for={"version_lag": "With versions on record a lag shows by its size."},
+        alike=("train_mode",),
+        mistaken_for={
+            "version_lag": "With versions on record a lag shows by its size.",
+            "train_mode": "A second forward pass of the trainer over the same batch gives the same log-probs, unless it draws at random.",
+        },
     ),
     Cause(
         "stale_weights",

@@ -175,6 +175,15 @@ def _between(shape: Course) -> str:
     return f" (between {shape.earliest} and {shape.latest})" if shape.earliest < shape.latest else ""
 
 
+def course_words(evidence: Evidence) -> tuple[str, ...]:
+    """The course of the gap in words, if it changes by more than GROWN and not only by another mix of tokens."""
+    history = history_of(evidence)
+    if history is None or len(history.steps) < LEAST_STEPS:
+        return ()
+    shape = _courses(evidence)[1]
+    return () if shape.kind == "flat" or not max(shape.factor, 1 / shape.factor) > GROWN else (_in_words(shape),)
+
+
 def _fresh(evidence: Evidence) -> bool:
     """True if no token is older than the newest weights, as far as versions are on record."""
     return not evidence.has("lag") or bool((evidence.facts["lag"] == 0).all())

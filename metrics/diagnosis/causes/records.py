@@ -18,6 +18,8 @@ FAR = 10.0
 """Tokens with a filler differ by this many times the median of the others."""
 FILLED = 0.3
 """The other side gives tokens with a filler at least this surprisal in nats, in the median."""
+HONEST = 0.15
+"""Share of the tokens with a constant on the rarer side of it from which on the other side may honestly mean it."""
 RUN = 3
 """So many fillers in a row are a span that nobody sampled, not single missing values."""
 AT_AN_END = 0.9
@@ -50,8 +52,14 @@ def _found_fillers(evidence: Evidence) -> Iterator[tuple[str, float, Booleans]]:
             others = np.median(np.abs(evidence.log_ratio[beside])) if beside.any() else 0.0
             # A certain token has log-prob 0 honestly; a filler of 0 stands for tokens of any probability.
             far = float(np.median(np.abs(other[apart] - value)))
+            # Ties of coarse logits repeat a value honestly, most at a low temperature. Then the other side is off to both sides,
+            # as far as it is at other uncertain tokens, and the value is one that the other side expects there.
+            loose = ~same & (other < -FILLED)
+            noise = float(np.median(np.abs(evidence.log_ratio[loose]))) if loose.sum() >= RUN else 0.0
+            below = float((other[apart] < value).mean())
+            honest = min(below, 1 - below) > HONEST and far < FAR * noise
             varied = len(np.unique(other[apart])) >= max(RUN, 0.5 * apart.sum()) and np.std(other[apart]) > 0.1
-            if varied and far > max(FAR * others, FILLED) and _is_scattered(evidence, apart):
+            if varied and not honest and far > max(FAR * others, FILLED) and _is_scattered(evidence, apart):
                 yield side, float(value), apart if value == 0 else same
 
 

@@ -1,17 +1,22 @@
 """A switch of weights while sequences are sampled: at one token of the step, or at a point of each sequence."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from ratioscope.arrays import Floats, Integers
 
 from ..cause import Cause, Result, absent
 from ..evidence import Evidence
+from ..fading import FADES, fading
 from ..fits import least_squares
 from ..subset_faults import CLEAR, FEW_TOKENS, log_sizes, mean_by, subset_fault
 from .change_points import change_points, changed
 
 EARLIEST, LONGEST = 6, 512
 """The positions between which a switch is looked for: the first tokens differ from the rest anyway."""
+MOST_FADED = 0.3
+"""Change of log size per doubling of the place up to a switch that its own tokens may have: they are told from the rest by chance."""
 NEAR = 8
 """Tokens on either side of a switch within which it shows."""
 
@@ -84,8 +89,20 @@ def _is_by_step(evidence: Evidence, cuts: Integers) -> bool:
 def switch_inside(evidence: Evidence) -> Result:
     """Sequences are bad up to a point and clean after it: the weights changed while they were sampled.
 
-    The point is one of the step, as a sync stops all sequences at once, or one of each sequence.
+    Old weights give one level up to the point: a gap that fades before it is of the prompt or of its keys and values.
     """
+    result = _switch(evidence)
+    if not result.holds or result.bad is None:
+        return result
+    slope, error = fading(evidence.kept(result.bad))
+    if slope > -max(FADES[0] * error, MOST_FADED):
+        return result
+    faded = f"but before it sizes change by {slope:+.2f} ± {error:.2f} per doubling of the place, as those of another prompt do"
+    return replace(result, holds=False, effect=f"{result.effect}, {faded}")
+
+
+def _switch(evidence: Evidence) -> Result:
+    """The test by the place: the point is one of the step, as a sync stops all sequences at once, or one of each sequence."""
     cuts = _step_cuts(evidence)
     bad = evidence.position < cuts
     fall, error = _fall_at(evidence, cuts)
