@@ -41,8 +41,8 @@ class Result:
     """Name -> estimated parameter of the fault."""
     bad: Booleans | None = None
     """The tokens that have the fault, if only some of them have it; shape (tokens,)."""
-    doubt: str = ""
-    """Reason why the cause is less sure than its share says; empty if there is none."""
+    doubts: tuple[str, ...] = ()
+    """Reasons why the cause is less sure than its share says, each of one level."""
     fit: float = 0.0
     """Gain of the log-likelihood of the steps by the course of the cause over one level, see `Course.fit`; 0 if it has none."""
     too_few: str = ""

@@ -270,8 +270,8 @@ def _likely(
     equals = [other for other in free if _is_rival(other, results[other.code], cause, result.share)]
     alike = [CAUSE[code] for code in cause.alike if CAUSE[code] not in equals and _is_open(results.get(code))]
     own = remaining.times(result.share)
-    proved, own_doubt = left.record.shown.get(cause.code, ""), (result.doubt,) if result.doubt else ()
-    found = doubts(cause, result.share, left, tuple(other.code for other in equals), result.bad) + own_doubt
+    proved = left.record.shown.get(cause.code, "")
+    found = doubts(cause, result.share, left, tuple(other.code for other in equals), result.bad) + result.doubts
     found = () if proved else found
     return Likely(
         cause,

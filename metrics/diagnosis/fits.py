@@ -1,5 +1,7 @@
 """Regressions and means with errors that take sequences as independent units; two levels in a row; tokens after one prefix."""
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -61,6 +63,37 @@ def firsts(evidence: Evidence) -> Booleans:
     first = np.zeros(len(evidence), np.bool_)
     first[np.unique(kinds(evidence), return_index=True)[1]] = True
     return first
+
+
+class Repeats(NamedTuple):
+    """Tokens that stand in several responses of a prompt after the same ids."""
+
+    tokens: int
+    """Their number, less one of each kind."""
+    prompts: int
+    earlier: float
+    """Variance of the sampler's log-probs of one kind, relative to the mean squared log-ratio of these tokens."""
+    later: float
+    """The same of the trainer's."""
+
+
+@once
+def repeats(evidence: Evidence) -> Repeats:
+    """How far each side repeats its own log-prob of a token after the same ids."""
+    kind = kinds(evidence)
+    counts = np.bincount(kind)
+    own = counts[kind] > 1
+    if not own.any():
+        return Repeats(0, 0, 0.0, 0.0)
+    extra = int((counts[counts > 1] - 1).sum())
+    size = max(float((evidence.log_ratio[own] ** 2).mean()), 1e-300)
+
+    def variance(values: Floats) -> float:
+        means = np.bincount(kind, values) / np.maximum(counts, 1)
+        return float(((values - means[kind])[own] ** 2).sum() / extra)
+
+    varies = (variance(side) / size for side in (evidence.earlier, evidence.later))
+    return Repeats(extra, len(np.unique(prompts(evidence)[own])), *varies)
 
 
 def _hash_so_far(evidence: Evidence) -> Hashes:

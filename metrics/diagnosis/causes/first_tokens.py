@@ -7,7 +7,7 @@ import numpy as np
 from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence, once
 from ..fading import fades, fading, is_less_sure
-from ..subset_faults import FEW_TOKENS, ratio_of, subset_fault
+from ..subset_faults import FEW_TOKENS, mean_by, ratio_of, subset_fault
 from .edges import cross_cut
 from .numerics import all_older
 
@@ -19,6 +19,9 @@ FAR = 2 / 3
 """Share of the places whose tokens are compared with the last ones if the gap fades over the whole response."""
 GONE = 0.1
 """The level of the last third of the places, relative to the others, above which a gap has not faded away. A convention."""
+NONE, SOME = 2.0, 0.2
+"""Sequences whose first tokens are not so many times as large as the far ones lack the gap, and the share of them that is a
+doubt: what both sides read alike in a fifth of the sequences is not another prompt of all. A convention."""
 ENOUGH = 0.3
 """Share from which on few first tokens stand for the fault, and not all but the last ones."""
 LEAST_FADED = 1.3
@@ -81,11 +84,18 @@ def _shown_by_age(evidence: Evidence, result: Result, old_keys: bool) -> bool:
     return all_older(evidence) and (old_keys or result.share is None or result.share.share < 0.5)
 
 
-def _far_doubt(evidence: Evidence) -> str:
-    """A doubt if the gap is still there far from the prompt: the place of its largest part alone is weak evidence."""
+def _doubts(evidence: Evidence, result: Result) -> tuple[str, ...]:
+    """Doubts if the gap is still there far from the prompt, or some sequences lack it: its place alone is weak evidence."""
     far = evidence.position >= np.quantile(evidence.position, FAR)
     level = 1 / max(ratio_of(evidence, ~far)[0], 1e-9) if far.any() and not far.all() else 1.0
-    return f"far from the prompt the gap is still {level:.0%} of its level before" if level > GONE else ""
+    head = evidence.position < int(result.parameters["tokens"])
+    sizes = mean_by(evidence.row_codes[head], np.abs(evidence.log_ratio[head]), evidence.rows)[0]
+    without = evidence.mean_of_rows(sizes < NONE * float(np.abs(evidence.log_ratio[far]).mean())) if far.any() else 0.0
+    found = {
+        f"far from the prompt the gap is still {level:.0%} of its level before": level > GONE,
+        f"{without:.0%} of the sequences lack it at their first tokens": without > SOME,
+    }
+    return tuple(words for words, holds in found.items() if holds)
 
 
 def different_prompt(evidence: Evidence) -> Result:
@@ -96,12 +106,13 @@ def different_prompt(evidence: Evidence) -> Result:
         return result
     if _shown_by_age(evidence, result, old_keys=False):
         return undecided("every token is of older weights, which the first tokens show most, too")
-    if not is_less_sure(evidence):
+    head_tokens = evidence.kept(evidence.position < int(result.parameters["tokens"]))
+    if not is_less_sure(evidence) and not is_less_sure(head_tokens):
         effect = (
             f"{result.effect}, but the trainer does not expect the tokens less than the sampler, as with another prompt"
         )
         return replace(result, holds=False, effect=effect)
-    return replace(result, holds=not _comes_later(evidence, result), doubt=_far_doubt(evidence))
+    return replace(result, holds=not _comes_later(evidence, result), doubts=_doubts(evidence, result))
 
 
 def stale_prefix(evidence: Evidence) -> Result:
@@ -111,7 +122,7 @@ def stale_prefix(evidence: Evidence) -> Result:
         return result
     if _shown_by_age(evidence, result, old_keys=True):
         return undecided("every token is of older weights, which the first tokens show most, too")
-    return replace(result, holds=_comes_later(evidence, result), doubt=_far_doubt(evidence))
+    return replace(result, holds=_comes_later(evidence, result), doubts=_doubts(evidence, result))
 
 
 CAUSES = (

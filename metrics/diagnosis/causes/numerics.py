@@ -12,7 +12,7 @@ from ..evidence import Evidence, once
 from ..fading import fades, fading, is_less_sure
 from ..fits import correlation, mean_weight
 from ..share import share_explained
-from ..subset_faults import CLEAR, largest, log_sizes
+from ..subset_faults import CLEAR, OUTLYING, largest, log_sizes
 
 HEALTHY = 0.01
 """Mean K3 in nats/token below which noise is usual in 16 and 8 bits; the bound of watch in the verdict."""
@@ -36,7 +36,7 @@ tokens, too, which gives up to three times."""
 MOSTLY_EQUAL = 0.9
 """Rounding moves every uncertain token: if more of them are equal, few tokens have a gap of another kind."""
 LEAST_GROWN = 2.0
-"""A factor of sizes from the first to the last quarter of the positions that rounding does not have: labelled runs stay below 1.3."""
+"""A factor of sizes from the first to the last quarter of the positions that rounding does not have: labelled runs have 1.3."""
 CROWDED = 2.0
 """Rare tokens whose number varies so many times as much over the sequences as by chance are of few sequences."""
 
@@ -73,7 +73,8 @@ class Noise(NamedTuple):
         grown = float(np.exp(abs(self.growth)))
         side = f"{self.negative:.0%} of the log-ratios that differ are negative"
         found = {
-            f"{self.contradicted:.1%} of the tokens have log-prob 0 on one side alone": self.contradicted >= MOST_DENIED,
+            f"{self.contradicted:.1%} of the tokens have log-prob 0 on one side alone": self.contradicted
+            >= MOST_DENIED,
             f"{self.equal:.0%} of the uncertain tokens are equal to the last bit": MOSTLY_EQUAL < self.equal < 1,
             f"its tails are heavy (excess kurtosis {self.kurtosis:.0f})": self.kurtosis > HEAVY and not self.outlying,
             side: abs(self.negative - 0.5) >= 0.2,
@@ -194,7 +195,7 @@ def router_flips(evidence: Evidence) -> Result:
     two_sided = abs(spread.negative - 0.5) < ONE_SIDED
     scattered = spread.in_runs < RUNS and spread.over_rows < CROWDED
     few = shape.tail > RARE and shape.kurtosis > KURTOSIS and evidence.mean(evidence.distance) < 1
-    holds = few and two_sided and scattered
+    holds = few and two_sided and scattered and rare.sum() > OUTLYING[0]
     kept = evidence.kept(~rare)
     share = share_explained(evidence, np.where(rare, kept.mean(kept.distance) if len(kept) else 0.0, evidence.distance))
     peaked = "" if np.isnan(shape.kurtosis) else f"; the excess kurtosis is {shape.kurtosis:.0f}"
@@ -271,7 +272,7 @@ CAUSES = (
         alike=("train_mode",),
         mistaken_for={
             "version_lag": "With versions on record a lag shows by its size.",
-            "train_mode": "A second forward pass of the trainer over the same batch gives the same log-probs, unless it draws at random.",
+            "train_mode": "A second pass of the trainer gives the same log-probs, unless it draws at random.",
         },
     ),
     Cause(

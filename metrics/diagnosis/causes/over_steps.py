@@ -80,7 +80,7 @@ def _tested(
     told = next((each for each in (shape, *shape.alternatives) if each.kind in kinds and fits(each)), None)
     if told is None:
         return Result(False, _in_words(shape), shown)
-    doubt = "" if told is shape else f"another course predicts the steps as well: {_in_words(shape)}"
+    doubts = () if told is shape else (f"another course predicts the steps as well: {_in_words(shape)}",)
     shape = told
     if evidence.has("step") and (part := few_sequences(evidence.kept(evidence.facts["step"] >= shape.onset))):
         return Result(False, f"{_in_words(shape)}, but only in {part:.0%} of the sequences", shown)
@@ -94,7 +94,7 @@ def _tested(
         "times": times(shape.factor),
     }
     kept, effect = evidence.kept(~bad), words.format(**_numbers(shape))
-    return Result(True, effect, shown, share, kept, parameters, bad=bad, doubt=doubt, fit=shape.fit)
+    return Result(True, effect, shown, share, kept, parameters, bad=bad, doubts=doubts, fit=shape.fit)
 
 
 def _is_rounding(evidence: Evidence, shape: Course) -> bool:
@@ -266,8 +266,8 @@ def adapter_scale(evidence: Evidence) -> Result:
     if not evidence.record.adapter:
         return undecided("no adapter is on record")
     is_delivered = "never_synced" in evidence.record.ruled_out
-    doubt = "" if is_delivered else "no digest tells whether the adapter was delivered"
-    return replace(_grown(evidence, f"with an adapter on record: {evidence.record.adapter}"), doubt=doubt)
+    doubts = () if is_delivered else ("no digest tells whether the adapter was delivered",)
+    return replace(_grown(evidence, f"with an adapter on record: {evidence.record.adapter}"), doubts=doubts)
 
 
 def never_synced(evidence: Evidence) -> Result:
@@ -296,7 +296,7 @@ def corrupted_load(evidence: Evidence) -> Result:
     if not result.holds or evidence.has("lag") or history is None or (history.steps < step).sum() > LAGS:
         return result
     lag = "no version on record excludes a lag, which reaches its size within the first steps"
-    return replace(result, doubt="; ".join(words for words in (result.doubt, lag) if words))
+    return replace(result, doubts=(*result.doubts, lag))
 
 
 def sync_broke(evidence: Evidence) -> Result:

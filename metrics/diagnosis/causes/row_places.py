@@ -13,6 +13,7 @@ from ratioscope.arrays import Booleans, Floats, Integers
 from ..cause import Cause, Parameter, Result, absent, undecided
 from ..evidence import Evidence, once
 from ..factors import rank_among_equals
+from ..fading import FADES, fading
 from ..fits import correlation, firsts, prompts
 from ..share import separation
 from ..subset_faults import log_sizes, mean_by, subset_fault
@@ -27,6 +28,8 @@ SHARES = (0.4, 0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02)
 """Shares of bad places that are tried."""
 SHORTEST = 12
 """The shortest distance between boundaries that is looked for; bad places nearer to each other are one boundary."""
+LIKE_A_PROMPT = 0.3
+"""A gap that fades by more log size per doubling of the place is of the prompt, which its responses share, too."""
 JITTER = 2
 """Places by which the bad places of two boundaries may lie apart."""
 LEAST_PAIRS, STANDS_OUT = 6, 3.0
@@ -124,6 +127,10 @@ def chunk_boundary(evidence: Evidence) -> Result:
     effect = f"sizes at one place correlate at {sizes.correlation:.2f} between the responses of a prompt"
     if sizes.correlation < max(REPEATS[1], REPEATS[0] / np.sqrt(sizes.cells)):
         return absent(effect)
+    slope, error = fading(evidence)
+    if slope < -max(FADES[0] * error, LIKE_A_PROMPT):
+        faded = f"sizes change by {slope:+.2f} ± {error:.2f} per doubling of the place, as those of another prompt do"
+        return absent(f"{effect}, but {faded}")
     high = _high(evidence, sizes)
     bad = _foretold(sizes, *high)
     period = _period(evidence, (high[0] & high[1])[sizes.cell])

@@ -9,7 +9,7 @@ from ratioscope.arrays import Booleans, Floats, Integers
 from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence
 from ..factors import LARGEST, rank_among_equals, split_in_two
-from ..fits import correlation
+from ..fits import correlation, repeats
 from ..share import level_ratios
 from ..subset_faults import CLEAR_LABEL, FEW_TOKENS, codes, log_sizes, mean_by, subset_fault
 
@@ -22,6 +22,8 @@ APART = 5.0
 FEW = 0.4
 """A class with more than this share of the sequences is no small part of them."""
 LEAST_ROWS = 16
+VARIES = 0.25
+"""Variance of a side between equal tokens, relative to the squared gap and to the other side, from which on it varies alone."""
 LONGER = 2.0
 """Ratio of mean lengths from which on the length may be what bad sequences share."""
 
@@ -136,7 +138,20 @@ def outlier_sequences(evidence: Evidence) -> Result:
     agreement, bad, share = halves
     result = subset_fault(evidence, bad, f"{share:.0%} of the sequences", APART, {"sequences": f"{share:.0%}"})
     result = _if_repeatable(result, agreement, "sequence")
-    return replace(result, effect=f"{result.effect}{_lengths_in_words(evidence, bad)}") if result.holds else result
+    words = f"{_lengths_in_words(evidence, bad)}{_varying(evidence)}"
+    return replace(result, effect=f"{result.effect}{words}") if result.holds else result
+
+
+def _varying(evidence: Evidence) -> str:
+    """The side that does not repeat its own log-probs, in words; empty if both do or neither does."""
+    if not evidence.has("group", "token"):
+        return ""
+    found = repeats(evidence)
+    sides = {"sampler": (found.earlier, found.later), "trainer": (found.later, found.earlier)}
+    named = [name for name, (own, other) in sides.items() if own > VARIES and other < VARIES * own]
+    if not named or found.tokens < FEW_TOKENS:
+        return ""
+    return f"; the {named[0]} gives the same token after the same ids several log-probs, and the other side one"
 
 
 def _lengths_in_words(evidence: Evidence, bad: Booleans) -> str:
@@ -262,6 +277,7 @@ CAUSES = (
         "Compare hosts, lengths and prompts of ten bad and ten good sequences on the page Sequences.",
         estimate="{sequences} of the sequences",
         localises="in {sequences} of the sequences",
+        alike=("stuck_replica",),
         mistaken_for={"stuck_replica": "With the replica on record a stuck one shows by name."},
     ),
 )

@@ -7,7 +7,7 @@ from ratioscope.arrays import Booleans, Floats
 from ..cause import Cause, Result, undecided
 from ..evidence import Evidence, distances, once
 from ..fits import least_squares, mean_weight, surprisal_gap
-from ..share import share_explained
+from ..share import Share, share_explained
 
 LEAST = 300
 """Tokens that the regression needs."""
@@ -19,6 +19,8 @@ AMBIGUOUS = 0.3
 """Part of the log temperature by which the two ways to read it may differ. A convention.
 
 A temperature alone leaves log-probs that correlate at 1. A policy that learned reads as one against older weights, too."""
+BENT = (-0.3, 0.9)
+"""(log-prob of the tokens that show a bend, share from which on what is left is rounding). A convention."""
 WITHIN = 3.0
 """Tokens with |x| above this have another fault, and are left out of the regression."""
 DISHONEST = (5.0, 0.01)
@@ -79,6 +81,17 @@ def _slope_off_one(evidence: Evidence) -> tuple[float, float]:
     return slope - 1, error
 
 
+def _bends(evidence: Evidence, share: Share, left: Floats) -> bool:
+    """True if what is left of the log-ratios is no rounding but bends with the size of the log-prob, as after a soft cap."""
+    unsure = evidence.later < BENT[0]
+    if share.share > BENT[1] or unsure.sum() < LEAST:
+        return False
+    later = evidence.later[unsure]
+    columns = np.stack([later**2, later, np.ones(len(later))], axis=1)
+    coefficients, errors = least_squares(columns, left[unsure], evidence.kept(unsure))
+    return bool(abs(coefficients[0]) > CLEAR * errors[0])
+
+
 def is_honest(evidence: Evidence) -> bool:
     """Whether the mean weight is 1 as far as can be told: the sampler's log-probs are those it sampled from."""
     mean, error = mean_weight(evidence)
@@ -123,6 +136,9 @@ def _two_temperatures(evidence: Evidence, honest: bool) -> Result:
         share,
         evidence.with_earlier(evidence.later - x),
         {"temperature": round(temperature, 3), "error": float(f"{of_temperature:.1g}")},
+        doubts=("what is left bends with the size of the log-prob, as after a soft cap",)
+        if _bends(evidence, share, x)
+        else (),
     )
 
 

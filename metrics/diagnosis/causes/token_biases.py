@@ -6,11 +6,11 @@ import numpy as np
 
 from ratioscope.arrays import Booleans
 
-from ..cause import Cause, Result, undecided
-from ..evidence import Evidence, distances
+from ..cause import Cause, Result, absent, undecided
+from ..evidence import Evidence, distances, once
 from ..fits import least_squares
 from ..share import Share, share_explained, strata
-from ..subset_faults import codes, mean_by
+from ..subset_faults import codes, log_sizes, mean_by, subset_fault
 
 WITHIN = 3.0
 """A |x| above this counts as this, so that one token cannot decide."""
@@ -24,6 +24,9 @@ PENALTY = (5.0, 0.03)
 """(standard errors, nats) of a difference between repeated and new tokens that counts."""
 ID = (5, 4.5)
 """(least tokens, standard errors) of an id whose mean x is not 0."""
+LARGER, ROW, RARE = 0.7, 20.0, 0.05
+"""Log size of an id above the mean, and ratio of the gaps, from which on its row of a matrix may differ; more tokens than this
+share are not of few ids."""
 LEAST_SHARE = 0.1
 """Share of the gap that such ids must explain: in a large gap of another cause some ids are always off."""
 
@@ -74,7 +77,7 @@ def _never_repeated(evidence: Evidence, again: Booleans) -> Result | None:
         share_explained(evidence, after),
         moved,
         {"difference": round(-mean, 3)},
-        doubt="so few tokens are repeated that their difference cannot be measured",
+        doubts=("so few tokens are repeated that their difference cannot be measured",),
     )
 
 
@@ -144,6 +147,46 @@ def biased_ids(evidence: Evidence) -> Result:
     )
 
 
+@once
+def row_tokens(evidence: Evidence) -> tuple[str, Booleans, str]:
+    """(the place of the bad tokens against some ids, the tokens there, the ids): few ids have large gaps, or bring them.
+
+    Ids are found in one half of the sequences and used in the other half. Rows of the output layer show at their own ids, rows
+    of the embeddings at the token after them.
+    """
+    before = np.where(np.diff(evidence.row, prepend=-1) == 0, np.roll(evidence.facts["token"], 1), -1)
+    best: tuple[str, Booleans, str, float] = ("at", np.zeros(len(evidence), np.bool_), "", 0.0)
+    for place, ids in (("at", evidence.facts["token"]), ("after", before)):
+        token, index = codes(ids)
+        bad, flagged = np.zeros(len(evidence), np.bool_), np.zeros(len(token), np.bool_)
+        for half in (0, 1):
+            own = evidence.row_codes % 2 == half
+            sizes = log_sizes(evidence)[own]
+            means, counts = mean_by(index[own], sizes - sizes.mean(), len(token))
+            clear: Booleans = (
+                (counts >= ID[0]) & (means * np.sqrt(counts) > ID[1] * sizes.std()) & (means > LARGER) & (token >= 0)
+            )
+            bad |= ~own & clear[index]
+            flagged |= clear
+        share = float(
+            (evidence.weights * evidence.distance)[bad].sum()
+            / max((evidence.weights * evidence.distance).sum(), 1e-300)
+        )
+        if bad.any() and evidence.mean(bad) < RARE and share > best[3]:
+            best = place, bad, ", ".join(map(str, token[flagged][:5].tolist())), share
+    return best[:3]
+
+
+def token_rows(evidence: Evidence) -> Result:
+    """Few ids have nearly the whole gap, with either sign, or the tokens right after them have."""
+    place, bad, ids = row_tokens(evidence)
+    if not bad.any():
+        return absent("no few ids have a larger gap than the others, at their own tokens or right after them")
+    return subset_fault(
+        evidence, bad, f"tokens {place} the ids {ids}", ROW, {"ids": f"{place} ids {ids}"}, by_size=True
+    )
+
+
 def _biases(number: int, named: str, share: Share) -> str:
     """The number of ids that are off, and their share of the gap: few ids that explain nothing are no bias."""
     if not number:
@@ -185,6 +228,22 @@ CAUSES = (
         "Look the ids up in the tokenizer: special tokens and the newest ids point to a resized vocabulary.",
         needs=("token",),
         estimate="ids {ids}",
+        alike=("token_rows",),
         mistaken_for={"end_token": "A fault of the last token alone has the id of the end token."},
+    ),
+    Cause(
+        "token_rows",
+        "few token ids carry the gap: their rows of the embeddings or of the output layer differ",
+        "cluster",
+        token_rows,
+        "without the tokens of these ids",
+        "The two sides have other rows for these ids: a vocabulary that was resized, padded or split in another way, or rows "
+        "that a sync left out. A ban or a grammar that one side applies touches few ids, too.",
+        "Compare the shapes and the rows of the embeddings and of the output layer for these ids on both sides.",
+        "Compare a digest of the embeddings and of the output layer, whole and by shard.",
+        needs=("token",),
+        estimate="{ids}",
+        alike=("biased_ids",),
+        mistaken_for={"biased_ids": "A logit bias moves an id by one amount; another row moves it by the context."},
     ),
 )

@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ratioscope.arrays import Floats
+from ratioscope.arrays import Booleans, Floats
 
 from ..cause import Cause, Parameter, Result, undecided
 from ..evidence import Evidence, distances, once
 from ..fits import mean_weight, slope
 from ..share import Share, expected_from, share_explained
+from .token_biases import token_rows
 
 LEAST = 500
 """Tokens that the test needs."""
@@ -32,6 +33,8 @@ HARMLESS = 0.01
 """Mean K3 in nats/token that the positive side alone may give; more is another fault."""
 LEAST_SHARE = 0.1
 """Excluded mass that explains less of the gap is no proof: the mean weight lies below 1 for another reason."""
+JUST_AFTER, MANY_ENDS = 3, 0.1
+"""Share of the responses that end so few tokens after a ban of the end token is lifted. A convention."""
 TOGETHER = 1.7
 """A clearly negative token so many times likelier right after another one is part of a span."""
 
@@ -101,14 +104,28 @@ def _like_positive(evidence: Evidence) -> Floats:
     return np.where(evidence.log_ratio < 0, expected_from(evidence, evidence.log_ratio >= 0), evidence.distance)
 
 
+def _low(evidence: Evidence) -> Booleans:
+    """True for a clearly negative log-ratio, shape (tokens,)."""
+    return np.asarray(evidence.log_ratio < -max(5 * float(np.median(np.abs(evidence.log_ratio))), 0.1))
+
+
 def _in_runs(evidence: Evidence) -> float:
     """How much likelier a token with a clearly negative log-ratio is right after another one; 1 for independent tokens."""
-    low = evidence.log_ratio < -max(5 * float(np.median(np.abs(evidence.log_ratio))), 0.1)
+    low = _low(evidence)
     next_to = (np.diff(evidence.row) == 0) & (np.diff(evidence.position) == 1)
     both, first = (low[1:] & low[:-1] & next_to).sum(), (low[:-1] & next_to).sum()
     if first < 10 or not low.any():
         return 1.0
     return float(both / first / low[1:][next_to].mean())
+
+
+def _ends_are_banned(evidence: Evidence) -> bool:
+    """True if clearly negative tokens stand up to a length that no response falls short of and many have: min_tokens does so."""
+    low = _low(evidence)
+    if not evidence.has("length") or not low.any():
+        return False
+    lengths, least = evidence.facts["length"][evidence.starts], int(np.quantile(evidence.position[low], 0.99)) + 1
+    return bool(lengths.min() >= least and np.mean(lengths <= least + JUST_AFTER) > MANY_ENDS)
 
 
 class Truncation(NamedTuple):
@@ -133,7 +150,8 @@ def _excluded(evidence: Evidence) -> Truncation:
     excludes = mean < 1 - CLEAR * error and mean < 0.998 and clean and shape.one_sided > 0.6
     # The entropy tells top-p, top-k and min-p from bans; without it they are one cause.
     regular = by_mass.share > 0.6 * one_sided.share or shape.only_choice > 0.02 or not evidence.has("entropy")
-    kind = "truncation" if regular else "grammar" if _in_runs(evidence) > TOGETHER else "banned_tokens"
+    in_spans = _in_runs(evidence) > TOGETHER and not _ends_are_banned(evidence)
+    kind = "truncation" if regular else "grammar" if in_spans else "banned_tokens"
     explains = by_mass if kind == "truncation" and evidence.has("entropy") else one_sided
     return Truncation(kind if excludes and explains.share > LEAST_SHARE else "", by_mass, one_sided)
 
@@ -156,7 +174,10 @@ def _tested(evidence: Evidence, kind: str) -> Result:
     kept_mass: dict[str, Parameter] = {"kept_mass": round(mean, 4)}
     if kind != "truncation":
         undone = evidence.kept(evidence.log_ratio >= 0)
-        return Result(holds, effect, shown, one_sided, undone, kept_mass if holds else {})
+        ids = token_rows(evidence) if holds and evidence.has("token") else None
+        few = ids is not None and ids.holds and ids.share is not None and ids.share.share > 0.5
+        doubts = ("few ids carry it, as rows of the output layer that differ do",) if few else ()
+        return Result(holds, effect, shown, one_sided, undone, kept_mass if holds else {}, doubts=doubts)
     sampler, parameter = _sampler(shape, evidence)
     about = f" about {parameter:.2f}" if parameter else ""
     parameters: dict[str, Parameter] = {"sampler": sampler, "about": about, **kept_mass}
@@ -164,9 +185,9 @@ def _tested(evidence: Evidence, kind: str) -> Result:
         parameters["top_p"] = round(parameter, 3)
     undone = evidence.with_earlier(evidence.earlier + _lost_mass(evidence))
     known = evidence.has("entropy")
-    doubt = "" if known else "without the entropy, top-p and the like look as bans and grammars do"
+    doubts = () if known else ("without the entropy, top-p and the like look as bans and grammars do",)
     share = by_mass if known else one_sided
-    return Result(holds, effect, shown, share, undone, parameters if holds else {}, doubt=doubt)
+    return Result(holds, effect, shown, share, undone, parameters if holds else {}, doubts=doubts)
 
 
 def truncation(evidence: Evidence) -> Result:
@@ -212,6 +233,7 @@ CAUSES = (
         "Ban no tokens in training, or set the same logits to minus infinity in the trainer.",
         "Look for ids that never occur in the responses although the trainer gives them probability.",
         estimate="{kept_mass:.1%} of the mass was left",
+        alike=("token_rows",),
         course="constant",
         mistaken_for={"truncation": "The mass that top-p, top-k or min-p cuts off follows the entropy."},
     ),
@@ -225,6 +247,7 @@ CAUSES = (
         "Mask the constrained spans out of the loss, or apply the same grammar to the trainer's logits.",
         "Read the spans with the lowest log-ratios on the page Tokens: they follow a fixed format.",
         estimate="{kept_mass:.1%} of the mass was left",
+        alike=("token_rows",),
         course="constant",
         mistaken_for={"banned_tokens": "Banned ids lose mass everywhere, not in spans."},
     ),

@@ -67,7 +67,9 @@ def first_weights(draws: np.random.Generator) -> Weights:
     }
 
 
-def updated(weights: Weights, draws: np.random.Generator, size: float, names: tuple[str, ...] = ("mix", "mlp", "head")) -> Weights:
+def updated(
+    weights: Weights, draws: np.random.Generator, size: float, names: tuple[str, ...] = ("mix", "mlp", "head")
+) -> Weights:
     """The weights after an update of this relative size."""
     return {k: v + (size * v.std() * draws.normal(size=v.shape) if k in names else 0.0) for k, v in weights.items()}
 
@@ -125,7 +127,12 @@ def prefilled(of: Reader, texts: Texts, draws: np.random.Generator, start: Float
 
 
 def read(
-    of: Reader, texts: Texts, draws: np.random.Generator, *, sampling: bool = False, state: Floats | None = None,
+    of: Reader,
+    texts: Texts,
+    draws: np.random.Generator,
+    *,
+    sampling: bool = False,
+    state: Floats | None = None,
     later: Callable[[int], Weights] | None = None,
 ) -> tuple[Floats, Floats]:
     """(log-probs, entropies) of the responses, shape (rows, length). sampling: the responses are drawn first.
@@ -169,7 +176,9 @@ Sides = tuple[Floats, Floats, Floats]
 
 def evidence(steps: list[tuple[Texts, Sides]]) -> Evidence:
     """The evidence of these steps, without labels."""
-    parts: dict[str, list[np.ndarray]] = {name: [] for name in ("earlier", "later", "entropy", "token", "group", "step", "row", "position", "length")}
+    parts: dict[str, list[np.ndarray]] = {
+        name: [] for name in ("earlier", "later", "entropy", "token", "group", "step", "row", "position", "length")
+    }
     row = 0
     for step, (texts, (earlier, later, entropy)) in enumerate(steps):
         inside = np.arange(texts.tokens.shape[1]) < texts.lengths[:, None]
@@ -245,7 +254,9 @@ def adapter(scale: float, grows: bool, side: int = 0) -> Change:
 
     def change(w: Weights, first: Weights, step: int, draws: np.random.Generator) -> tuple[Reader, Reader]:
         own = np.random.default_rng(77)
-        delta = {n: scale * w[n].std() * own.normal(size=(WIDTH, 2)) @ own.normal(size=(2, WIDTH)) for n in ("mix", "mlp")}
+        delta = {
+            n: scale * w[n].std() * own.normal(size=(WIDTH, 2)) @ own.normal(size=(2, WIDTH)) for n in ("mix", "mlp")
+        }
         full = Reader({**w, **{n: w[n] + (step / 5 if grows else 1.0) * d for n, d in delta.items()}})
         return (Reader(w), full) if side == 0 else (full, Reader(w))
 
@@ -274,25 +285,46 @@ def switched(shape: Shape, each: bool) -> Evidence:
     draws = np.random.default_rng(shape.seed)
     weights = first_weights(draws)
     steps = []
-    for step in range(shape.steps):
+    for _ in range(shape.steps):
         newer = updated(weights, draws, 0.08)
         texts = blank(shape, draws)
         if not each:
             at = int(draws.integers(10, shape.length - 10))
-            earlier, _ = read(Reader(weights), texts, draws, sampling=True, later=lambda t, at=at, w=weights, n=newer: n if t >= at else w)
+            earlier, _ = read(
+                Reader(weights),
+                texts,
+                draws,
+                sampling=True,
+                later=lambda t, at=at, w=weights, n=newer: n if t >= at else w,
+            )
         else:
             parts = []
             for row in range(0, shape.rows, 4):
                 at = int(draws.integers(10, shape.length - 10))
-                own = Texts(texts.prompts[row : row + 4], texts.pads[row : row + 4], texts.tokens[row : row + 4], texts.lengths)
-                parts.append(read(Reader(weights), own, draws, sampling=True, later=lambda t, at=at, w=weights, n=newer: n if t >= at else w)[0])
+                own = Texts(
+                    texts.prompts[row : row + 4], texts.pads[row : row + 4], texts.tokens[row : row + 4], texts.lengths
+                )
+                parts.append(
+                    read(
+                        Reader(weights),
+                        own,
+                        draws,
+                        sampling=True,
+                        later=lambda t, at=at, w=weights, n=newer: n if t >= at else w,
+                    )[0]
+                )
             earlier = np.concatenate(parts)
         steps.append((texts, (earlier, *read(Reader(newer), texts, draws))))
         weights = newer
     return evidence(steps)
 
 
-def from_state(shape: Shape, start: Callable[[Weights, Weights, Texts, np.random.Generator], Floats], trainer: bool, learns: float = 0.05) -> Evidence:
+def from_state(
+    shape: Shape,
+    start: Callable[[Weights, Weights, Texts, np.random.Generator], Floats],
+    trainer: bool,
+    learns: float = 0.05,
+) -> Evidence:
     """One side begins the responses with another state than the prompt gives. start: (weights, first ones, texts, draws)."""
     draws = np.random.default_rng(shape.seed)
     weights = first = first_weights(draws)
@@ -321,15 +353,21 @@ def packed(w: Weights, first: Weights, texts: Texts, draws: np.random.Generator)
 def other_prompt(w: Weights, first: Weights, texts: Texts, draws: np.random.Generator) -> Floats:
     """A system prompt that the other side lacks."""
     more = np.broadcast_to(np.arange(90, 96), (len(texts.prompts), 6))
-    longer = Texts(np.concatenate([texts.prompts[:, :-1], more, texts.prompts[:, -1:]], 1), texts.pads, texts.tokens, texts.lengths)
+    longer = Texts(
+        np.concatenate([texts.prompts[:, :-1], more, texts.prompts[:, -1:]], 1), texts.pads, texts.tokens, texts.lengths
+    )
     return prefilled(Reader(w), longer, draws)
 
 
 HEALTHY: Mapping[str, Callable[[Shape], Evidence]] = {
     "plain": lambda s: run(two(), s),
     "bf16": lambda s: run(two({"bf16": True}), s),
-    "both bf16, temperature 0.05": lambda s: run(two({"bf16": True, "temperature": 0.05}, {"noise": 0.03, "temperature": 0.05}), s),
-    "both bf16, temperature 0.2": lambda s: run(two({"bf16": True, "temperature": 0.2}, {"noise": 0.01, "temperature": 0.2}), s),
+    "both bf16, temperature 0.05": lambda s: run(
+        two({"bf16": True, "temperature": 0.05}, {"noise": 0.03, "temperature": 0.05}), s
+    ),
+    "both bf16, temperature 0.2": lambda s: run(
+        two({"bf16": True, "temperature": 0.2}, {"noise": 0.01, "temperature": 0.2}), s
+    ),
     "greedy": lambda s: run(two({"temperature": 1e-3, "noise": 1e-5}, {"temperature": 1e-3, "noise": 1e-5}), s),
     "sharper": lambda s: run(sharper(1.5), s),
     "near uniform": lambda s: run(lambda w, *_: (Reader({**w, "scale": w["scale"] * 0.03}),) * 2, s),

@@ -1,0 +1,149 @@
+"""What the diagnosis says of one fault at a time in a tiny model, and of healthy runs of odd shape that come close to a proof."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ratioscope.metrics.diagnosis.catalogue import CAUSE
+from ratioscope.metrics.diagnosis.causes.numerics import is_noise, noise
+from ratioscope.metrics.diagnosis.causes.records import _found_fillers
+from ratioscope.metrics.diagnosis.confidence import CERTAIN
+from ratioscope.metrics.diagnosis.decomposition import diagnose
+from ratioscope.metrics.diagnosis.evidence import Evidence
+from ratioscope.metrics.diagnosis.fits import repeats
+
+from .mechanisms import FAULTS, HEALTHY, Reader, Shape, run, two
+
+SMALL = Shape(steps=5, rows=32, length=48)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", [name for name in HEALTHY if name != "greedy"])
+def test_a_healthy_run_of_odd_shape_has_no_cause_that_is_more_than_low(name: str, seed: int) -> None:
+    found = diagnose(HEALTHY[name](replace(SMALL, seed=seed)))
+    assert [item.cause.code for item in found.likely if item.confidence != "low"] == [], found.answer
+    assert not any(item.cause.code in CERTAIN for item in found.likely)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.3, 0.1, 0.05, 0.02])
+def test_ties_of_coarse_logits_are_no_fillers_and_no_grammar_at_any_temperature(temperature: float) -> None:
+    both = two({"bf16": True, "temperature": temperature}, {"noise": 0.03, "temperature": temperature})
+    evidence = run(both, replace(SMALL, seed=3))
+    assert list(_found_fillers(evidence)) == []
+    for code in CERTAIN:
+        if evidence.has(*CAUSE[code].needs):
+            assert not CAUSE[code].test(evidence).holds, code
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, -100.0, 1.0])
+def test_a_constant_in_place_of_log_probs_is_found_beside_a_noisy_gap(value: float) -> None:
+    evidence = run(two({"noise": 0.1}, {"noise": 0.1}), SMALL)
+    missing = np.random.default_rng(1).random(len(evidence)) < 0.03
+    found = list(_found_fillers(evidence.with_earlier(np.where(missing, value, evidence.earlier))))
+    assert [(side, number) for side, number, _ in found] == [("sampler", value)]
+
+
+def test_a_trainer_that_draws_at_random_is_seen_by_the_same_token_after_the_same_ids() -> None:
+    found = diagnose(FAULTS["dropout of the trainer"](Shape()))
+    assert [(item.cause.code, item.confidence) for item in found.likely] == [("train_mode", "high")], found.answer
+    for other in ("dropout of the engine", "adapter missing", "never synced", "position ids", "packing leak"):
+        assert not CAUSE["train_mode"].test(FAULTS[other](Shape())).holds, other
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.floats(0.05, 1.0), st.floats(0.05, 1.0), st.integers(0, 1000))
+def test_the_variance_between_equal_tokens_is_that_of_each_side(first: float, second: float, seed: int) -> None:
+    """Oracle: noise of known size on each side has that share of the mean squared log-ratio."""
+    draws = np.random.default_rng(seed)
+    row, position = np.repeat(np.arange(400), 3), np.tile(np.arange(3), 400)
+    base = -1.0 - position
+    facts = {"group": row // 100, "token": np.full(1200, 7), "step": np.zeros(1200, np.int64)}
+    earlier, later = (base + size * draws.normal(size=1200) for size in (first, second))
+    found = repeats(Evidence(earlier, later, row, position, facts, {"group": ("a", "b", "c", "d")}))
+    assert found.tokens == 1200 - 12 and found.prompts == 4
+    total = first**2 + second**2
+    assert found.earlier == pytest.approx(first**2 / total, abs=0.08)
+    assert found.later == pytest.approx(second**2 / total, abs=0.08)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_few_ids_with_other_rows_are_named_and_a_ban_by_them_is_not_sure(seed: int) -> None:
+    found = diagnose(FAULTS["head rows"](Shape(seed=seed)))
+    first = found.likely[0]
+    assert "token_rows" in (first.cause.code, *first.instead) and first.confidence != "high", found.answer
+    assert CAUSE["token_rows"].test(FAULTS["embedding rows"](Shape())).holds
+    for other in ("temperature", "soft cap", "never synced", "dropout of the trainer", "adapter missing"):
+        assert not CAUSE["token_rows"].test(FAULTS[other](Shape(seed=seed))).holds, other
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_ban_of_the_end_token_is_no_grammar_and_no_other_route(seed: int) -> None:
+    found = diagnose(FAULTS["min tokens"](Shape(seed=seed)))
+    assert found.likely[0].cause.code == "banned_tokens", found.answer
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", ["packing leak", "other prompt", "padding read"])
+def test_a_gap_that_fades_from_the_prompt_on_is_no_switch_and_no_chunk(name: str, seed: int) -> None:
+    evidence = FAULTS[name](Shape(seed=seed))
+    assert not CAUSE["switch_inside"].test(evidence).holds and not CAUSE["chunk_boundary"].test(evidence).holds
+    sure = [item.cause.code for item in diagnose(evidence).likely if item.confidence == "high"]
+    assert sure in ([], ["different_prompt"]) if name == "other prompt" else sure == []
+
+
+@pytest.mark.parametrize("each", ["switch at a token of the step", "switch at a token of each prompt"])
+def test_a_switch_inside_is_in_the_first_set(each: str) -> None:
+    first = diagnose(FAULTS[each](Shape())).likely[0]
+    assert "switch_inside" in (first.cause.code, *first.instead) and first.confidence != "high"
+
+
+@pytest.mark.parametrize("name", ["position ids", "adapter missing"])
+def test_the_place_alone_names_no_prompt(name: str) -> None:
+    likely = diagnose(FAULTS[name](Shape())).likely
+    assert all(item.confidence == "low" for item in likely if item.cause.code in ("different_prompt", "stale_prefix"))
+
+
+def test_a_soft_cap_is_no_sure_temperature() -> None:
+    for cap in (20.0, 30.0, 50.0, 80.0):
+        found = diagnose(run(two(None, {"cap": cap}), Shape()))
+        assert all(i.confidence != "high" for i in found.likely if i.cause.code == "trainer_temperature"), found.answer
+    assert diagnose(FAULTS["temperature"](Shape())).likely[0].confidence == "high"
+
+
+def test_rounding_is_said_only_of_a_regular_gap() -> None:
+    healthy = HEALTHY["plain"](Shape(seed=5))
+    assert diagnose(healthy).rest_is_noise
+    x, draws = healthy.log_ratio, np.random.default_rng(3)
+    shapes = {
+        "equal to the last bit": np.where(draws.random(len(x)) < 0.05, x, 0.0),
+        "along the positions": x * np.exp(np.log(9) * (healthy.position / 64 - 0.5)) / 2,
+        "are negative": -np.abs(x),
+        "heavy": x * draws.standard_t(2, len(x)) * 0.5,
+    }
+    for words, other in shapes.items():
+        evidence = healthy.with_earlier(healthy.later - other)
+        shape = noise(evidence)
+        assert any(words in each for each in shape.irregular), (words, shape)
+        assert not is_noise(evidence.mean(evidence.distance), shape)
+    for other in (shapes["equal to the last bit"], shapes["are negative"]):
+        found = diagnose(healthy.with_earlier(healthy.later - other))
+        assert "no pattern" not in found.rest_in_words and "no rounding noise" in found.answer
+
+
+def test_one_outlying_token_among_thousands_leaves_the_gap_rounding_noise() -> None:
+    healthy = HEALTHY["plain"](Shape(seed=6))
+    at = np.arange(len(healthy)) == int(np.argmin(healthy.later))
+    found = diagnose(healthy.with_earlier(healthy.earlier + np.where(at, -2.0, 0.0)))
+    assert found.rest_is_noise and "but for 1 outlying token" in found.answer
+
+
+def test_a_gap_that_grows_over_the_steps_is_not_told_as_noise_without_a_pattern() -> None:
+    growing = run(
+        lambda w, first, step, draws: (Reader(w, noise=0.004 * 1.8**step), Reader(w, noise=0.004 * 1.8**step)),
+        Shape(steps=8),
+    )
+    found = diagnose(growing)
+    assert "no pattern" not in found.rest_in_words or found.likely, found.answer
