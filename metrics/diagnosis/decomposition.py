@@ -191,6 +191,8 @@ def _with_mechanism(item: Likely, result: Result, left: Evidence, causes: Sequen
     if best is None or share is None or share.share < LEAST_WITHIN:
         return [item]
     inside = _likely(best, results, bad, Part(item.of_whole, item.error), mechanisms)
+    if best.kind == "place" and item.cause.kind == "cluster":
+        inside = _doubted(inside, "its sequences were found by their gap alone")
     rest = replace(item, of_whole=item.of_whole - inside.of_whole)
     return [replace(inside, where=item.place), *([rest] if rest.of_whole > LEAST_SHARE else [])]
 

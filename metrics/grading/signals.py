@@ -173,18 +173,22 @@ def _told_by_correlation(column: MetricValues, value: Floats, tested: Floats) ->
     )
 
 
+def _of_tokens(column: MetricValues, z: str) -> Floats:
+    """A z that counts less for few tokens, whose own scatter is no measure of the tails of all."""
+    return column(z) * np.minimum(column("tokens") / FEW_TOKENS, 1.0)
+
+
 def _dishonest(column: MetricValues, floor: Floats) -> Measurements:
-    z, mean = column("mean_weight_token_z"), column("mean_weight_token")
-    return Measurements(mean, np.where((np.abs(mean - 1) > 0.01) & (column("tokens") >= FEW_TOKENS), np.abs(z), 0.0 * z))
+    z, mean = _of_tokens(column, "mean_weight_token_z"), column("mean_weight_token")
+    return Measurements(mean, np.where(np.abs(mean - 1) > 0.01, np.abs(z), 0.0 * z))
 
 
 def _surprised(column: MetricValues, floor: Floats) -> Measurements:
-    z, gap = np.abs(column("surprisal_gap_z")), column("surprisal_gap")
+    z, gap = np.abs(_of_tokens(column, "surprisal_gap_z")), column("surprisal_gap")
     watch, act = SURPRISED
     size = np.abs(gap) / CLEAR_SURPRISAL
     # If two gaps are too small for act, the larger one is the worse.
-    tested = np.where(size > 1, z, np.minimum(z, watch + 0.999 * (act - watch) * size))
-    return Measurements(gap, np.where(column("tokens") >= FEW_TOKENS, tested, 0.0 * z))
+    return Measurements(gap, np.where(size > 1, z, np.minimum(z, watch + 0.999 * (act - watch) * size)))
 
 
 def _ess_of_chi2(chi2: float) -> float:

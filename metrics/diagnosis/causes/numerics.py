@@ -194,7 +194,7 @@ def router_flips(evidence: Evidence) -> Result:
     spread = _spread(evidence, rare)
     two_sided = abs(spread.negative - 0.5) < ONE_SIDED
     scattered = spread.in_runs < RUNS and spread.over_rows < CROWDED
-    few = shape.tail > RARE and shape.kurtosis > KURTOSIS and evidence.mean(evidence.distance) < 1
+    few = shape.tail > RARE and shape.kurtosis > KURTOSIS and HEALTHY / 100 < evidence.mean(evidence.distance) < 1
     holds = few and two_sided and scattered and rare.sum() > OUTLYING[0]
     kept = evidence.kept(~rare)
     share = share_explained(evidence, np.where(rare, kept.mean(kept.distance) if len(kept) else 0.0, evidence.distance))
