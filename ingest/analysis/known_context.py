@@ -20,7 +20,7 @@ from ratioscope.metrics.dialects import NAMES, dialect
 from ratioscope.metrics.dialects.translation import correction_in, written
 from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.known.faults import Remedy, can_be_corrected, faults_in, is_done, remedy_for
-from ratioscope.metrics.known.references import FACTS, Reference, RunFacts, missing_facts, reference_for
+from ratioscope.metrics.known.references import FACTS, Reference, RunFacts, missing_facts, reference_for, references
 from ratioscope.metrics.known.trainers import DIALECT, trainer_named
 from ratioscope.record import GAPS
 
@@ -44,6 +44,8 @@ HOW: dict[str, str] = {
 }
 """Fact -> the entry of the collector's `config` that puts it on record."""
 
+ALIGNED = "exact"
+"""Name of the class of runs whose gap is the least that can be attained."""
 FOREIGN = ("slime.", "examples.")
 """A setting of slime that contains one of these names a function of slime, which miles has elsewhere."""
 
@@ -113,7 +115,13 @@ class ReferenceRange:
         odd = f"odd above {self.reference.odd:.2g}" if self.reference.odd else "anything else is odd"
         count = len(self.reference.sources)
         sources = f"{count} source{'s' * (count > 1)}"
-        return f"usual for {self.reference.words}: K3 {usual}, {odd} ({sources}){own}"
+        return f"usual for {self.reference.words}: K3 {usual}{self._attainable}, {odd} ({sources}){own}"
+
+    @property
+    def _attainable(self) -> str:
+        """The level that aligned stacks reach, whatever is usual, to follow it."""
+        aligned = next(each for each in references() if each.name == ALIGNED)
+        return "" if aligned is self.reference else f" ({aligned.words} reach {aligned.usual[1]:g})"
 
     @property
     def _why(self) -> str:

@@ -99,6 +99,7 @@ class Likely:
         if self.share is None:
             return ""
         error = f" ± {self.share.before_error:.2g}" if self.share.before_error else ""
+        sample = " of the sample that was read" if self.share.before_error else ""
         before, after = f"{self.share.before:.3g}{error}", f"{self.share.after:.3g}"
         own, steps = percent(self.share.share), len(self.share.over_steps)
         where = f"At the {steps} steps that were read, the" if steps > 1 else "The"
@@ -107,7 +108,8 @@ class Likely:
         recorded = "" if gap == "rest of the gap" else " as recorded"
         whole = percent(self.of_whole)
         explains = own if own == whole else f"{own} of it, and {whole} of the whole gap"
-        return f"{where} {gap} is {before} nats/token{recorded} and {after} {self.cause.undoing}: this explains {explains}."
+        levels = f"{before} nats/token{recorded} and {after} {self.cause.undoing}"
+        return f"{where} {gap}{sample} is {levels}: this explains {explains}."
 
 
 @dataclass(frozen=True)
