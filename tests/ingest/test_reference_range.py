@@ -57,7 +57,10 @@ def test_the_line_has_the_range_its_sources_and_the_own_floor() -> None:
     run = ratioscope.open_run(ROOT / "sample_data" / "runs" / "trl-vllm-stale")
     found = reference_of(run, "mismatch")
     assert found.reference is not None and found.reference.name == "dense small bf16"
-    assert "usual for dense models up to 1B in bf16: K3 0.001 to 0.0025, odd above 0.005 (3 sources)" in found.words
+    assert (
+        "usual for dense models up to 1B in bf16: K3 0.001 to 0.0025 (engine and trainer that compute the same bits reach 0), "
+        in found.words
+    )
     assert found.words.endswith(f"this run's own floor: {floors_of(run)['mismatch']:.3g}")
     plain = plain_reference(found)
     assert plain["published"]["estimator"].startswith("K3 per token")

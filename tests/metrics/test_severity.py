@@ -181,3 +181,22 @@ def test_a_large_gap_is_said_to_have_more_than_one_cause_and_how_to_tell_them_ap
     reading = next(metric for metric in METRICS if metric.name == "kl_k3").bands[-1].reading
     assert all(cause in meaning for cause in ("old", "other inputs", "lag 0", "after a sync"))
     assert "stale" in reading and "wrong input" in reading
+
+
+@pytest.mark.parametrize(("tokens", "grade"), [(32.0, "healthy"), (5000.0, "act")])
+def test_a_step_of_few_tokens_is_no_evidence_of_growth(tokens: float, grade: str) -> None:
+    level = [0.0006, 0.0005, 0.0007, 0.0205, 0.0207]
+    frame = frame_of({"kl_k3": level, "kl_k3_se": [k / 20 for k in level], "tokens": [tokens] * 5})
+    graded = grade_signals(frame).filter(signal="kl_k3_over_floor")
+    assert graded["severity"].to_list()[-1] == grade
+
+
+def test_a_z_of_few_tokens_counts_for_less() -> None:
+    for tokens, word in ((40.0, "healthy"), (2000.0, "act")):
+        frame = frame_of({"surprisal_gap": [-1.39] * 2, "surprisal_gap_z": [-9.0] * 2, "tokens": [tokens] * 2})
+        assert grade_signals(frame).filter(signal="surprisal")["severity"].to_list() == [word] * 2
+
+
+def test_a_correlation_is_graded_with_its_sampling_error() -> None:
+    assert not correlated(logprob_correlation=0.89, kl_k2=0.4, kl_k3=0.4).is_empty()
+    assert correlated(logprob_correlation=0.89, kl_k2=0.4, kl_k3=0.4, tokens=300.0).is_empty()
