@@ -19,7 +19,7 @@ from ..run import Run
 from .copies import COMPUTED_APART, copied_steps
 from .gap_history import READ, gap_history, history_with_mix
 from .non_finite import non_finite_of, non_finite_of_records
-from .on_record import Read, on_record
+from .on_record import on_record
 from .step_rows import columns_of
 
 MOST_STEPS = 12
@@ -83,7 +83,7 @@ def evidence_of(run: Run, gap: str, steps: Sequence[int] | None = None) -> Sampl
     own = replace(own, non_finite=non_finite_of(run, gap, steps), computed_apart=apart)
     if len(own):
         versions = frozenset(version for part in parts for version in part["trainer_version"].unique().to_list())
-        own = replace(own, record=on_record(run, Read(own, chosen, frame["step"].sort().to_list(), versions)))
+        own = replace(own, record=on_record(run, own, chosen, frame["step"].sort().to_list(), versions))
     kl_k3 = float(np.average(whole["level"].to_numpy(), weights=whole["n"].to_numpy())) if len(whole) else np.nan
     return Sampled(own, tuple(chosen), left_out, kl_k3, frozenset(columns))
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -33,40 +33,29 @@ LAG_ABOVE = "record.lag_above_settings"
 """Key of a setting that this file adds: the lag that the settings allow, if more is on record."""
 
 
-@dataclass(frozen=True)
-class Read:
-    """The part of a run that a diagnosis reads."""
+def on_record(
+    run: Run, evidence: Evidence, steps: Sequence[int], asked: Sequence[int], versions: frozenset[int | None]
+) -> OnRecord:
+    """The facts about a run. A proof of another source, as of a referee, is one more in the call of `with_proofs`.
 
-    evidence: Evidence
-    steps: Sequence[int]
-    """Steps of which token rows were read, ascending."""
-    of: Sequence[int]
-    """Steps that were asked about, ascending."""
-    trainer_versions: frozenset[int | None]
-    """Versions of the trainer's weights at the steps that were read: the first and the last of those asked about are among
-    them."""
-
-
-def on_record(run: Run, read: Read) -> OnRecord:
-    """The facts about these steps. A proof of another source, as of a referee, is one more in the call of `with_proofs`."""
+    steps: those of which token rows were read. asked: those that were asked about; both ascend. versions: of the trainer's
+    weights at the steps that were read, among which are the first and the last of those asked about.
+    """
     trainer = trainer_named(run.info.get("trainer"))
     own = [settings(run.info, attempt) for attempt in run.attempts] or [settings(run.info)]
-    fixed = _fixed_by_rate(run, own) or _fixed_by_version(run, read)
-    broken = None if fixed else _syncs(run, read)
-    if broken is not None and not (
-        _lag_grows(read.evidence, broken) or trainer in RECORDS_SYNCS and not _sampled_by_user(run)
-    ):
+    fixed = _fixed_by_rate(run, own) or _fixed_by_version(run, evidence, asked, versions)
+    broken = None if fixed else _syncs(run, evidence, asked[-1])
+    by_user = "rollout_func" in own[-1].get("config.engine", "")  # whose syncs the adapter does not see
+    if broken is not None and (trainer not in RECORDS_SYNCS or by_user) and not _lag_grows(evidence, broken):
         broken = replace(broken, is_sure=False)
     record = OnRecord(
-        ruled_out={}
-        if not fixed
-        else {code: fixed for code in STALENESS if code not in _older_by_version(read.evidence)},
-        settings=own[-1] | _lag_above(read.evidence, own[-1], trainer),
+        ruled_out={} if not fixed else {code: fixed for code in STALENESS if code not in _older_by_version(evidence)},
+        settings=own[-1] | _lag_above(evidence, own[-1], trainer),
         fixed_weights=fixed,
         adapter=_adapter(own[-1]),
         syncs=broken,
     )
-    return with_proofs(record, [weight_proof(run, read.steps, read.evidence.names.get("replica", ()))])
+    return with_proofs(record, [weight_proof(run, steps, evidence.names.get("replica", ()))])
 
 
 def _fixed_by_rate(run: Run, own: Sequence[Mapping[str, str]]) -> str:
@@ -80,16 +69,16 @@ def _fixed_by_rate(run: Run, own: Sequence[Mapping[str, str]]) -> str:
     return "the learning rate on record is 0" if is_zero and not rises else ""
 
 
-def _fixed_by_version(run: Run, read: Read) -> str:
+def _fixed_by_version(run: Run, evidence: Evidence, asked: Sequence[int], versions: frozenset[int | None]) -> str:
     """That the trainer's version is the same at every step, in words; empty if it is not on record, or denied."""
-    if len(read.trainer_versions) != 1 or len(read.of) < 2 or (version := next(iter(read.trainer_versions))) is None:
+    if len(versions) != 1 or len(asked) < 2 or (version := next(iter(versions))) is None:
         return ""
-    lag = read.evidence.facts.get("lag")
+    lag = evidence.facts.get("lag")
     newer = lag is not None and bool((lag < 0).any())
-    told = run.events.filter((pl.col("event") == SYNC) & pl.col("step").is_between(read.of[0], read.of[-1]))
+    told = run.events.filter((pl.col("event") == SYNC) & pl.col("step").is_between(asked[0], asked[-1]))
     if newer or told["note"].n_unique() > 1:
         return ""
-    return f"the trainer's version is {version} at every step from {read.of[0]} to {read.of[-1]}"
+    return f"the trainer's version is {version} at every step from {asked[0]} to {asked[-1]}"
 
 
 def _older_by_version(evidence: Evidence) -> tuple[str, ...]:
@@ -97,15 +86,13 @@ def _older_by_version(evidence: Evidence) -> tuple[str, ...]:
     return ("version_lag", "stale_weights") if evidence.has("lag") and evidence.facts["lag"].any() else ()
 
 
-def _syncs(run: Run, read: Read) -> SyncBreak | None:
+def _syncs(run: Run, evidence: Evidence, last: int) -> SyncBreak | None:
     """The break of the rhythm of syncs on record; None without one, or if the lag on record denies it."""
     events = run.events.filter(pl.col("event") == SYNC)["step"].drop_nulls().to_list()
-    broken = sync_break(
-        [step for step in events if step <= read.of[-1]], [step for step in run.steps if step <= read.of[-1]]
-    )
-    if broken is None or not read.evidence.has("step"):
+    broken = sync_break([step for step in events if step <= last], [step for step in run.steps if step <= last])
+    if broken is None or not evidence.has("step"):
         return None
-    return broken if not read.evidence.has("lag") or _lag_grows(read.evidence, broken) else None
+    return broken if not evidence.has("lag") or _lag_grows(evidence, broken) else None
 
 
 def _lag_grows(evidence: Evidence, broken: SyncBreak) -> bool:
@@ -115,10 +102,6 @@ def _lag_grows(evidence: Evidence, broken: SyncBreak) -> bool:
     late = broken.among(evidence.facts["step"])
     lag = evidence.facts["lag"]
     return bool(late.any() and not late.all() and lag[late].max() > lag[~late].max())
-
-
-def _sampled_by_user(run: Run) -> bool:
-    return "rollout_func" in str(run.info.get("config", {}).get("engine", ""))
 
 
 def _lag_above(evidence: Evidence, own: Mapping[str, str], trainer: str | None) -> dict[str, str]:

@@ -44,7 +44,8 @@ class SyncBreak:
 
     def among(self, steps: Integers) -> Booleans:
         """True for each step in a span without the due sync."""
-        return np.logical_or.reduce([(steps >= first) & (steps <= last) for first, last in self.spans])
+        late = [(steps >= first) & (steps <= last) for first, last in self.spans]
+        return np.asarray(np.logical_or.reduce(late), np.bool_)
 
     @property
     def words(self) -> str:

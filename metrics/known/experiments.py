@@ -1,7 +1,7 @@
 """Experiments: what to do next so that fewer causes of a gap stay open, cheapest for what they settle first."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from .tables import table
@@ -30,7 +30,7 @@ class Experiment:
 def experiments() -> tuple[Experiment, ...]:
     """Every row of the table."""
     return tuple(
-        Experiment(**{name: tuple(value) if isinstance(value, list) else value for name, value in row.items()})
+        Experiment(row["code"], row["do"], row["cost"], *(tuple(row[name]) for name in ("settles", "needs", "done")))
         for row in table("experiments")["experiment"]
     )
 
@@ -49,13 +49,9 @@ def next_experiment(
     possible = (e for e in own if set(e.needs) <= set(on_record) and not set(e.done) & set(on_record))
     useful = [each for each in possible if set(each.settles) & set(first)]
     best = max(useful, key=lambda each: _worth(each, first, others), default=None)
-    return None if best is None else _of(best, (*first, *others))
+    codes = dict.fromkeys((*first, *others))
+    return best and replace(best, settles=tuple(code for code in codes if code in best.settles))
 
 
 def _worth(each: Experiment, first: Sequence[str], others: Collection[str]) -> float:
     return sum(LIKELY if code in first else float(code in others) for code in each.settles) / each.cost
-
-
-def _of(each: Experiment, codes: Sequence[str]) -> Experiment:
-    settled = tuple(code for code in dict.fromkeys(codes) if code in each.settles)
-    return Experiment(each.code, each.do, each.cost, settled, each.needs, each.done)
