@@ -295,6 +295,7 @@ def _likely(item: Likely) -> dict[str, Any]:
         "undoing": None if item.share is None else asdict(item.share) | {"words": cause.undoing},
         "confidence": item.confidence,
         "effect": item.effect,
+        "side": item.side,
         "proof": item.proof,
         "parameters": dict(item.parameters),
         "meaning": cause.meaning,

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from ratioscope.metrics.diagnosis.evidence import Evidence
-from ratioscope.metrics.diagnosis.on_record import STALENESS, OnRecord, SyncBreak, sync_break
+from ratioscope.metrics.diagnosis.on_record import LAG_ABOVE, STALENESS, OnRecord, SyncBreak, sync_break
 from ratioscope.metrics.diagnosis.proof import with_proofs
 from ratioscope.metrics.known.faults import numbers_at
 from ratioscope.metrics.known.tables import table
@@ -29,8 +29,6 @@ ADAPTER = re.compile(r"^config\b.*[._](q?lora|peft)([._]|$)")
 RANK = re.compile(r"rank$|[._](r|dim)$")
 """A setting among them that is 0 without an adapter."""
 OFF = ("0", "0.0", "false", "null", "none", "", "[]", "{}")
-LAG_ABOVE = "record.lag_above_settings"
-"""Key of a setting that this file adds: the lag that the settings allow, if more is on record."""
 
 
 def on_record(

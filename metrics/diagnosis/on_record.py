@@ -19,6 +19,8 @@ STALENESS = (
     "never_synced", "sync_broke", "missed_syncs", "version_lag", "stale_weights", "stale_prefix", "switch_inside",
 )  # fmt: skip
 """Codes of causes in which one side is at older weights than the other. Weights that never change have no older ones."""
+LAG_ABOVE = "record.lag_above_settings"
+"""Key in `settings` of the largest lag that the settings of the trainer allow, if the record has a larger one."""
 REGULAR = 3
 """So many equal distances between syncs in a row are a rhythm. A convention."""
 

@@ -171,6 +171,7 @@ def test_without_versions_only_an_adapter_that_records_every_sync_is_sure(
     result = recorded(tmp_path / "run", BROKEN, trainer=trainer, syncs=range(12))
     assert result.record.syncs is not None and result.record.syncs.is_sure == is_sure
     assert likely(result)[0] == "sync_broke"
+    assert (result.diagnosis.likely[0].confidence == "high") == is_sure
 
 
 def test_a_sync_that_was_left_out_and_came_back_is_a_missed_one(tmp_path: Path) -> None:
@@ -189,6 +190,7 @@ def test_the_shipped_stale_run_is_named_as_its_readme_says() -> None:
     readme = (ROOT / "sample_data" / "README.md").read_text()
     for words in ("step 19", "step 21", "35 and 51"):
         assert words in readme and words in first.effect
+    assert "the settings on record allow a lag of at most 3" in result.diagnosis.likely[1].effect
     context = known_context(run, result, verdict_of(run))
     assert context.remedies == {} and context.done == {"version_lag"}  # num_iterations is 1, a lag of 14 no setting's
     assert context.bridge is not None and context.bridge.best == ""

@@ -207,7 +207,8 @@ def _without_due_sync(evidence: Evidence) -> Result:
         effect += f", and a lag of up to {after} updates, of up to {before} elsewhere"
     ratio = times(ratio_of(evidence, bad)[0])
     parameters: dict[str, Parameter] = {"step": first, "times": ratio}
-    return replace(result, effect=effect, parameters=parameters, on_record=broken.is_sure)
+    doubt = "" if broken.is_sure else "the events on record may not hold each sync"
+    return replace(result, effect=effect, parameters=parameters, on_record=broken.is_sure, doubt=doubt)
 
 
 def _growth(evidence: Evidence) -> tuple[History, float] | None:
@@ -222,7 +223,8 @@ def _growth(evidence: Evidence) -> tuple[History, float] | None:
     order = np.argsort(np.argsort(known.level)).astype(np.float64)
     ends = max(1, len(known.steps) // 6)
     factor = float(np.median(known.level[-ends:]) / np.median(known.level[:ends]))
-    rises = correlation(np.arange(len(order), dtype=np.float64), order) > STEADILY
+    early = _courses(evidence)[1].kind == "rise" and _courses(evidence)[1].onset <= known.steps[len(known.steps) // 4]
+    rises = early or correlation(np.arange(len(order), dtype=np.float64), order) > STEADILY
     return (known, factor) if rises and factor > GROWN else None
 
 

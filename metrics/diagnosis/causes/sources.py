@@ -10,6 +10,7 @@ from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence
 from ..factors import LARGEST, rank_among_equals, split_in_two
 from ..fits import correlation, repeats
+from ..on_record import LAG_ABOVE
 from ..share import level_ratios
 from ..subset_faults import CLEAR_LABEL, FEW_TOKENS, codes, log_sizes, mean_by, subset_fault
 
@@ -56,7 +57,9 @@ def version_lag(evidence: Evidence) -> Result:
         {"most": int(lags.max()), "worst_lag": int(lags[int(np.argmax(ratios))])},
         CLEAR_LABEL,
     )
-    return result if result.too_few or not course else replace(result, effect=f"{result.effect} ({course})")
+    allowed = evidence.record.settings.get(LAG_ABOVE)
+    bound = f"; the settings on record allow a lag of at most {allowed}" if allowed else ""
+    return replace(result, effect=f"{result.effect} ({course}){bound}") if course and not result.too_few else result
 
 
 def stuck_replica(evidence: Evidence) -> Result:
