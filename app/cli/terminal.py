@@ -103,8 +103,9 @@ def stages(title: str, total: int) -> Iterator[Callable[[str], None]]:
         yield lambda stage: progress.update(task, advance=1, description=shown(f"{title}: {stage}"))
 
 
-def counting(title: str) -> AbstractContextManager[Callable[[int, int], None] | None]:
-    """Shows a progress bar on standard error. Call the yielded function with (done, total); the first call shows the bar."""
+def counting(title: str) -> AbstractContextManager[Callable[..., None] | None]:
+    """Shows a progress bar and the time left on standard error. Call the yielded function with (done, total), and with the name
+    of what comes next if it has one; the first call shows the bar."""
     return _bar(title, "BarColumn", "MofNCompleteColumn", "TimeRemainingColumn")
 
 
@@ -114,7 +115,7 @@ def transfer(title: str) -> AbstractContextManager[Callable[[int, int], None] | 
 
 
 @contextmanager
-def _bar(title: str, *columns: str) -> Iterator[Callable[[int, int], None] | None]:
+def _bar(title: str, *columns: str) -> Iterator[Callable[..., None] | None]:
     """columns: names of columns of rich."""
     if not sys.stderr.isatty():
         yield None
@@ -127,4 +128,6 @@ def _bar(title: str, *columns: str) -> Iterator[Callable[[int, int], None] | Non
     )
     with progress.Progress(*shown_columns, console=console(stderr=True), transient=True) as bar:
         task = bar.add_task(shown(title), total=None, visible=False)
-        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+        yield lambda done, total, stage="": bar.update(
+            task, completed=done, total=total, visible=True, description=shown(f"{title}: {stage}" if stage else title)
+        )

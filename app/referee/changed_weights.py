@@ -1,9 +1,11 @@
-"""Changed copies of a model, for the alternatives of --try: other number formats, an adapter, a rounded KV cache."""
+"""Changed copies of a model, for the alternatives of --try. A copy shares every tensor that it does not change."""
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from importlib import import_module
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,38 +15,80 @@ from ratioscope.errors import SourceError
 
 Perturbation = Callable[[Any], Any]
 """Takes a model and returns a changed copy."""
+Change = Callable[[str, Any], Any]
+"""A function of a tensor's name and the tensor: the tensor instead, or the same object."""
 E4M3 = torch.float8_e4m3fn
 LARGEST_E4M3 = float(torch.finfo(E4M3).max)
 ADAPTER = "adapter_config.json"
 _KV = "ratioscope_fp8_kv"
+_LAYER = re.compile(r"\.(\d+)\.")
+"""The number of a layer in the name of its tensors."""
+
+
+def changed(model: Any, change: Change) -> Any:
+    """A copy with the tensors that `change` gives."""
+    with torch.no_grad():
+        pairs = [(own, change(name, own)) for name, own in model.named_parameters()]
+    new = {id(own): _fixed(other) for own, other in pairs if other is not own}
+    copy = _copied(model, *(module.config for module in model.modules() if hasattr(module, "config")))
+    for module in copy.modules():
+        module._parameters.update({key: new[id(own)] for key, own in module._parameters.items() if id(own) in new})
+    return copy
+
+
+def _copied(model: Any, *shared: Any) -> Any:
+    """A copy with the tensors and these objects of the model."""
+    return deepcopy(model, {id(own): own for own in (*model.parameters(), *shared)})
+
+
+def _fixed(tensor: Any) -> Any:
+    return torch.nn.Parameter(tensor.detach(), requires_grad=False)
+
+
+def _in_layers(name: str) -> bool:
+    return bool(_LAYER.search(name))
 
 
 def rounded(dtype: torch.dtype) -> Perturbation:
     """Weights rounded to a dtype, computed in float32."""
-    return lambda model: _each_weight(model, lambda weight: weight.to(dtype).float())
+    return lambda model: changed(model, lambda name, weight: weight.to(dtype).float())
 
 
-def quantised(levels: int) -> Perturbation:
-    """Matrices rounded to so many levels on each side of 0, a scale per row; embeddings and norms stay."""
-    return lambda model: _each_weight(model, lambda weight: _to_levels(weight, levels), only="layers")
+def quantised(levels: int, group: int | None = None, *, shifted: bool = False) -> Perturbation:
+    """Matrices of the layers rounded to so many levels on each side of 0; embeddings and norms stay.
+
+    group: weights of a row that share a scale; None: the row. shifted: twice the levels from the smallest to the largest weight.
+    """
+
+    def change(name: str, weight: Any) -> Any:
+        if weight.ndim != 2 or not _in_layers(name) or (group and weight.shape[1] % group):
+            return weight
+        parts = weight.reshape(len(weight), -1, group or weight.shape[1])
+        least = parts.amin(2, keepdim=True) if shifted else torch.zeros_like(parts[..., :1])
+        most = (parts.amax(2, keepdim=True) - least) / 2 if shifted else parts.abs().amax(2, keepdim=True)
+        scale = most.clamp_min(1e-12) / levels
+        zero = (least / scale).round()
+        return (((parts / scale - zero).round() + zero) * scale).reshape(weight.shape)
+
+    return lambda model: changed(model, change)
 
 
 def in_fp8(*, per_row: bool) -> Perturbation:
     """Matrices of the layers rounded to e4m3, with a scale per matrix or per row (output channel), computed in float32."""
 
-    def change(weight: Any) -> Any:
-        if weight.ndim != 2:
+    def change(name: str, weight: Any) -> Any:
+        if weight.ndim != 2 or not _in_layers(name):
             return weight
         largest = weight.abs().amax(1, keepdim=True) if per_row else weight.abs().max()
         scale = largest.clamp_min(1e-12) / LARGEST_E4M3
         return (weight / scale).to(E4M3).float() * scale
 
-    return lambda model: _each_weight(model, change, only="layers")
+    return lambda model: changed(model, change)
 
 
 def computed_in(dtype: torch.dtype) -> Perturbation:
-    """Weights and computation in a dtype."""
-    return lambda model: deepcopy(model).to(dtype)
+    """Weights and computation in a dtype. Buffers, such as the frequencies of RoPE, stay in float32, as engines have them."""
+    return lambda model: changed(model, lambda name, weight: weight.to(dtype))
 
 
 def with_fp8_kv(model: Any) -> Any:
@@ -59,36 +103,38 @@ def with_fp8_kv(model: Any) -> Any:
     attention.register(_KV, rounded_sdpa)
     masks: Any = import_module("transformers.masking_utils").ALL_MASK_ATTENTION_FUNCTIONS
     masks.register(_KV, masks["sdpa"])
-    changed = deepcopy(model)
-    changed.set_attn_implementation(_KV)
-    return changed
+    copy = _copied(model)
+    copy.set_attn_implementation(_KV)
+    return copy
 
 
-def with_adapter(folder: Path, sign: float = 1.0) -> Perturbation:
-    """The LoRA adapter in a folder of PEFT's, merged into the model; with sign -1 taken away from it."""
+def with_adapter(folder: Path, times: float = 1.0) -> Perturbation:
+    """The LoRA adapter in a folder of PEFT's, merged so many times into the model; with a negative number taken away from it."""
     config = json.loads((folder / ADAPTER).read_text())
     if fault := _unmergeable(config):
         raise SourceError(f"{folder}: {fault}; merge it with PEFT and give the merged model as a checkpoint")
     safetensors: Any = import_module("safetensors.torch")
     tensors: dict[str, Any] = safetensors.load_file(str(folder / "adapter_model.safetensors"))
     rank = config["r"] ** 0.5 if config.get("use_rslora") else config["r"]
-    scale = sign * config["lora_alpha"] / rank
+    scale = times * config["lora_alpha"] / rank
+    downs = {
+        name.split("base_model.model.", 1)[-1].replace(".lora_A.weight", ".weight"): name
+        for name in tensors
+        if ".lora_A." in name
+    }
 
-    def change(model: Any) -> Any:
-        changed = deepcopy(model)
-        weights = dict(changed.named_parameters())
-        with torch.no_grad():
-            for name, down in tensors.items():
-                if ".lora_A." not in name:
-                    continue
-                target = name.split("base_model.model.", 1)[-1].replace(".lora_A.weight", ".weight")
-                if target not in weights:
-                    raise SourceError(f"{folder}: the model has no {target}, so the adapter is of another model")
-                up = tensors[name.replace(".lora_A.", ".lora_B.")]
-                weights[target] += scale * (up.float() @ down.float()).to(weights[target])
-        return changed
+    def change(name: str, weight: Any) -> Any:
+        if name not in downs:
+            return weight
+        down, up = tensors[downs[name]], tensors[downs[name].replace(".lora_A.", ".lora_B.")]
+        return weight + scale * (up.float() @ down.float()).to(weight)
 
-    return change
+    def merge(model: Any) -> Any:
+        if missing := downs.keys() - dict(model.named_parameters()).keys():
+            raise SourceError(f"{folder}: the model has no {min(missing)}, so the adapter is of another model")
+        return changed(model, change)
+
+    return merge
 
 
 def _unmergeable(config: Any) -> str:
@@ -100,17 +146,127 @@ def _unmergeable(config: Any) -> str:
     return f"it uses {', '.join(used)}, which is not plain LoRA" if used else ""
 
 
-def _to_levels(weight: Any, levels: int) -> Any:
-    if weight.ndim != 2:
-        return weight
-    scale = weight.abs().amax(1, keepdim=True).clamp_min(1e-12) / levels
-    return (weight / scale).round() * scale
+def with_ends(*, head: Any = None, embedding: Any = None) -> Perturbation:
+    """Functions of a model that give the weight of its head, or of its embedding, instead. Tied ones are taken apart."""
+
+    def change(model: Any) -> Any:
+        copy = changed(model, lambda name, weight: weight)
+        for end, own in ((copy.get_output_embeddings(), head), (copy.get_input_embeddings(), embedding)):
+            if own is not None:
+                end._parameters["weight"] = _fixed(own(model).to(end.weight))
+        return copy
+
+    return change
 
 
-def _each_weight(model: Any, change: Perturbation, only: str = "") -> Any:
-    changed = deepcopy(model)
-    with torch.no_grad():
-        for name, weight in changed.named_parameters():
-            if only in name:
-                weight.copy_(change(weight))
-    return changed
+def with_frequencies(change: Callable[[Any], Any]) -> Perturbation:
+    """The frequencies of RoPE (rad/token) changed."""
+
+    def apply(model: Any) -> Any:
+        copy = changed(model, lambda name, weight: weight)
+        for module in copy.modules():
+            for name in [name for name in module._buffers if name.endswith("inv_freq")]:
+                module._buffers[name] = change(module._buffers[name].float())
+        return copy
+
+    return apply
+
+
+def has_rope(model: Any) -> bool:
+    """True if its positions are rotations, so that only their differences count."""
+    return any(name.endswith("inv_freq") for name, _ in model.named_buffers())
+
+
+def tensor_changes(model: Any) -> Iterator[tuple[str, Perturbation]]:
+    """(words, change) of tensors that a load may have damaged: layers and tensors swapped, zeroed or laid out otherwise."""
+    layers: dict[str, dict[str, Any]] = {}
+    for name, own in model.named_parameters():
+        if found := _LAYER.search(name):
+            layers.setdefault(found[1], {})[name] = own
+    kinds = {_LAYER.sub(".*.", name, count=1): own for name, own in next(iter(layers.values()), {}).items()}
+    pairs = [(one, two) for one, two in combinations(kinds, 2) if kinds[one].shape == kinds[two].shape]
+    for layer in ("", *layers):
+        where = f"layer {layer}" if layer else "all layers"
+        for one, two in pairs:
+            yield f"{_short(one)} and {_short(two)} swapped in {where}", _swapped(one, two, layer)
+        for words, makes, change in _LAID_OUT:
+            for kind in kinds:
+                if makes(kind, kinds[kind]):
+                    yield f"{_short(kind)} {words} in {where}", _replaced(kind, layer, change)
+    for one, two in pairwise(layers):
+        yield f"layers {one} and {two} swapped", _layers_swapped(one, two)
+
+
+def _short(kind: str) -> str:
+    return kind.rpartition(".*.")[2].removesuffix(".weight")
+
+
+def _interleaved(weight: Any) -> Any:
+    """Rows in the order of pairs that the other layout of RoPE has, over the whole matrix."""
+    return weight.reshape(2, len(weight) // 2, -1).transpose(0, 1).reshape(weight.shape)
+
+
+def _halves(weight: Any) -> Any:
+    return torch.cat(weight.chunk(2)[::-1])
+
+
+_IS_MATRIX = lambda kind, own: own.ndim == 2  # noqa: E731
+_LAID_OUT: tuple[tuple[str, Callable[[str, Any], bool], Perturbation], ...] = (
+    ("zeroed", lambda kind, own: True, torch.zeros_like),
+    ("not loaded (ones)", lambda kind, own: "norm" in kind or "ln_" in kind, torch.ones_like),
+    ("transposed", lambda kind, own: own.ndim == 2 and own.shape[0] == own.shape[1], lambda weight: weight.T.contiguous()),
+    ("with its two shards swapped", lambda kind, own: own.ndim == 2 and len(own) % 2 == 0, _halves),
+    ("with the two shards of its columns swapped", lambda kind, own: own.ndim == 2 and own.shape[1] % 2 == 0,
+     lambda weight: _halves(weight.T).T.contiguous()),
+)  # fmt: skip
+"""Words, a test of a tensor's kind and the tensor, and what the tensor becomes."""
+
+
+def with_rope_layout(model: Any) -> Any:
+    """The rows of queries and keys in the order of pairs (of Meta's checkpoints) where halves are wanted."""
+    config = model.config
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+
+    def change(name: str, weight: Any) -> Any:
+        if not re.search(r"\b[qk]_proj\.", name):
+            return weight
+        heads = weight.reshape(-1, size, *weight.shape[1:])
+        return torch.stack([_interleaved(head) for head in heads]).reshape(weight.shape)
+
+    return changed(model, change)
+
+
+def _replaced(kind: str, layer: str, change: Perturbation) -> Perturbation:
+    """One kind of tensor changed in one layer; "": in all."""
+    wanted = re.compile(re.escape(kind).replace(r"\*", layer or r"\d+"))
+    return lambda model: changed(model, lambda name, own: change(own) if wanted.fullmatch(name) else own)
+
+
+def _swapped(one: str, two: str, layer: str) -> Perturbation:
+    partner = {one: two, two: one}
+
+    def swap(model: Any) -> Any:
+        every = dict(model.named_parameters())
+
+        def change(name: str, own: Any) -> Any:
+            found, kind = _LAYER.search(name), _LAYER.sub(".*.", name, count=1)
+            return (
+                every[partner[kind].replace("*", found[1])]
+                if found and kind in partner and layer in ("", found[1])
+                else own
+            )
+
+        return changed(model, change)
+
+    return swap
+
+
+def _layers_swapped(one: str, two: str) -> Perturbation:
+    partner = {one: two, two: one}
+
+    def swap(model: Any) -> Any:
+        every = dict(model.named_parameters())
+        to = lambda name: _LAYER.sub(lambda found: f".{partner.get(found[1], found[1])}.", name, count=1)  # noqa: E731
+        return changed(model, lambda name, own: every[to(name)])
+
+    return swap

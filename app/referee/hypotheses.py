@@ -4,33 +4,82 @@ Alternatives of --try that read the prompt as the tokenizer's chat template make
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from .changed_weights import Perturbation, computed_in, in_fp8, quantised, rounded, with_adapter, with_fp8_kv
+from .changed_weights import (
+    Perturbation,
+    computed_in,
+    has_rope,
+    in_fp8,
+    quantised,
+    rounded,
+    tensor_changes,
+    with_adapter,
+    with_ends,
+    with_fp8_kv,
+    with_frequencies,
+    with_rope_layout,
+)
 from .inputs import Sequence_
+from .model import model_in
+from .scoring import Context, Positions, Scoring, Visible
 
-TEMPERATURES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.5, 2.0)
-CUTS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
-"""Lengths that prompts may have been cut to."""
-MOST_LAST = 6
-"""Tokens of a generation prompt at most."""
+MOST_MESSAGES = 6
+"""Messages of a prompt that are left out one by one, from its beginning and from its end."""
 Prompt = tuple[int, ...]
 _ROLE = re.compile(r"^(system|user|assistant|tool): ", re.MULTILINE)
 _MEANING = "this side makes its prompts otherwise than the other: compare the chat templates and their arguments"
-
-
+_EACH = "{% for m in messages %}"
 _WAYS: Mapping[str, Mapping[str, Any]] = {
     "the template with a generation prompt": {"add_generation_prompt": True},
     "the template without a generation prompt": {"add_generation_prompt": False},
     "the template with an empty system message": {"add_generation_prompt": True, "system": ""},
     "the template without the system message": {"add_generation_prompt": True, "system": None},
     "the text of the messages without a template": {"plain": True},
+    "the template of ChatML": {
+        "chat_template": f"{_EACH}<|im_start|>{{{{m.role}}}}\n{{{{m.content}}}}<|im_end|>\n{{% endfor %}}<|im_start|>assistant\n"
+    },
+    "the template of Llama 3": {
+        "chat_template": f"{{{{bos_token}}}}{_EACH}<|start_header_id|>{{{{m.role}}}}<|end_header_id|>\n\n{{{{m.content}}}}"
+        "<|eot_id|>{% endfor %}<|start_header_id|>assistant<|end_header_id|>\n\n"
+    },
+    "lines of role and content": {
+        "chat_template": f"{_EACH}{{{{m.role | capitalize}}}}: {{{{m.content}}}}\n{{% endfor %}}Assistant:"
+    },
 }
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A setting with a value: tried on a grid, then between the neighbours of its best value."""
+
+    make: Callable[[float], "Hypothesis"]
+    grid: tuple[float, ...]
+    whole: bool = False
+    """True if its values are whole numbers."""
+
+    def at(self, value: float) -> "Hypothesis":
+        """The alternative at this value."""
+        return replace(self.make(int(value) if self.whole else value), knob=self, value=value)
+
+    def between(self, best: float, known: Sequence[float]) -> list[float]:
+        """New values on both sides of the best one, up to its neighbours among those that are known."""
+        ordered = sorted({*self.grid, *known, best})
+        place = ordered.index(best)
+        low = ordered[place - 1] if place else best - (ordered[1] - best if len(ordered) > 1 else abs(best) / 4)
+        high = ordered[place + 1] if best < ordered[-1] else best + (best - low)
+        if self.whole:
+            every = list(range(round(low) + 1, round(high)))
+            return [value for value in every[:: len(every) // 32 + 1] if value not in known]
+        return [one + (two - one) * part / 4 for one, two in ((low, best), (best, high)) for part in (1, 2, 3)]
 
 
 @dataclass(frozen=True)
@@ -40,85 +89,340 @@ class Hypothesis:
     name: str
     meaning: str
     """The fault, if this reproduces a column."""
+    code: str = ""
+    """The code of the cause that it shows."""
     group: str = ""
-    """weights, precision, sampling, prompt or places: two alternatives of one group are not combined."""
+    """weights, precision, sampling, prompt, places and others: two alternatives of one group are not combined."""
     scoring: Mapping[str, Any] = field(default_factory=dict)
     """Fields of Scoring that differ."""
-    prompt: Callable[[Prompt], Prompt] | None = None
-    """The prompt that is read instead of the recorded one."""
+    tokens: Callable[[Sequence_], Sequence_] | None = None
+    """The sequence that is read instead of the recorded one."""
     weights: Perturbation | None = None
     """The changed copy of a model."""
     checkpoint: Path | None = None
     """The folder of the weights, if they are others."""
     shift: int = 0
     """The column's log-prob of token t is compared with ours of token t + shift."""
-    is_pair: bool = False
-    """True if it is two alternatives at once."""
+    parts: tuple["Hypothesis", ...] = ()
+    """The two alternatives that it is at once; empty if it is one."""
+    knob: Knob | None = None
+    value: float = 0.0
+    """The value of the knob."""
+
+    @property
+    def is_pair(self) -> bool:
+        """True if it is two alternatives at once."""
+        return bool(self.parts)
+
+    @property
+    def search(self) -> Any:
+        """The same for every value of its settings."""
+        return frozenset(own.search for own in self.parts) if self.parts else self.knob or self.name
+
+    @property
+    def line(self) -> Any:
+        """The same for every value of the setting that is searched."""
+        return self.search, self.parts[0].name if self.parts else ""
+
+    @property
+    def swapped(self) -> "Hypothesis | None":
+        """The pair with the setting of its first part to be searched; None if that has no value."""
+        return combined(*self.parts[::-1]) if self.parts and self.parts[0].knob else None
+
+    @property
+    def how(self) -> Scoring:
+        """The settings of its scoring."""
+        return Scoring(**self.scoring)
 
 
 PLAIN = Hypothesis("the referee as it is", "this side computes what the model says")
 
 
+def _prompt(change: Callable[[Prompt], Prompt]) -> Callable[[Sequence_], Sequence_]:
+    """A change of the prompt alone. A prompt that would become empty stays."""
+    return lambda sequence: replace(sequence, prompt=change(sequence.prompt) or sequence.prompt)
+
+
+def _cut(first: int | None, last: int | None) -> Callable[[Sequence_], Sequence_]:
+    return _prompt(lambda ids: ids[first:last])
+
+
 _LOW = "the column was computed in {} and no more: compute the head, or all of it, in float32 on this side"
 _QUANTISED = "this side holds quantised weights: sync unquantised ones, or correct for it"
+_PLACES = "position ids are wrong on this side: check padding and packing"
+_LOAD = "this side loaded a tensor wrongly: compare names, shapes and layouts of the two sides"
+_SHIFTED = "rows of the vocabulary are shifted on this side: check how the vocabulary is padded and sharded"
+_WEIGHTS, _LOADED = ("different_weights", "weights"), ("corrupted_load", "weights")
+_PRECISION, _PROMPTS = ("different_weights", "precision"), ("different_prompt", "prompt")
+_PACKED = "a packed row leaks into this sequence on this side: its tokens see those of the sequence before"
+
+
+def _behind_another(sequence: Sequence_) -> Sequence_:
+    return replace(sequence, prompt=(*sequence.before, *sequence.prompt), lead=len(sequence.before))
+
+
+def _restarted(places: Tensor, starts: Tensor, leads: Tensor) -> Tensor:
+    return torch.where(places < starts, places, places - starts)
+
+
+def _own_places(places: Tensor, starts: Tensor, leads: Tensor) -> Tensor:
+    return torch.where(places < leads, places, places - leads)
+
+
+def _end(model: Any, end: str) -> Any:
+    """The weight of the head (output) or of the embedding (input)."""
+    return getattr(model, f"get_{end}_embeddings")().weight
+
+
+def _rolled(end: str, by: int) -> Perturbation:
+    weight: Callable[[Any], Any] = lambda model: _end(model, end).roll(by, 0)  # noqa: E731
+    return with_ends(**{"head" if end == "output" else "embedding": weight})
+
+
 _ALWAYS = (
     Hypothesis("weights in bfloat16, computed in float32", "this side holds weights rounded to bfloat16: sync float32,"
-               " or train in bfloat16 too", "weights", weights=rounded(torch.bfloat16)),
+               " or train in bfloat16 too", *_WEIGHTS, weights=rounded(torch.bfloat16)),
     Hypothesis("weights in float16, computed in float32", "this side holds weights rounded to float16: sync float32,"
-               " or train in float16 too", "weights", weights=rounded(torch.float16)),
-    Hypothesis("weights of 8 bits", _QUANTISED, "weights", weights=quantised(127)),
-    Hypothesis("weights of 4 bits", _QUANTISED, "weights", weights=quantised(7)),
-    Hypothesis("weights in FP8 (e4m3), a scale per matrix", _QUANTISED, "weights", weights=in_fp8(per_row=False)),
-    Hypothesis("weights in FP8 (e4m3), a scale per row", _QUANTISED, "weights", weights=in_fp8(per_row=True)),
-    Hypothesis("bfloat16", _LOW.format("bfloat16"), "precision", {"head_float32": False}, weights=computed_in(torch.bfloat16)),
-    Hypothesis("bfloat16 with the head in float32", _LOW.format("bfloat16 but the head"), "precision",
+               " or train in float16 too", *_WEIGHTS, weights=rounded(torch.float16)),
+    Hypothesis("weights of 8 bits", _QUANTISED, *_WEIGHTS, weights=quantised(127)),
+    Hypothesis("weights of 4 bits", _QUANTISED, *_WEIGHTS, weights=quantised(7)),
+    *(Hypothesis(f"weights of 4 bits, {group} in a group{words}", _QUANTISED, *_WEIGHTS,
+                 weights=quantised(levels, group, shifted=shifted))
+      for group in (16, 32, 64, 128) for levels, shifted, words in ((7, False, ""), (7.5, True, " with a zero point"))),
+    Hypothesis("weights in FP8 (e4m3), a scale per matrix", _QUANTISED, *_WEIGHTS, weights=in_fp8(per_row=False)),
+    Hypothesis("weights in FP8 (e4m3), a scale per row", _QUANTISED, *_WEIGHTS, weights=in_fp8(per_row=True)),
+    Hypothesis("queries and keys in the other layout of RoPE", _LOAD, *_LOADED, weights=with_rope_layout),
+    *(Hypothesis(f"rows of the {words} shifted by {by:+d}", _SHIFTED, *_LOADED, weights=_rolled(end, by))
+      for end, words in (("output", "head"), ("input", "embedding")) for by in (1, -1)),
+    Hypothesis("bfloat16", _LOW.format("bfloat16"), *_PRECISION, {"head_float32": False}, weights=computed_in(torch.bfloat16)),
+    Hypothesis("bfloat16 with the head in float32", _LOW.format("bfloat16 but the head"), *_PRECISION,
                weights=computed_in(torch.bfloat16)),
-    Hypothesis("bfloat16 by autocast", _LOW.format("bfloat16 under autocast"), "precision",
+    Hypothesis("bfloat16 by autocast", _LOW.format("bfloat16 under autocast"), *_PRECISION,
                {"autocast": "bfloat16", "head_float32": False}),
-    Hypothesis("float16", _LOW.format("float16"), "precision", {"head_float32": False}, weights=computed_in(torch.float16)),
-    Hypothesis("float16 with the head in float32", _LOW.format("float16 but the head"), "precision",
+    Hypothesis("float16", _LOW.format("float16"), *_PRECISION, {"head_float32": False}, weights=computed_in(torch.float16)),
+    Hypothesis("float16 with the head in float32", _LOW.format("float16 but the head"), *_PRECISION,
                weights=computed_in(torch.float16)),
-    Hypothesis("float16 by autocast", _LOW.format("float16 under autocast"), "precision",
+    Hypothesis("float16 by autocast", _LOW.format("float16 under autocast"), *_PRECISION,
                {"autocast": "float16", "head_float32": False}),
     Hypothesis("a KV cache in FP8 (e4m3)", "this side keeps keys and values in FP8 without scales: give kv_cache_dtype auto, or"
-               " calibrate", "precision", weights=with_fp8_kv),
-    Hypothesis("positions that begin anew at the response", "position ids are wrong on this side: check padding and packing",
-               "places", {"restart": True}),
+               " calibrate", "different_weights", "cache", weights=with_fp8_kv),
+    Hypothesis("positions that begin anew at the response", _PLACES, "position_ids", "places", {"positions": _restarted}),
+    Hypothesis("every token at position 0", _PLACES, "position_ids", "places",
+               {"positions": lambda places, starts, leads: places * 0}),
+    Hypothesis("behind the sequence before it in the record", _PACKED, "packing_leak", "places", tokens=_behind_another),
+    Hypothesis("behind the sequence before it in the record, at its own positions", _PACKED, "packing_leak", "places",
+               {"positions": _own_places}, tokens=_behind_another),
     Hypothesis("each log-prob one token later", "the column is shifted: its value of a token is that of the next one",
-               "places", shift=1),
+               "shifted", "places", shift=1),
     Hypothesis("each log-prob one token earlier", "the column is shifted: its value of a token is that of the one"
-               " before", "places", shift=-1),
-    Hypothesis("without the first token of the prompt", "this side did not read the first token, often BOS: check"
-               " add_special_tokens", "prompt", prompt=lambda ids: ids[1:]),
+               " before", "shifted", "places", shift=-1),
     Hypothesis("with the first token of the prompt twice", "this side read BOS twice: the template has it, and the"
-               " tokenizer adds it", "prompt", prompt=lambda ids: (ids[0], *ids)),
+               " tokenizer adds it", *_PROMPTS, tokens=_prompt(lambda ids: (ids[0], *ids))),
 )  # fmt: skip
 
 
+def _kept(logits: Tensor, kept: Tensor, context: Context) -> Tensor:
+    """Without the logits that are not kept. That of the target stays: it was sampled, so the other side kept it."""
+    return logits.masked_fill(~kept.scatter(1, context.targets[:, None], True), float("-inf"))
+
+
+def _top_p(value: float, logits: Tensor, context: Context) -> Tensor:
+    probability, order = logits.softmax(1).sort(1, descending=True)
+    kept = probability.cumsum(1) - probability < value
+    return _kept(logits, torch.zeros_like(kept).scatter(1, order, kept), context)
+
+
+def _top_k(value: float, logits: Tensor, context: Context) -> Tensor:
+    least = logits.topk(min(int(value), logits.shape[1]), 1).values[:, -1:]
+    return _kept(logits, logits >= least, context)
+
+
+def _min_p(value: float, logits: Tensor, context: Context) -> Tensor:
+    return _kept(logits, logits.softmax(1) >= value * logits.softmax(1).amax(1, keepdim=True), context)
+
+
+def _repetition(value: float, logits: Tensor, context: Context) -> Tensor:
+    seen = context.counts(logits.shape[1], prompt=True) > 0
+    return torch.where(seen, torch.where(logits > 0, logits / value, logits * value), logits)
+
+
+def _presence(value: float, logits: Tensor, context: Context) -> Tensor:
+    return logits - value * (context.counts(logits.shape[1], prompt=False) > 0)
+
+
+def _frequency(value: float, logits: Tensor, context: Context) -> Tensor:
+    return logits - value * context.counts(logits.shape[1], prompt=False)
+
+
+def _cap(value: float, logits: Tensor, context: Context) -> Tensor:
+    return value * torch.tanh(logits / value)
+
+
+_CUTS_OF = "this side renormalises over the tokens that its sampler keeps, the other does not: let both do the same"
+_PENALTY = "this side has a penalty in its log-probs, the other has not: switch it off, or apply it on both sides"
+_LOGITS: tuple[tuple[str, str, str, str, str, Callable[[float, Tensor, Context], Tensor], tuple[float, ...]], ...] = (
+    ("top-p", _CUTS_OF, "truncation", "cut", "after", _top_p, (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)),
+    ("top-k", _CUTS_OF, "truncation", "cut", "after", _top_k, (2, 5, 10, 20, 40, 50, 100, 200)),
+    ("min-p", _CUTS_OF, "truncation", "cut", "after", _min_p, (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)),
+    ("repetition penalty", _PENALTY, "penalty", "penalty", "before", _repetition, (0.8, 0.9, 1.05, 1.1, 1.2, 1.5, 2)),
+    ("presence penalty", _PENALTY, "penalty", "penalty", "before", _presence, (-1, -0.5, 0.1, 0.5, 1, 2)),
+    ("frequency penalty", _PENALTY, "penalty", "penalty", "before", _frequency, (-0.5, 0.1, 0.2, 0.5, 1, 2)),
+    ("logits capped at", "this side caps its logits, the other does not: compare final_logit_softcapping", "logit_cap", "cap",
+     "before", _cap, (2, 5, 10, 20, 30, 50)),
+)  # fmt: skip
+"""Name, meaning, code, group, field of Scoring, change of the logits, and values."""
+
+
+def _knobs(model: Any, sequences: Sequence[Sequence_], recorded: Mapping[str, float]) -> Iterator[Knob]:
+    """Every setting that has a value. recorded: name of a setting -> its value on record, which is tried too."""
+    prompts = sorted({len(sequence.prompt) for sequence in sequences})
+    longest, whole = prompts[-1], max(sequence.length for sequence in sequences)
+
+    def knob(name: str, grid: Sequence[float], make: Callable[[Any], Hypothesis], *, is_whole: bool = False) -> Knob:
+        return Knob(make, tuple(dict.fromkeys((*([recorded[name]] if name in recorded else []), *grid))), is_whole)
+
+    def temperature(value: float) -> Hypothesis:
+        meaning = f"the column is at temperature {value:.4g}, or the other side's is: let both be at one"
+        return Hypothesis(
+            f"temperature {value:.4g}", meaning, "trainer_temperature", "sampling", {"temperature": value}
+        )
+
+    yield knob("temperature", (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.5, 2.0, 3.0), temperature)
+    for name, meaning, code, group, at, change, grid in _LOGITS:
+        yield knob(name, grid, lambda value, own=(name, meaning, code, group, at, change): Hypothesis(
+            f"{own[0]} {value:.4g}", own[1], own[2], own[3], {own[4]: partial(own[5], value)}
+        ), is_whole=name == "top-k")  # fmt: skip
+
+    for words, meaning, keep in (
+        ("last", "this side did not read the end of the prompt, such as a generation prompt: check add_generation_prompt",
+         lambda n: _cut(None, -n)),
+        ("first", "this side did not read the beginning of the prompt, often BOS: check add_special_tokens",
+         lambda n: _cut(n, None)),
+    ):  # fmt: skip
+        few = [n for n in (1, 2, 3, 4, 5, 6, 8, 16, 32) if n < longest]
+        yield knob("", few, lambda n, own=(words, meaning, keep): Hypothesis(
+            f"without the {own[0]} {'token' if n == 1 else f'{n} tokens'} of the prompt", own[1], *_PROMPTS, tokens=own[2](n)
+        ), is_whole=True)  # fmt: skip
+    lengths = [n for n in (*_powers(longest, 16), *prompts[1:-1:2], longest - 1) if 0 < n < longest]
+    for words, keep in (("last", lambda n: _cut(-n, None)), ("first", lambda n: _cut(None, n))):
+        yield knob("prompt length", lengths, lambda n, own=(words, keep): Hypothesis(
+            f"prompts cut to their {own[0]} {n} tokens", f"this side cuts prompts to {n} tokens: check max_prompt_length",
+            *_PROMPTS, tokens=own[1](n)
+        ), is_whole=True)  # fmt: skip
+
+    pad = next(
+        (id for name in ("pad", "eos") if isinstance(id := getattr(model.config, f"{name}_token_id", None), int)), 0
+    )
+    padded = "this side reads the padding, which its attention mask should hide: check attention_mask and padding_side"
+    for words, side, scoring in (
+        ("left", "left", {}), ("left", "left", {"positions": _own_places}), ("right", "right", {}),
+    ):  # fmt: skip
+        yield knob("padded length", [longest, *(n for n in _powers(4 * longest + 64, 8) if n > longest)],
+                   lambda n, own=(words, side, scoring): Hypothesis(
+            f"prompts padded at the {own[0]} to {n} tokens, seen{', at their own positions' if own[2] else ''}", padded,
+            *_PROMPTS, own[2], tokens=partial(_padded, pad, n, own[1])
+        ), is_whole=True)  # fmt: skip
+
+    def ahead(by: int) -> Hypothesis:
+        moved: Positions = lambda places, starts, leads: torch.where(places < starts, places, places + by)  # noqa: E731
+        return Hypothesis(
+            f"positions of the response moved by {by:+d}", _PLACES, "position_ids", "places", {"positions": moved}
+        )
+
+    def moved(by: int) -> Hypothesis:
+        every: Positions = lambda places, starts, leads: places + by  # noqa: E731
+        return Hypothesis(f"all positions moved by {by:+d}", _PLACES, "position_ids", "places", {"positions": every})
+
+    yield knob("", (-4, -3, -2, -1, 1, 2, 3, 4, 8, 16, 32, 64), ahead, is_whole=True)
+    if not has_rope(model):
+        yield knob("", (1, 2, 3, 4, 8, 16, 32), moved, is_whole=True)
+
+    def window(size: int) -> Hypothesis:
+        near: Visible = lambda query, key, leads: (query - key < size)[None]  # noqa: E731
+        meaning = "this side attends to so many tokens and no more: compare sliding_window"
+        return Hypothesis(f"attention over {size} tokens", meaning, "attention_mask", "places", {"visible": near})
+
+    yield knob("window", _powers(whole, 4), window, is_whole=True)
+    base = (getattr(model.config, "rope_parameters", None) or {}).get("rope_theta")
+    if has_rope(model) and base:
+        rope = "this side has another RoPE: compare rope_theta and rope_scaling"
+        yield knob("rope base", [n for n in (1e3, 1e4, 1e5, 5e5, 1e6, 1e7) if n != base], lambda value: Hypothesis(
+            f"RoPE of base {value:.4g}", f"{rope}; the model's base is {base:.4g}", "position_ids", "rope",
+            weights=with_frequencies(lambda own: own ** float(torch.tensor(value).log() / torch.tensor(base).log()))
+        ))  # fmt: skip
+        yield knob("rope scale", (0.25, 0.5, 2, 4, 8), lambda value: Hypothesis(
+            f"RoPE stretched {value:.4g} times", rope, "position_ids", "rope",
+            weights=with_frequencies(lambda own: own / value)
+        ))  # fmt: skip
+
+
+def _powers(most: float, least: int) -> list[float]:
+    """Powers of two, and one and a half times these, from the least on and below the most."""
+    return [float(n) for k in range(20) for n in (least << k, 3 * least << k >> 1) if n < most]
+
+
+def _padded(pad: int, length: int, side: str, sequence: Sequence_) -> Sequence_:
+    fill = (pad,) * max(0, length - len(sequence.prompt))
+    if side == "right":
+        return replace(sequence, prompt=(*sequence.prompt, *fill))
+    return replace(sequence, prompt=(*fill, *sequence.prompt), lead=len(fill))
+
+
 def hypotheses(
-    sequences: Sequence[Sequence_], *, bos: int | None = None, checkpoints: Sequence[Path] = ()
+    sequences: Sequence[Sequence_],
+    *,
+    model: Any,
+    checkpoints: Sequence[Path] = (),
+    recorded: Mapping[str, float] | None = None,
+    marks: Sequence[int] = (),
 ) -> Iterator[Hypothesis]:
-    """The plain reading and every alternative that changes something for these sequences."""
+    """The plain reading and every alternative that changes something for these sequences.
+
+    recorded: name of a setting -> its value on record. marks: ids that begin messages, as the tokenizer names them.
+    """
     yield PLAIN
     for path in checkpoints:
         yield from _saved(path)
-    prompts = [sequence.prompt for sequence in sequences]
-    changed = [hypothesis for hypothesis in (*_ALWAYS, *_prompts(prompts, bos)) if _changes(hypothesis, prompts)]
-    yield from changed
-    for temperature in TEMPERATURES:
-        meaning = f"the column is at temperature {temperature:g}, or the other side's is: let both be at one"
-        yield Hypothesis(f"temperature {temperature:g}", meaning, "sampling", {"temperature": temperature})
+    knobs = [knob.at(value) for knob in _knobs(model, sequences, recorded or {}) for value in knob.grid]
+    config = model.config
+    bos = config.bos_token_id if isinstance(getattr(config, "bos_token_id", None), int) else None
+    every = (*_ALWAYS, *_special(config), *_prompts([each.prompt for each in sequences], bos, marks), *knobs)
+    yield from (hypothesis for hypothesis in every if changes(hypothesis, sequences))
+
+
+def _special(config: Any) -> Iterator[Hypothesis]:
+    """Alternatives of models with a cap, a window or a scaled RoPE: without it."""
+    if getattr(config, "final_logit_softcapping", None):
+        yield Hypothesis("without the cap of the logits", "this side leaves the model's final_logit_softcapping out", "logit_cap",
+                         "cap", {"capped": False})  # fmt: skip
+    if getattr(config, "sliding_window", None):
+        every: Visible = lambda query, key, leads: (query >= key)[None]  # noqa: E731
+        yield Hypothesis("without the sliding window", "this side attends to all tokens, the model has a sliding window",
+                         "attention_mask", "places", {"visible": every})  # fmt: skip
+
+
+def damaged(model: Any) -> Iterator[Hypothesis]:
+    """Alternatives in which a tensor was loaded wrongly: many, so they are tried when nothing else reproduces a column."""
+    return (Hypothesis(name, _LOAD, *_LOADED, weights=change) for name, change in tensor_changes(model))
+
+
+def in_turn(every: Iterable[Hypothesis], codes: Sequence[str]) -> list[Hypothesis]:
+    """The alternatives of the likeliest causes first. codes: those of the causes, the likeliest first."""
+    place = {code: k for k, code in reversed(list(enumerate(codes)))}
+    return sorted(every, key=lambda own: -1 if own.name == PLAIN.name else place.get(own.code, len(codes)))
 
 
 def combined(one: Hypothesis, other: Hypothesis) -> Hypothesis:
     """Both changes at once: the weights of the first before those of the other, but a dtype of computation last."""
     last, first = (one, other) if one.group == "precision" else (other, one)
-    prompts = [each.prompt for each in (one, other) if each.prompt is not None]
-    changes = [each.weights for each in (first, last) if each.weights is not None]
+    tokens = [each.tokens for each in (one, other) if each.tokens is not None]
+    weights = [each.weights for each in (first, last) if each.weights is not None]
     return Hypothesis(
-        f"{one.name} and {other.name}", f"{one.meaning}; and {other.meaning}", f"{one.group} and {other.group}",
-        {**one.scoring, **other.scoring}, prompt=_both(prompts), weights=_both(changes),
-        checkpoint=one.checkpoint or other.checkpoint, shift=one.shift + other.shift, is_pair=True,
+        f"{one.name} and {other.name}", f"{one.meaning}; and {other.meaning}", f"{one.code} {other.code}",
+        f"{one.group} and {other.group}", {**one.scoring, **other.scoring}, _both(tokens), _both(weights),
+        one.checkpoint or other.checkpoint, one.shift + other.shift, (one, other),
+        knob=None if other.knob is None else replace(other.knob, make=lambda value: combined(one, other.knob.at(value))),
+        value=other.value,
     )  # fmt: skip
 
 
@@ -128,29 +432,42 @@ def _both(changes: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any] | Non
             value = change(value)
         return value
 
-    return apply if changes else None
+    return apply if len(changes) > 1 else changes[0] if changes else None
 
 
 def _saved(path: Path) -> Iterator[Hypothesis]:
-    """The weights in a folder: a checkpoint, or an adapter that a side lacks or has."""
+    """The weights in a folder: a checkpoint or parts of it, or an adapter that a side lacks or has."""
     if (path / "config.json").is_file():
-        meaning = f"this side holds the weights of {path.name}, not the current ones: check the weight sync"
-        yield Hypothesis(f"the checkpoint {path.name}", meaning, "weights", checkpoint=path)
+        held = f"the weights of {path.name}, not the current ones: check the weight sync"
+        yield Hypothesis(
+            f"the checkpoint {path.name}", f"this side holds {held}", "stale_weights", "weights", checkpoint=path
+        )
+        other: Callable[[str], Callable[[Any], Any]] = lambda end: lambda model: _end(model_in(path, model), end)  # noqa: E731
+        for words, ends in (("head", {"head": "output"}), ("embedding", {"embedding": "input"}),
+                            ("head and embedding", {"head": "output", "embedding": "input"})):  # fmt: skip
+            yield Hypothesis(f"the {words} of the checkpoint {path.name}", f"the {words} of this side holds {held}",
+                             *_LOADED, weights=with_ends(**{own: other(end) for own, end in ends.items()}))  # fmt: skip
         return
-    merged = f"this side holds the model with the adapter {path.name}, --model does not: check which adapter is synced"
-    yield Hypothesis(
-        f"the adapter {path.name} merged", merged, "weights", weights=lambda model: with_adapter(path)(model)
-    )
-    absent = f"this side runs without the adapter {path.name}, which --model has: check that the engine loads it"
-    without: Perturbation = lambda model: with_adapter(path, -1.0)(model)  # noqa: E731
-    yield Hypothesis(f"without the adapter {path.name}", absent, "weights", weights=without)
+    meanings = {
+        1: f"this side holds the model with the adapter {path.name}, --model does not: check which adapter is synced",
+        -1: f"this side runs without the adapter {path.name}, which --model has: check that the engine loads it",
+    }
+    names = {1: f"the adapter {path.name} merged", -1: f"without the adapter {path.name}"}
+
+    def times(value: float) -> Hypothesis:
+        return Hypothesis(
+            names.get(value, f"the adapter {path.name} {value:+.4g} times more"),
+            meanings.get(value, f"this side has the adapter {path.name} at another scale: compare alpha, rank, and merges"),
+            "adapter_scale", "weights", weights=lambda model: with_adapter(path, value)(model),
+        )  # fmt: skip
+
+    knob = Knob(times, (1, -1, 0.5, -0.5, 2, 3, 7))
+    yield from (knob.at(value) for value in knob.grid)
 
 
 def read_under(hypothesis: Hypothesis, sequences: Sequence[Sequence_]) -> list[Sequence_]:
-    """The sequences as they are read under the alternative. A prompt that would become empty stays."""
-    if hypothesis.prompt is None:
-        return list(sequences)
-    return [replace(sequence, prompt=hypothesis.prompt(sequence.prompt) or sequence.prompt) for sequence in sequences]
+    """The sequences as they are read under the alternative."""
+    return list(sequences) if hypothesis.tokens is None else [hypothesis.tokens(sequence) for sequence in sequences]
 
 
 def common_beginning(prompts: Sequence[Prompt]) -> int:
@@ -165,35 +482,47 @@ def common_beginning(prompts: Sequence[Prompt]) -> int:
     return next((k for k, (a, b) in enumerate(zip(least, most, strict=False)) if a != b), min(len(least), len(most)))
 
 
-def _prompts(prompts: Sequence[Prompt], bos: int | None) -> Iterator[Hypothesis]:
+def _prompts(prompts: Sequence[Prompt], bos: int | None, marks: Sequence[int]) -> Iterator[Hypothesis]:
     common = common_beginning(prompts)
     if bos is not None:
         yield Hypothesis("with BOS before the prompt", "this side adds BOS, which is not among the recorded prompt ids: check"
-                         " add_special_tokens", "prompt", prompt=lambda ids: ids if ids[0] == bos else (bos, *ids))  # fmt: skip
+                         " add_special_tokens", *_PROMPTS,
+                         tokens=_prompt(lambda ids: ids if ids[0] == bos else (bos, *ids)))  # fmt: skip
     if common > 1:
         meaning = "this side did not read what all prompts begin with, such as a system message: compare the templates"
         name = f"without the {common} tokens that all prompts begin with"
-        yield Hypothesis(name, meaning, "prompt", prompt=lambda ids: ids[common:])
-        yield Hypothesis(f"{name}, but the first", meaning, "prompt", prompt=lambda ids: (ids[0], *ids[common:]))
-    for last in range(1, MOST_LAST + 1):
-        meaning = (
-            "this side did not read the end of the prompt, such as a generation prompt: check add_generation_prompt"
+        yield Hypothesis(name, meaning, *_PROMPTS, tokens=_cut(common, None))
+        yield Hypothesis(
+            f"{name}, but the first", meaning, *_PROMPTS, tokens=_prompt(lambda ids: (ids[0], *ids[common:]))
         )
-        word = "token" if last == 1 else f"{last} tokens"
-        yield Hypothesis(f"without the last {word} of the prompt", meaning, "prompt", prompt=_cut(None, -last))
-    for length in CUTS:
-        meaning = f"this side cuts prompts to {length} tokens: check max_prompt_length"
-        yield Hypothesis(f"prompts cut to their last {length} tokens", meaning, "prompt", prompt=_cut(-length, None))
-        yield Hypothesis(f"prompts cut to their first {length} tokens", meaning, "prompt", prompt=_cut(None, length))
+    for mark in _marks(prompts, marks):
+        for place in (*range(MOST_MESSAGES), *range(-MOST_MESSAGES, 0)):
+            which = f"message {place + 1}" if place >= 0 else f"message {-place} from the end"
+            meaning = "this side did not read one message of the prompt: compare the conversations that both sides get"
+            yield Hypothesis(f"without {which} of the prompt (by id {mark})", meaning, *_PROMPTS,
+                             tokens=_prompt(partial(_without, mark, place)))  # fmt: skip
 
 
-def _cut(first: int | None, last: int | None) -> Callable[[Prompt], Prompt]:
-    return lambda ids: ids[first:last]
+def _marks(prompts: Sequence[Prompt], known: Sequence[int]) -> list[int]:
+    """Ids that begin messages: known ones, and those near the beginning of every prompt, that stand in a prompt twice."""
+    first = set.intersection(*(set(prompt[:3]) for prompt in prompts))
+    return [mark for mark in sorted({*known, *first}) if any(prompt.count(mark) > 1 for prompt in prompts)]
 
 
-def _changes(hypothesis: Hypothesis, prompts: Sequence[Prompt]) -> bool:
-    own = hypothesis.prompt
-    return own is None or any(own(prompt) and own(prompt) != prompt for prompt in prompts)
+def _without(mark: int, place: int, prompt: Prompt) -> Prompt:
+    """The prompt without one of the parts that begin with the mark; as it is if it has too few."""
+    starts = [k for k, id in enumerate(prompt) if id == mark]
+    parts = list(pairwise([*starts, len(prompt)]))
+    if not -len(parts) <= place < len(parts) or len(parts) < 2:
+        return prompt
+    first, end = parts[place]
+    return prompt[:first] + prompt[end:]
+
+
+def changes(hypothesis: Hypothesis, sequences: Sequence[Sequence_]) -> bool:
+    """True if some sequence is read otherwise under it."""
+    own = hypothesis.tokens
+    return own is None or any(own(sequence).prompt != sequence.prompt for sequence in sequences)
 
 
 ChatMessage = dict[str, str]
@@ -208,7 +537,8 @@ def template_hypotheses(sequences: Sequence[Sequence_], tokenizer: Any) -> Itera
         made = {prompt: _rendered(tokenizer, messages, options) for prompt, messages in conversations.items()}
         others = {prompt: ids for prompt, ids in made.items() if ids and ids != prompt}
         if others:
-            yield Hypothesis(name, _MEANING, group="prompt", prompt=lambda ids, others=others: others.get(ids, ids))  # type: ignore[misc]
+            own: Callable[[Prompt], Prompt] = lambda ids, others=others: others.get(ids, ids)  # type: ignore[misc]  # noqa: E731
+            yield Hypothesis(name, _MEANING, *_PROMPTS, tokens=_prompt(own))
 
 
 def messages_of(text: str) -> list[ChatMessage]:

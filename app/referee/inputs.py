@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
 
 LOGPROBS = tuple(f"{policy}_logprobs" for policy in POLICIES)
-COLUMNS = ("token_ids", "prompt_ids", "prompt_text", "mask", *LOGPROBS)
+COLUMNS = ("token_ids", "prompt_ids", "prompt_text", "mask", "pack_position", *LOGPROBS)
 SURE = 0.9
 """Share of responses that have to be encoded as recorded, if prompts are rebuilt from text. A convention."""
 _TESTED = 32
@@ -43,6 +43,10 @@ class Sequence_:
     """True for each sampled token; None: all."""
     text: str | None = field(default=None, compare=False)
     """The recorded text of the prompt."""
+    before: tuple[int, ...] = field(default=(), compare=False)
+    """The ids of the sequence before it in the record, prompt and response; empty if it is the first of its packed row."""
+    lead: int = 0
+    """Tokens at the beginning of `prompt` that are not of its own prompt: padding, or another sequence."""
 
     @property
     def length(self) -> int:
@@ -122,14 +126,18 @@ def demand_some(run: "Run", sequences: int, left_out: Mapping[str, int]) -> None
 
 
 def _rows(run: "Run", step: int, chosen: Mapping[str, float]) -> Iterator[dict[str, Any]]:
-    """One row per chosen sequence."""
+    """One row per chosen sequence, with the ids of the row before it under `before`."""
     rows = joined(run.rows(step, COLUMNS))
-    ids = pa.array(sorted(chosen))
+    wanted = pc.is_in(rows["sequence_id"], pa.array(sorted(chosen))).to_numpy(zero_copy_only=False).nonzero()[0]
     seen = set[str]()
-    for row in rows.filter(pc.is_in(rows["sequence_id"], ids)).to_pylist():
+    for place in wanted.tolist():
+        (row,) = rows.slice(place, 1).to_pylist()
         if row["sequence_id"] not in seen:
             seen.add(row["sequence_id"])
-            yield row
+            last = [] if not place or row["pack_position"] == 0 else rows.slice(place - 1, 1).to_pylist()
+            yield row | {
+                "before": [id for own in last for id in (*(own["prompt_ids"] or ()), *(own["token_ids"] or ()))]
+            }
 
 
 def _sequence(row: Mapping[str, Any], probability: float, inputs: Inputs, tokenizer: Any) -> Sequence_ | None:
@@ -145,7 +153,8 @@ def _sequence(row: Mapping[str, Any], probability: float, inputs: Inputs, tokeni
     assert prompt is not None  # or it could not be read
     mask = row["mask"] if row["mask"] is not None and len(row["mask"]) == tokens else None
     key = row["attempt"], row["step"], row["sequence_id"]
-    return Sequence_(*key, tuple(prompt), tuple(row["token_ids"]), probability, recorded, mask, row["prompt_text"])
+    told = probability, recorded, mask, row["prompt_text"], tuple(row["before"])
+    return Sequence_(*key, tuple(prompt), tuple(row["token_ids"]), *told)
 
 
 def _unreadable(ids: list[int] | None, tokens: int, prompt: list[int] | None, *, has_text: bool) -> str:

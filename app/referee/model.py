@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -61,6 +62,16 @@ def referee(path: Path, *, device: str | None = None, dtype: str = "float32") ->
     versions = {name: version(name) for name in ("torch", "transformers")}
     made_of = {"model": str(path), "digest": digest, "dtype": dtype, "device": place, **versions}
     return Referee(model, path, room, made_of)
+
+
+@lru_cache(maxsize=2)
+def _loaded(path: Path, device: str, dtype: str) -> Any:
+    return referee(path, device=device, dtype=dtype).model
+
+
+def model_in(path: Path, beside: Any) -> Any:
+    """The model in this folder, on the device and in the dtype of another one. The last two are kept."""
+    return _loaded(path, str(beside.device), str(beside.dtype).removeprefix("torch."))
 
 
 def tokenizer(path: Path | None) -> Any:

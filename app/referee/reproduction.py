@@ -3,30 +3,53 @@
 Findings of --try as events of the run, where the diagnosis, charts and the report find them.
 """
 
+import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from ratioscope import layout
+from ratioscope.arrays import Floats
 from ratioscope.collectors.writing.offline import OfflineWriter
 from ratioscope.errors import not_writable
+from ratioscope.metrics.diagnosis.evidence import CLIP
+from ratioscope.record import POLICIES
 
-from .answer import ROUNDING, WHO
-from .changed_weights import ADAPTER
-from .hypotheses import PLAIN, Hypothesis, combined, hypotheses, read_under, template_hypotheses
+from ..presentation.json_values import jsonable
+from .answer import BOUND, ROUNDING, WHO
+from .changed_weights import ADAPTER, Perturbation, computed_in, in_fp8, quantised
+from .hypotheses import PLAIN, Hypothesis, combined, damaged, hypotheses, in_turn, read_under, template_hypotheses
 from .inputs import Sequence_
-from .model import Referee, referee
-from .scoring import Logprobs, Scoring, scores
+from .model import Referee, model_in
+from .scoring import Logprobs, scores_under
 
 IN_PART = 3.0
 """An alternative explains a column in part if mean |x| falls by this factor. A convention."""
+SCREENED = 256
+"""Response tokens of a sequence that are read while alternatives are chosen."""
+FIRST_KEPT, KEPT, PAIRED = 24, 4, 2
+"""Alternatives of a column that are kept after its first sequence, are read on all, and are combined with every other."""
+ROUNDS = 5
+"""Times that a value is searched between the neighbours of the best one."""
 OnTried = Callable[[int, int, str], None]
-"""A function of (alternatives tried, alternatives, name of the next)."""
+"""A function of (alternatives tried, alternatives of this stage, name of the next)."""
+PRECISIONS: Mapping[str, tuple[Perturbation, ...]] = {
+    "float32": (),
+    "bfloat16": (computed_in(torch.bfloat16),),
+    "float16": (computed_in(torch.float16),),
+    "float8": (in_fp8(per_row=True), computed_in(torch.bfloat16)),
+    "int8": (quantised(127), computed_in(torch.bfloat16)),
+    "int4": (quantised(7, 128), computed_in(torch.bfloat16)),
+}
+"""Precision on record -> the changes that make a model compute in it."""
+ASSUMED = "bfloat16"
+"""The precision in which the referee's own distance is told where none is on record. Then nothing is proof."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +63,36 @@ class Best:
     """The alternative in words."""
     steps: tuple[int, ...]
     mean: float
-    """mean |x| under the alternative, nats/token: the largest of these steps."""
+    """mean |x| under the alternative, nats/token."""
     plain: float
     """mean |x| under the referee as it is."""
     share: float
     """Share of tokens within ROUNDING under the alternative."""
+    code: str = ""
+    """The codes of the causes that it shows, one for each of its changes."""
+    floor: float = float("nan")
+    """mean |x| of the alternative from itself at the column's precision."""
+    plain_floor: float = float("nan")
+    """The same of the referee as it is."""
+    precision: str = ""
+    """The precision of the column on record; empty if it is not."""
+    others: tuple[str, ...] = ()
+    """Names of other alternatives that reproduce the column as well."""
+    other_codes: tuple[str, ...] = ()
+    """Their codes, as far as they are others."""
+    k3: float = float("nan")
+    """Mean clipped K3 under the alternative, nats/token."""
+    k3_plain: float = float("nan")
+    """The same under the referee as it is."""
 
     @property
     def verdict(self) -> str:
-        """reproduced, in part, or no."""
+        """reproduced (proof), fits best (it would be proof, were the precision on record), in part, or no."""
         if self.mean <= ROUNDING:
             return "reproduced"
+        is_plain, beside = self.hypothesis == PLAIN.name, self.mean <= BOUND * self.floor
+        if beside and (is_plain or self.plain > BOUND * self.plain_floor):
+            return "reproduced" if self.precision else "no" if is_plain else "fits best"
         return "in part" if self.mean * IN_PART <= self.plain else "no"
 
     @property
@@ -58,11 +100,19 @@ class Best:
         """The finding in words."""
         where = f"step {self.steps[0]}" if len(self.steps) == 1 else f"steps {self.steps[0]} to {self.steps[-1]}"
         who = f"{self.policy} (the {WHO[self.policy]}'s)"
-        if self.verdict == "reproduced":
-            return f"{who} is reproduced to {self.mean:.1g} nats/token by {self.hypothesis} ({where}): {self.meaning}"
-        if self.verdict == "in part":
-            fall = f"mean |x| falls from {self.plain:.2g} to {self.mean:.2g}"
-            return f"{who} is explained in part by {self.hypothesis} ({where}; {fall}): {self.meaning}"
+        size, other = f"{self.mean:.1g}", "".join(f", or {name}" for name in self.others)
+        if self.mean > ROUNDING and self.floor == self.floor:
+            beside = f"{self.precision or ASSUMED} alone gives {self.floor:.2g}"
+            size, where = f"{self.mean:.2g}", f"{where}; {beside}"
+        match self.verdict:
+            case "reproduced":
+                return f"{who} is reproduced to {size} nats/token by {self.hypothesis}{other} ({where}): {self.meaning}"
+            case "fits best":
+                fits = f"{who} fits best to {self.hypothesis}{other} ({where}; mean |x| falls from {self.plain:.2g} to {size})"
+                return f"{fits}: {self.meaning}. It is no proof, because the precision of this side is not on record"
+            case "in part":
+                fall = f"mean |x| falls from {self.plain:.2g} to {self.mean:.2g}"
+                return f"{who} is explained in part by {self.hypothesis} ({where}; {fall}): {self.meaning}"
         return f"{who} is not reproduced ({where}): mean |x| is {self.mean:.2g} at best, under {self.hypothesis}"
 
 
@@ -72,146 +122,370 @@ class ReproductionAttempt:
 
     best: list[Best] = field(default_factory=list)
     means: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Policy -> alternative -> mean |x| over all tokens, nats/token."""
+    """Policy -> alternative -> mean |x| over all tokens, nats/token, of those that were read on all sequences."""
     sequences: int = 0
     skipped: dict[str, str] = field(default_factory=dict)
     """Alternative -> why it could not be tried."""
+    screened: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Policy -> alternative -> mean |x| over the few sequences by which alternatives were chosen."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What the record says of the alternatives to try."""
+
+    checkpoints: Sequence[Path] = ()
+    tokenizer: Any = None
+    precisions: Mapping[str, str] = field(default_factory=dict)
+    """Policy -> its precision on record, of those in PRECISIONS."""
+    recorded: Mapping[str, float] = field(default_factory=dict)
+    """Name of a setting -> its value on record."""
+    codes: Sequence[str] = ()
+    """Codes of causes, the likeliest first: their alternatives are tried first."""
 
 
 def tried(
-    judge: Referee,
-    sequences: Sequence[Sequence_],
-    *,
-    checkpoints: Sequence[Path] = (),
-    tokenizer: Any = None,
-    progress: OnTried | None = None,
+    judge: Referee, sequences: Sequence[Sequence_], trial: Trial | None = None, *, progress: OnTried | None = None
 ) -> ReproductionAttempt:
-    """Scores the sequences under the referee and all alternatives, and names the best of each column and step.
+    """Names the best alternative of each column and step.
 
-    A column that no single alternative reproduces is read under the best one together with each of the other groups.
+    A column that the referee as it is reproduces is left alone. For each other one, all alternatives are read on one sequence,
+    the best on up to two others, at other steps, and few on all. Where none reproduces it, damaged tensors are tried, and then
+    the best alternatives together with each of the other groups.
     """
-    bos = getattr(judge.model.config, "bos_token_id", None)
-    every = list(hypotheses(sequences, bos=bos if isinstance(bos, int) else None, checkpoints=checkpoints))
-    every += template_hypotheses(sequences, tokenizer)
-    table = _Distances(judge, sequences, progress)
-    table.add(every)
-    pairs = [pair for policy in table.distances for pair in _pairs(table.best(policy), table.known)]
-    table.add(list({pair.name: pair for pair in pairs}.values()))
-    results = ReproductionAttempt(sequences=len(sequences), skipped=table.skipped)
-    for policy, by_name in table.distances.items():
-        results.means[policy] = {
-            name: _mean([x for own in steps.values() for x in own]) for name, steps in by_name.items()
+    trial = trial or Trial()
+    whole = _Readings(judge, sequences, trial.precisions, progress)
+    whole.read([PLAIN], floors=True)
+    screens = {policy: _screen(whole, policy) for policy in whole.policies if whole.is_off(policy)}
+    results = ReproductionAttempt(sequences=len(sequences))
+    if screens:
+        few = _Readings(judge, sequences, trial.precisions, progress, most=SCREENED)
+        every = list(in_turn(_every(judge, sequences, trial), trial.codes))
+        chosen = {
+            name: own for policy, screen in screens.items() for name, own in _chosen(few, policy, screen, every).items()
         }
-        results.best += table.best(policy)
+        whole.read(list(chosen.values()), floors=True)
+        results.skipped = few.skipped
+        results.screened = {policy: few.means(policy) for policy in screens}
+    for policy in whole.policies:
+        results.means[policy] = whole.means(policy)
+        results.best += _best(whole, policy)
     return results
 
 
-def _pairs(best: Sequence[Best], known: Mapping[str, Hypothesis]) -> list[Hypothesis]:
-    """The best single alternative of the most steps that are not reproduced, with each alternative of another group."""
-    missed = [each for each in best if each.verdict != "reproduced" and each.hypothesis != PLAIN.name]
-    if not missed:
-        return []
-    first = known[max(missed, key=lambda each: len(each.steps)).hypothesis]
-    others = [each for each in known.values() if each.group and each.group != first.group]
-    return [combined(first, other) for other in others]
+def _every(judge: Referee, sequences: Sequence[Sequence_], trial: Trial) -> Iterator[Hypothesis]:
+    marks = getattr(trial.tokenizer, "all_special_ids", ())
+    yield from hypotheses(
+        sequences, model=judge.model, checkpoints=trial.checkpoints, recorded=trial.recorded, marks=marks
+    )
+    yield from template_hypotheses(sequences, trial.tokenizer)
 
 
-class _Distances:
-    """|x| of every column under every alternative that was tried."""
+def _screen(whole: "_Readings", policy: str) -> list[int]:
+    """The sequences by which alternatives are chosen: the farthest of the last, the first and the middle step that is off."""
+    off = [step for step in whole.steps if whole.is_off(policy, [step])]
+    apart = {index: float(np.abs(own[:SCREENED]).sum()) for index, own in whole.x[policy][PLAIN.name].items()}
+    steps = dict.fromkeys((off[-1], off[0], off[len(off) // 2]))
+    at = {step: [index for index in apart if whole.sequences[index].step == step] for step in steps}
+    return [max(own, key=lambda index: apart[index]) for own in at.values()]
 
-    def __init__(self, judge: Referee, sequences: Sequence[Sequence_], progress: OnTried | None) -> None:
-        self._judge, self._sequences, self._progress = judge, sequences, progress
+
+def _chosen(few: "_Readings", policy: str, screen: list[int], every: Sequence[Hypothesis]) -> dict[str, Hypothesis]:
+    """The alternatives of a column that are worth reading on all sequences: none of another precision than that on record."""
+    if few.told(policy) not in ("", "float32"):
+        every = [own for own in every if own.group != "precision"]
+    few.read(every, screen[:1])
+    few.read(few.best(policy, screen[:1], FIRST_KEPT), screen[1:])
+    _searched(few, policy, screen)
+    near = few.mean(policy, PLAIN.name, screen) <= few.reach(
+        policy, PLAIN.name, screen
+    )  # what is left to find is below rounding
+    if not near and not _is_solved(few, policy, screen):
+        few.read(list(damaged(few.judge.model)), screen[:1])
+        few.read(few.best(policy, screen[:1], KEPT), screen[1:])
+    if not near and not _is_solved(few, policy, screen):
+        for first in _different(few.best(policy, screen, FIRST_KEPT)):
+            others = [other for other in every if other.group and other.group != first.group]
+            few.read([combined(first, other) for other in others], screen[:1])
+        pairs = few.best(policy, screen[:1], FIRST_KEPT // 2, pairs=True)
+        few.read(pairs, screen[1:])
+        _searched(few, policy, screen, pairs=True)
+    found = [
+        own
+        for pairs in (False, True)
+        for each in ([index] for index in screen)
+        for own in few.best(policy, each, KEPT, pairs=pairs)
+    ]
+    return {own.name: own for own in (*found, *few.best(policy, screen, KEPT))}
+
+
+def _different(best: Sequence[Hypothesis]) -> list[Hypothesis]:
+    """The first alternatives of different groups."""
+    first: dict[str, Hypothesis] = {}
+    for own in best:
+        first.setdefault(own.group, own)
+    return list(first.values())[:PAIRED]
+
+
+def _searched(few: "_Readings", policy: str, screen: list[int], *, pairs: bool = False) -> None:
+    """Reads values between the best ones of the settings that are nearest to the column."""
+    for _ in range(ROUNDS):
+        best = few.best(policy, screen, KEPT, pairs=pairs)
+        if pairs:  # the first of a pair is searched too
+            best += [own.swapped for own in best if own.swapped is not None]
+        new: dict[str, Hypothesis] = {}
+        for own in best:
+            if own.knob is not None:
+                known = [other.value for other in few.known.values() if other.line == own.line]
+                new |= {each.name: each for each in map(own.knob.at, own.knob.between(own.value, known))}
+        new = {name: own for name, own in new.items() if name not in few.known}
+        if not new or _is_solved(few, policy, screen, 1 / BOUND):
+            return
+        few.read(list(new.values()), screen)
+
+
+def _is_solved(few: "_Readings", policy: str, screen: list[int], part: float = 1.0) -> bool:
+    """True if alternatives, one for each sequence of the screen, reproduce it to this part of what counts."""
+    left = allowed = 0.0
+    for index in screen:
+        best = [own for pairs in (False, True) for own in few.best(policy, [index], PAIRED, pairs=pairs)]
+        few.read(best, [index], floors=True)
+        if not best:
+            return False
+        reaches = {own.name: few.reach(policy, own.name, [index]) for own in best}
+        name = min(reaches, key=lambda name: few.mean(policy, name, [index]) / reaches[name])
+        tokens = len(few.log_ratios(policy, name, [index]))
+        left, allowed = left + tokens * few.mean(policy, name, [index]), allowed + tokens * reaches[name]
+    return left <= part * allowed
+
+
+class _Readings:
+    """The log-ratios of every column under the alternatives that were tried, by sequence."""
+
+    def __init__(
+        self,
+        judge: Referee,
+        sequences: Sequence[Sequence_],
+        precisions: Mapping[str, str],
+        progress: OnTried | None,
+        most: int | None = None,
+    ) -> None:
+        """most: response tokens of a sequence that are read; None: all."""
+        self.judge, self._progress = judge, progress
+        self.sequences = [_beginning(sequence, most) for sequence in sequences]
+        self.policies = list(dict.fromkeys(policy for sequence in sequences for policy in sequence.recorded))
+        self.steps = sorted({sequence.step for sequence in sequences})
         self.known: dict[str, Hypothesis] = {}
-        self.distances: dict[str, dict[str, dict[int, list[np.ndarray[Any, Any]]]]] = {}
-        """Policy -> alternative -> step -> |x| of its sequences."""
+        self.x: dict[str, dict[str, dict[int, Floats]]] = {policy: {} for policy in self.policies}
+        """Policy -> alternative -> sequence -> column minus ours, nats, at sampled tokens."""
         self.skipped: dict[str, str] = {}
+        self._told = {policy: own for policy, own in precisions.items() if own in PRECISIONS}
+        self._precision = {policy: self._told.get(policy, ASSUMED) for policy in self.policies}
+        self._read: dict[tuple[str, str], dict[int, Logprobs]] = {}
+        """(alternative, precision or "") -> sequence -> its log-probs."""
 
-    def add(self, every: Sequence[Hypothesis]) -> None:
-        """Reads all sequences under each of these alternatives."""
-        for place, hypothesis in enumerate(every):
+    def read(self, every: Sequence[Hypothesis], places: Sequence[int] | None = None, *, floors: bool = False) -> None:
+        """Reads the sequences at these places (None: all) under each alternative. floors: at the columns' precisions too."""
+        wanted = list(range(len(self.sequences)) if places is None else places)
+        plain = [(own, "") for own in every]
+        lower = [
+            (own, name)
+            for own in every
+            for name in dict.fromkeys(self._precision.values())
+            if floors and PRECISIONS[name]
+        ]
+        groups: dict[tuple[Any, ...], list[tuple[Hypothesis, str]]] = {}
+        for own, precision in (*plain, *lower):
+            if own.name not in self.skipped and not set(wanted) <= self._read.get((own.name, precision), {}).keys():
+                key = own.tokens, own.weights, own.checkpoint, own.how.forward, precision
+                groups.setdefault(key, []).append((own, precision))
+        for place, group in enumerate(groups.values()):
             if self._progress is not None:
-                self._progress(place, len(every), hypothesis.name)
+                self._progress(place, len(groups), group[0][0].name)
             try:
-                scored = _scored(self._judge, hypothesis, self._sequences)
+                scored = self._scored(group, wanted)
             except Exception as error:  # a dtype that this device lacks, a checkpoint that cannot be loaded, ...
-                self.skipped[hypothesis.name] = f"{type(error).__name__}: {str(error)[:200]}"
+                self.skipped |= {own.name: f"{type(error).__name__}: {str(error)[:200]}" for own, _ in group}
                 continue
-            self.known[hypothesis.name] = hypothesis
-            for sequence, logprobs in zip(self._sequences, scored, strict=True):
-                for policy in sequence.recorded:
-                    steps = self.distances.setdefault(policy, {}).setdefault(hypothesis.name, {})
-                    steps.setdefault(sequence.step, []).append(_apart(sequence, policy, logprobs, hypothesis.shift))
+            for (own, precision), logprobs in zip(group, scored, strict=True):
+                self._read.setdefault((own.name, precision), {}).update(logprobs)
+                if not precision:
+                    self._compare(own, logprobs)
 
-    def best(self, policy: str) -> list[Best]:
-        """The best alternatives of this column so far."""
-        return _best(policy, self.distances[policy], self.known)
+    def _scored(self, group: Sequence[tuple[Hypothesis, str]], wanted: Sequence[int]) -> list[dict[int, Logprobs]]:
+        first, precision = group[0]
+        model, changes = self.judge.model, PRECISIONS.get(precision, ())
+        if first.checkpoint is not None:
+            model = model_in(first.checkpoint, model)
+        for change in (*filter(None, [first.weights]), *changes):
+            model = change(model)
+        hows = [replace(own.how, head_float32=own.how.head_float32 and not changes) for own, _ in group]
+        read = read_under(first, [self.sequences[index] for index in wanted])
+        scored: list[dict[int, Logprobs]] = [{} for _ in group]
+        for place, each in scores_under(model, read, hows):
+            for own, logprobs in zip(scored, each, strict=True):
+                own[wanted[place]] = logprobs
+        return scored
+
+    def _compare(self, hypothesis: Hypothesis, scored: Mapping[int, Logprobs]) -> None:
+        self.known[hypothesis.name] = hypothesis
+        for index, logprobs in scored.items():
+            for policy in self.sequences[index].recorded:
+                own = _apart(self.sequences[index], policy, logprobs, hypothesis.shift)
+                self.x[policy].setdefault(hypothesis.name, {})[index] = own
+
+    def at(self, steps: Sequence[int]) -> list[int]:
+        """The sequences of these steps."""
+        return [index for index, sequence in enumerate(self.sequences) if sequence.step in steps]
+
+    def log_ratios(self, policy: str, name: str, places: Sequence[int] | None = None) -> Floats:
+        """Column minus alternative at the finite sampled tokens of these sequences; None: of all that were read."""
+        own = self.x[policy].get(name, {})
+        parts = [own[index] for index in (own if places is None else places) if index in own]
+        every = np.concatenate(parts) if parts else np.zeros(0)
+        finite: Floats = every[np.isfinite(every)]
+        return finite
+
+    def mean(self, policy: str, name: str, places: Sequence[int] | None = None) -> float:
+        """mean |x|, nats/token; NaN without a token."""
+        return _mean(self.log_ratios(policy, name, places))
+
+    def means(self, policy: str) -> dict[str, float]:
+        """Alternative -> mean |x| over the sequences that were read under it."""
+        return {name: self.mean(policy, name) for name in self.x[policy]}
+
+    def floor(self, policy: str, name: str, places: Sequence[int]) -> float:
+        """mean |x| of the alternative from itself at the column's precision; 0 in float32, NaN if it was not read."""
+        if not PRECISIONS[self._precision[policy]]:
+            return 0.0
+        both = self._read.get((name, "")), self._read.get((name, self._precision[policy]))
+        if both[0] is None or both[1] is None:
+            return float("nan")
+        one, two = both
+        parts = [
+            (one[index] - two[index])[_sampled(self.sequences[index])]
+            for index in places
+            if index in one and index in two
+        ]
+        return _mean(np.concatenate(parts)) if parts else float("nan")
+
+    def reach(self, policy: str, name: str, places: Sequence[int]) -> float:
+        """mean |x| up to which the alternative reproduces the column."""
+        floor = self.floor(policy, name, places)
+        return max(ROUNDING, BOUND * floor) if floor == floor else ROUNDING
+
+    def told(self, policy: str) -> str:
+        """The precision of the column on record; empty if it is not."""
+        return self._told.get(policy, "")
+
+    def is_off(self, policy: str, steps: Sequence[int] | None = None) -> bool:
+        """True if the referee as it is does not reproduce the column at some of these steps."""
+        return any(
+            self.mean(policy, PLAIN.name, places)
+            > (self.reach(policy, PLAIN.name, places) if self.told(policy) else ROUNDING)
+            for places in map(self.at, [[step] for step in steps or self.steps])
+        )
+
+    def best(self, policy: str, places: Sequence[int], most: int, *, pairs: bool = False) -> list[Hypothesis]:
+        """The alternatives that are nearest to the column at these sequences, among those that are nearer than the plain reading.
+
+        One for each setting that was searched. pairs: the pairs instead of the single ones.
+        """
+        plain = self.mean(policy, PLAIN.name, places)
+        means = {
+            name: self.mean(policy, name, places)
+            for name, own in self.x[policy].items()
+            if self.known[name].is_pair == pairs and name != PLAIN.name and set(places) <= own.keys()
+        }
+        nearest: dict[Any, Hypothesis] = {}
+        for name in sorted(means, key=lambda name: means[name]):
+            if means[name] < plain:
+                nearest.setdefault(self.known[name].search, self.known[name])
+        return list(nearest.values())[:most]
 
 
-def _scored(judge: Referee, hypothesis: Hypothesis, sequences: Sequence[Sequence_]) -> list[Logprobs]:
-    """The log-probs of each sequence under the alternative, in their order."""
-    model = judge.model
-    if hypothesis.checkpoint is not None:
-        model = referee(hypothesis.checkpoint, device=judge.made_of["device"], dtype=judge.made_of["dtype"]).model
-    if hypothesis.weights is not None:
-        model = hypothesis.weights(model)
-    how = replace(Scoring(), **hypothesis.scoring)
-    logprobs = dict(scores(model, read_under(hypothesis, sequences), how))
-    return [logprobs[index] for index in range(len(sequences))]
+def _beginning(sequence: Sequence_, most: int | None) -> Sequence_:
+    """The sequence with so many response tokens. Attention is causal, so their log-probs stay what they are."""
+    mask = None if sequence.mask is None else sequence.mask[:most]
+    recorded = {policy: own[:most] for policy, own in sequence.recorded.items()}
+    return replace(sequence, response=sequence.response[:most], mask=mask, recorded=recorded)
 
 
-def _apart(sequence: Sequence_, policy: str, ours: Logprobs, shift: int) -> "np.ndarray[Any, Any]":
-    """|x| of the sampled tokens."""
-    recorded = np.asarray(sequence.recorded[policy], np.float64)
-    sampled = np.ones(len(recorded), bool) if sequence.mask is None else np.asarray(sequence.mask, bool)
+def _sampled(sequence: Sequence_) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+    return np.ones(len(sequence.response), bool) if sequence.mask is None else np.asarray(sequence.mask, bool)
+
+
+def _apart(sequence: Sequence_, policy: str, ours: Logprobs, shift: int) -> Floats:
+    """The column minus ours at the sampled tokens."""
+    recorded, sampled = np.asarray(sequence.recorded[policy], np.float64), _sampled(sequence)
     if shift:
         kept = slice(0, len(recorded) - shift) if shift > 0 else slice(-shift, None)
         other = slice(shift, None) if shift > 0 else slice(0, len(recorded) + shift)
         recorded, ours, sampled = recorded[kept], ours[other], sampled[kept]
-    apart = np.abs(recorded - ours)[sampled]
-    finite: np.ndarray[Any, Any] = apart[np.isfinite(apart)]
-    return finite
+    apart: Floats = (recorded - ours)[sampled]
+    return apart
 
 
-def _best(
-    policy: str, by_name: Mapping[str, Mapping[int, list["np.ndarray[Any, Any]"]]], known: Mapping[str, Hypothesis]
-) -> list[Best]:
+def _mean(x: Floats) -> float:
+    finite = np.abs(x[np.isfinite(x)])
+    return float(finite.mean()) if len(finite) else float("nan")
+
+
+def _best(whole: _Readings, policy: str) -> list[Best]:
     """The best alternative of each step, adjacent steps with the same one together. The simpler one wins a tie."""
-    steps = sorted({step for own in by_name.values() for step in own})
-    pairs = {name for name, hypothesis in known.items() if hypothesis.is_pair}
-    winners = [
-        (step, _winner({name: _mean(own[step]) for name, own in by_name.items() if step in own}, pairs))
-        for step in steps
-    ]
-    results = []
-    for name, group in groupby(winners, key=lambda item: item[1]):
-        own = tuple(step for step, _ in group)
-        apart = np.concatenate([x for step in own for x in by_name[name][step]])
-        plain = _mean([x for step in own for x in by_name[PLAIN.name][step]])
-        largest = max(_mean(by_name[name][step]) for step in own)
-        share = float((apart <= ROUNDING).mean()) if len(apart) else float("nan")
-        results.append(Best(policy, name, known[name].meaning, own, largest, plain, share))
-    return results
+    steps = [step for step in whole.steps if len(whole.log_ratios(policy, PLAIN.name, whole.at([step])))]
+    winners = [(step, _winner(whole, policy, whole.at([step]))) for step in steps]
+    found = []
+    for _, group in groupby(winners, key=lambda item: whole.known[item[1]].search):
+        own = list(group)
+        places = whole.at([step for step, _ in own])
+        name = min(
+            (name for _, name in own), key=lambda name: whole.mean(policy, name, places)
+        )  # values may differ by step
+        found.append(_told(whole, policy, name, tuple(step for step, _ in own)))
+    return found
 
 
-def _winner(means: Mapping[str, float], pairs: set[str]) -> str:
+def _winner(whole: _Readings, policy: str, places: Sequence[int]) -> str:
     """The plain reading if it reproduces; a pair only if it says clearly more than the best single alternative."""
-    known = {name: mean for name, mean in means.items() if mean == mean}
-    single = _least({name: mean for name, mean in known.items() if name not in pairs})
-    best, plain = known.get(single, float("inf")), known.get(PLAIN.name, float("inf"))
-    if plain <= ROUNDING and plain <= IN_PART * best:
+    plain = whole.mean(policy, PLAIN.name, places)
+    if not whole.is_off(policy, sorted({whole.sequences[index].step for index in places})):
         return PLAIN.name
-    pair = _least({name: mean for name, mean in known.items() if name in pairs})
-    says_more = best > ROUNDING and known.get(pair, float("inf")) * IN_PART <= best
-    return pair if says_more else single
+    single, pair = (
+        min(((whole.mean(policy, own.name, places), own.name) for own in whole.best(policy, places, KEPT, pairs=pairs)),
+            default=(plain, PLAIN.name))
+        for pairs in (False, True)
+    )  # fmt: skip
+    if plain <= whole.reach(policy, PLAIN.name, places) and single[0] * IN_PART > plain:
+        return PLAIN.name
+    reaches = {own[1]: own[0] <= whole.reach(policy, own[1], places) for own in (single, pair)}
+    says_more = reaches[pair[1]] and pair[0] * BOUND <= single[0] or pair[0] * IN_PART <= single[0]
+    return pair[1] if says_more and not reaches[single[1]] else single[1]
 
 
-def _least(means: Mapping[str, float]) -> str:
-    return min(means, key=lambda name: means[name], default=PLAIN.name)
+def _told(whole: _Readings, policy: str, name: str, steps: tuple[int, ...]) -> Best:
+    places, own = whole.at(steps), whole.known[name]
+    sign = -1 if policy == POLICIES[0] else 1  # a log-ratio is that of the later policy, and the sampler is the first
+    x, plain = (sign * whole.log_ratios(policy, each, places) for each in (name, PLAIN.name))
+    mean, floors = _mean(x), {each: whole.floor(policy, each, places) for each in (name, PLAIN.name)}
+    best = Best(
+        policy, name, own.meaning, steps, mean, _mean(plain), float((np.abs(x) <= ROUNDING).mean()) if len(x) else float("nan"),
+        own.code, floors[name], floors[PLAIN.name], whole.told(policy), k3=_k3(x), k3_plain=_k3(plain),
+    )  # fmt: skip
+    if best.verdict not in ("reproduced", "fits best") or name == PLAIN.name:
+        return best
+    others = [
+        other for other in whole.best(policy, places, FIRST_KEPT)
+        if other.name != name and other.search != own.search and not own.is_pair
+        and whole.mean(policy, other.name, places) <= min(max(ROUNDING, BOUND * mean), whole.reach(policy, other.name, places))
+    ]  # fmt: skip
+    codes = dict.fromkeys(other.code for other in others if other.code != own.code)
+    return replace(best, others=tuple(other.name for other in others), other_codes=tuple(codes))
 
 
-def _mean(parts: "list[np.ndarray[Any, Any]]") -> float:
-    every = np.concatenate(parts) if parts else np.zeros(0)
-    return float(every.mean()) if len(every) else float("nan")
+def _k3(x: Floats) -> float:
+    clipped = np.clip(x, -CLIP, CLIP)
+    return float((np.expm1(clipped) - clipped).mean()) if len(x) else float("nan")
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
@@ -228,16 +502,35 @@ def checkpoints_in(folder: Path) -> list[Path]:
     return sorted(folders, key=lambda path: (int("".join(filter(str.isdigit, path.name)) or 0), path.name))
 
 
+def own_floors(judge: Referee, sequences: Sequence[Sequence_], precisions: Mapping[str, str]) -> dict[str, Any]:
+    """Policy -> its precision, whether that is on record, and the referee's own mean |x| there, nats/token."""
+    readings = _Readings(judge, sequences, precisions, None)
+    readings.read([PLAIN], floors=True)
+    every = range(len(sequences))
+    return {
+        policy: {
+            "precision": readings.told(policy) or ASSUMED,
+            "is_recorded": bool(readings.told(policy)),
+            "mean": readings.floor(policy, PLAIN.name, every),
+        }
+        for policy in readings.policies
+    }
+
+
 def write_proofs(path: str | os.PathLike[str], results: Sequence[Best]) -> None:
-    """Writes an event for each column that is reproduced by an alternative. The plain reading proves no fault."""
+    """Writes what was found into the run: the findings as data, and an event for each column that an alternative reproduces."""
     proofs = [best for best in results if best.verdict == "reproduced" and best.hypothesis != PLAIN.name]
-    if not proofs:
-        return
-    events = (
+    notes = [asdict(best) | {"verdict": best.verdict, "sentence": best.sentence} for best in results]
+    say(path, {"found": notes}, min((step for best in results for step in best.steps), default=0), *(
         {"kind": layout.EVENT, "event": layout.REPRODUCED, "step": best.steps[0], "note": best.sentence}
         for best in proofs
-    )
+    ))  # fmt: skip
+
+
+def say(path: str | os.PathLike[str], told: Mapping[str, Any], step: int, *events: Mapping[str, Any]) -> None:
+    """Writes data of the referee, and events, into the run."""
+    own = {"kind": layout.EVENT, "event": layout.REFEREE, "step": step, "note": json.dumps(jsonable(told))}
     try:
-        OfflineWriter(Path(path), "rescore").say(*events)
+        OfflineWriter(Path(path), "rescore").say(own, *events)
     except OSError as error:
         raise not_writable(path, error) from error

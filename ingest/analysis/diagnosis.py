@@ -12,6 +12,7 @@ from ratioscope.metrics.diagnosis.decomposition import diagnose
 from ratioscope.metrics.diagnosis.diagnosis import CannotTell, Diagnosis, Likely
 from ratioscope.metrics.diagnosis.evidence import CLIP
 from ratioscope.metrics.diagnosis.on_record import OnRecord
+from ratioscope.metrics.diagnosis.proof import with_reproductions
 from ratioscope.metrics.known.experiments import UNEXPLAINED, Experiment, next_experiment
 from ratioscope.record import GAPS, gap_between, sides
 
@@ -21,6 +22,7 @@ from .drift import drift_of
 from .evidence import Sampled, evidence_of
 from .no_gap import why_no_gap, why_no_rows
 from .on_record import SYNC
+from .third_reading import reproductions
 
 SAMPLED = ("mismatch", "total")
 """Gaps whose earlier policy sampled the tokens, the best one first."""
@@ -132,7 +134,8 @@ def diagnosis_of(run: Run, gap: str | None = None, steps: Sequence[int] | None =
         if reason := why_no_gap(run):
             raise SourceError(reason)
         raise SourceError(f"the run {run.name} {_why_no_tokens(run, chosen, steps)}")
-    diagnosis = diagnose(sampled.evidence).muting(run.rules.muted_causes)
+    proven = with_reproductions(diagnose(sampled.evidence), reproductions(run, chosen, sampled.steps))
+    diagnosis = proven.muting(run.rules.muted_causes)
     among = None if not steps else range(min(steps), max(steps) + 1)
     return described(run, diagnosis, sampled, chosen, among, asked=gap)
 

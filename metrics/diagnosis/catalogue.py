@@ -20,6 +20,7 @@ from .causes import (
     sources,
     switch_inside,
     temperature,
+    third_reading,
     token_biases,
     truncation,
 )
@@ -44,4 +45,5 @@ CAUSES: tuple[Cause, ...] = (
     *token_biases.CAUSES,
     *numerics.CAUSES,
 )
-CAUSE: Mapping[str, Cause] = {cause.code: cause for cause in CAUSES}
+CAUSE: Mapping[str, Cause] = {cause.code: cause for cause in (*third_reading.CAUSES, *CAUSES)}
+"""Code -> cause, those among them that only a third reading shows."""

@@ -65,6 +65,8 @@ class Likely:
     """The fact that shows the cause by itself, in words: a digest, or a referee; empty if its signature alone does."""
     follows: str = ""
     """The title of the cause that brings this one with it; empty for a cause of its own."""
+    proved: str = ""
+    """The finding of a third reading that shows it, as a sentence; empty if the gap shows it."""
 
     @property
     def instead(self) -> tuple[str, ...]:
@@ -96,8 +98,8 @@ class Likely:
     @property
     def proof(self) -> str:
         """The gap before and after the undoing, in one sentence: at how few steps, and which part of the gap."""
-        if self.share is None:
-            return ""
+        if self.share is None or self.proved:
+            return self.proved
         error = f" ± {self.share.before_error:.2g}" if self.share.before_error else ""
         sample = " of the sample that was read" if self.share.before_error else ""
         before, after = f"{self.share.before:.3g}{error}", f"{self.share.after:.3g}"

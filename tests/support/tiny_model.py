@@ -84,12 +84,12 @@ def record(folder: Path, engine: Any, trainer: Any, **options: Any) -> Path:
     """A run of STEPS, four sequences each, sampled and scored by the same weights in every step.
 
     engine(prompt, response) and trainer(prompt, response) give log-probs. options: sampler, prompts_of (what is recorded as the
-    prompt), without (columns to leave out), more columns of `log`.
+    prompt), without (columns to leave out), config (settings on record), more columns of `log`.
     """
     sampler, recorded = options.pop("sampler"), options.pop("prompts_of", lambda prompt: prompt)
     without, steps = options.pop("without", ()), options.pop("steps", STEPS)
-    each = options.pop("sequences", 4)
-    with Collector(folder, writer="thread", strict=True) as collector:
+    each, config = options.pop("sequences", 4), options.pop("config", None)
+    with Collector(folder, writer="thread", strict=True, config=config) as collector:
         for step in steps:
             asked = prompts(each, step)
             answers = [sampled(sampler, prompt, 6 + 3 * (k % 5), step + k) for k, prompt in enumerate(asked)]

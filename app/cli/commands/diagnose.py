@@ -61,7 +61,8 @@ def diagnose(
     no_cause = verdict.severity > Severity.HEALTHY and not result.diagnosis.likely
     told = (_size(result, known) if is_known else "", f"Do: {words.do}" if no_cause else "", beside)
     print_blocks(Paragraph(text) for text in told if text)
-    print_blocks(Paragraph(proof, "lead", "proof:") for proof in proofs)
+    told_below = {item.proved for item in result.diagnosis.likely}
+    print_blocks(Paragraph(proof, "lead", "proof:") for proof in proofs if proof not in told_below)
     if verdict.rules:
         print_blocks([Paragraph(verdict.rules, "warning")])
     print_blocks(_blocks(result, known))

@@ -1,7 +1,7 @@
 """`ratioscope rescore RUN --model PATH`: reads recorded tokens again with a model, and says which side is off."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,7 @@ from ratioscope.errors import ConfigError
 from ...blocks import Block, Paragraph, text_table
 from ...presentation.digits import count
 from ..blocks_printed import print_blocks
-from ..terminal import counting, print_json, stages, working
+from ..terminal import counting, print_json, working
 from .arguments import AsJson, OwnRun, opened, steps_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,14 @@ ModelOption = Annotated[
     Path, typer.Option("--model", metavar="PATH", help="A folder with config.json and weights; nothing is downloaded.")
 ]
 StepsOption = Annotated[str | None, typer.Option(metavar="A:B", help="Only steps A to B, both included.")]
-NumberOption = Annotated[int, typer.Option(min=1, help="Sequences to read, half of them the worst of their steps.")]
+NumberOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        show_default="256; with --try 32 for the alternatives",
+        help="Sequences to read, half of them the worst of their steps.",
+    ),
+]
 EveryOption = Annotated[bool, typer.Option("--all", help="Read every sequence of every step.")]
 NameOption = Annotated[str, typer.Option(metavar="NAME", help="The name of the reading.")]
 TokenizerOption = Annotated[
@@ -46,8 +53,8 @@ DtypeOption = Annotated[
 TemperatureOption = Annotated[float, typer.Option(min=1e-3, help="Divide the logits by this number.")]
 ONE_BY_ONE = 1
 """Padded tokens of the batches of --floor: every sequence is a batch of its own."""
-MOST_TRIED = 128
-"""Sequences that are read under every alternative at most."""
+MOST_TRIED = 32
+"""Sequences that are read under alternatives unless a number is given: minutes for a small model on two cores."""
 MOST_STEPS = 12
 """Steps of the table in the terminal at most."""
 
@@ -56,7 +63,7 @@ def rescore(
     run: OwnRun,
     model: ModelOption,
     steps: StepsOption = None,
-    sequences: NumberOption = 256,
+    sequences: NumberOption = None,
     everything: EveryOption = False,
     name: NameOption = "referee",
     tokenizer: TokenizerOption = None,
@@ -68,7 +75,12 @@ def rescore(
         typer.Option("--floor", help="Read twice, in other batches: by how much does the model differ from itself?"),
     ] = False,
     tries: Annotated[
-        bool, typer.Option("--try", help="Also find the alternative that reproduces a recorded column.")
+        bool,
+        typer.Option(
+            "--try",
+            help="Also find the alternative that reproduces a recorded column: all are read on one sequence, the best on 32 (or"
+            " --sequences), which takes minutes for a small model on two cores.",
+        ),
     ] = False,
     checkpoints: Annotated[
         Path | None,
@@ -84,12 +96,13 @@ def rescore(
     The reading becomes a side of gaps: ratioscope metrics RUN --gap rollout:referee. A call that was killed is resumed.
     """
     from ...referee.answer import answer, trainer_noise
-    from ...referee.choice import Wanted
+    from ...referee.choice import SEQUENCES, Wanted
     from ...referee.model import demand_extra, referee
     from ...referee.model import tokenizer as tokenizer_in
 
     _demand(name, dtype, checkpoints, tries)
-    wanted = Wanted(steps_of(steps), sequences, everything)
+    wanted = Wanted(steps_of(steps), sequences or SEQUENCES, everything)
+    few = Wanted(wanted.steps, sequences or MOST_TRIED)
     opened_run = opened(run)
     demand_extra()
     with working(f"loading {model}"):
@@ -102,10 +115,12 @@ def rescore(
     with counting(f"reading {opened_run.name} with {model.name}") as progress:
         done = read(Scoring(temperature), name=name, progress=progress)
     with working("comparing"):
+        if dtype == "float32":
+            _tell_floors(opened_run, judge, few, own, name)
         result = answer(opened_run, name, done.steps)
         own_noise = trainer_noise(opened_run)
     noise = _floor(opened_run, name, partial(read, Scoring(temperature, batch_tokens=ONE_BY_ONE))) if floor else None
-    reproduced = _reproduced(opened_run, judge, wanted, own, checkpoints) if tries else None
+    reproduced = _reproduced(opened_run, judge, few, own, checkpoints) if tries else None
     if as_json:
         sentences = [] if reproduced is None else [best.sentence for best in reproduced.best]
         print_json(
@@ -146,26 +161,43 @@ def _floor(run: "Run", name: str, read: "Callable[..., Rescored]") -> "Distance 
     return distances_of(run, f"{name}:{name}_again", again.steps).get(None)
 
 
+def _tell_floors(run: "Run", judge: "Referee", few: "Wanted", tokenizer: Any, name: str) -> None:
+    """Measures the referee's own distance at the precision of each side, and writes it into the run."""
+    from ratioscope.ingest.analysis.third_reading import precisions
+
+    from ...referee.choice import chosen
+    from ...referee.inputs import inputs_of
+    from ...referee.reproduction import own_floors, say
+
+    inputs = inputs_of(run, chosen(run, few), judge.room, tokenizer)
+    floors = own_floors(judge, inputs.sequences, precisions(run)) if inputs.sequences else {}
+    say(run.path, {"floors": {"reading": name, **floors}}, run.steps[0])
+    run.refresh()
+
+
 def _reproduced(
-    run: "Run", judge: "Referee", wanted: "Wanted", tokenizer: Any, checkpoints: Path | None
+    run: "Run", judge: "Referee", few: "Wanted", tokenizer: Any, checkpoints: Path | None
 ) -> "ReproductionAttempt":
     """The alternatives that reproduce the recorded columns. A finding is written into the run, where the diagnosis shows it."""
+    from ratioscope.errors import SourceError
+    from ratioscope.ingest.analysis.diagnosis import diagnosis_of
+    from ratioscope.ingest.analysis.third_reading import precisions, recorded_values
+
     from ...referee.choice import chosen
     from ...referee.inputs import demand_some, inputs_of
-    from ...referee.reproduction import checkpoints_in, tried, write_proofs
+    from ...referee.reproduction import Trial, checkpoints_in, tried, write_proofs
 
     own = [] if checkpoints is None else checkpoints_in(checkpoints)
-    few = replace(wanted, sequences=min(wanted.sequences, MOST_TRIED), everything=False)
     inputs = inputs_of(run, chosen(run, few), judge.room, tokenizer)
     demand_some(run, len(inputs.sequences), inputs.left_out)
-    with stages("alternatives", 100) as advance:
-        results = tried(
-            judge,
-            inputs.sequences,
-            checkpoints=own,
-            tokenizer=tokenizer,
-            progress=lambda done, total, name: advance(f"{done} of {total}: {name}"),
-        )
+    try:
+        diagnosis = diagnosis_of(run).diagnosis
+        codes = [item.cause.code for item in (*diagnosis.likely, *diagnosis.cannot_tell)]
+    except SourceError:  # one policy alone: the order is that of the table
+        codes = []
+    trial = Trial(own, tokenizer, precisions(run), recorded_values(run), codes)
+    with counting("alternatives") as progress:
+        results = tried(judge, inputs.sequences, trial, progress=progress)
     write_proofs(run.path, results.best)
     return results
 

@@ -207,8 +207,8 @@ def _without_due_sync(evidence: Evidence) -> Result:
         effect += f", and a lag of up to {after} updates, of up to {before} elsewhere"
     ratio = times(ratio_of(evidence, bad)[0])
     parameters: dict[str, Parameter] = {"step": first, "times": ratio}
-    doubt = "" if broken.is_sure else "the events on record may not hold each sync"
-    return replace(result, effect=effect, parameters=parameters, on_record=broken.is_sure, doubt=doubt)
+    doubts = () if broken.is_sure else ("the events on record may not hold each sync",)
+    return replace(result, effect=effect, parameters=parameters, on_record=broken.is_sure, doubts=doubts)
 
 
 def _growth(evidence: Evidence) -> tuple[History, float] | None:

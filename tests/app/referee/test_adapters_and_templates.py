@@ -16,7 +16,7 @@ from ratioscope.app.referee.choice import Wanted, chosen
 from ratioscope.app.referee.hypotheses import messages_of
 from ratioscope.app.referee.inputs import inputs_of
 from ratioscope.app.referee.model import referee
-from ratioscope.app.referee.reproduction import ReproductionAttempt, checkpoints_in, tried
+from ratioscope.app.referee.reproduction import ReproductionAttempt, Trial, checkpoints_in, tried
 from ratioscope.errors import SourceError
 
 TEMPLATE = (
@@ -51,7 +51,7 @@ def tried_on(run: Path, model: Path, checkpoints: Path | None = None, tokenizer:
     opened, judge = open_run(run), referee(model, device="cpu")
     inputs = inputs_of(opened, chosen(opened, Wanted(everything=True)), judge.room)
     saved = [] if checkpoints is None else checkpoints_in(checkpoints)
-    return tried(judge, inputs.sequences, checkpoints=saved, tokenizer=tokenizer)
+    return tried(judge, inputs.sequences, Trial(saved, tokenizer))
 
 
 @pytest.mark.parametrize("merged_is_given", [True, False])
@@ -82,7 +82,8 @@ def test_an_adapter_that_is_not_plain_lora_is_not_tried_and_it_says_why(
     with pytest.raises(SourceError, match=wanted):
         with_adapter(folder)
     plain = lambda *pair: tiny.trainer_logprobs(weights, *pair)  # noqa: E731
-    run = tiny.record(tmp_path / "run", plain, plain, sampler=weights, steps=(10,))
+    off = lambda prompt, response: plain(prompt[1:], response)  # noqa: E731
+    run = tiny.record(tmp_path / "run", off, plain, sampler=weights, steps=(10,))
     skipped = tried_on(run, tiny.saved(weights, tmp_path / "model"), tmp_path / "adapters").skipped
     assert wanted in skipped["the adapter own merged"]
 

@@ -18,7 +18,7 @@ from ratioscope.app.referee.choice import Wanted, chosen
 from ratioscope.app.referee.hypotheses import PLAIN, common_beginning
 from ratioscope.app.referee.inputs import inputs_of
 from ratioscope.app.referee.model import referee
-from ratioscope.app.referee.reproduction import Best, checkpoints_in, tried
+from ratioscope.app.referee.reproduction import Best, Trial, checkpoints_in, tried
 from ratioscope.errors import SourceError
 
 Logprobs = NDArray[np.float32]
@@ -37,7 +37,7 @@ def folder(weights: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def best_of(run: Path, folder: Path, policy: str = "rollout", checkpoints: list[Path] | None = None) -> list[Best]:
     opened, judge = open_run(run), referee(folder, device="cpu")
     inputs = inputs_of(opened, chosen(opened, Wanted(everything=True)), judge.room)
-    found = tried(judge, inputs.sequences, checkpoints=checkpoints or [])
+    found = tried(judge, inputs.sequences, Trial(checkpoints or []))
     assert not found.skipped
     return [best for best in found.best if best.policy == policy]
 
@@ -213,6 +213,6 @@ def test_the_finding_enters_the_diagnosis_as_proof(
     )
     assert main(["diagnose", str(run)]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "proof: rollout (the engine's) is reproduced to" in said and "by temperature 0.7 (steps 10 to 20)" in said
+    assert "proof rollout (the engine's) is reproduced to" in said and "by temperature 0.7 (steps 10 to 20)" in said
     assert main(["diagnose", str(run), "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["proofs"]) == 1

@@ -45,7 +45,8 @@ def noisy(weights: Any, size: float, seed: int = 0) -> Any:
 @pytest.fixture
 def run(weights: Any, tmp_path: Path) -> Path:
     """The engine is off by about 0.05 nats a token, the trainer not at all."""
-    return tiny.record(tmp_path / "run", noisy(weights, 0.05), trainer(weights), sampler=weights)
+    config = {"rollout": {"dtype": "float32"}, "model_dtype": "float32"}
+    return tiny.record(tmp_path / "run", noisy(weights, 0.05), trainer(weights), sampler=weights, config=config)
 
 
 def test_the_reading_is_the_trainers_own_log_probs(run: Path, folder: Path) -> None:
