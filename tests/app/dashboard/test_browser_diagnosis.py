@@ -4,7 +4,7 @@ import pytest
 from support.browser import Chromium, Dashboard, chromium, is_well, query
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
-ANSWER = "Weight syncs broke at one step"
+ANSWER = "The sampler's weights are older than the trainer's"
 
 
 def test_the_answer_arrives_on_the_first_page_and_leads_to_its_proof(dashboard: Dashboard, browser: Chromium) -> None:
@@ -13,7 +13,7 @@ def test_the_answer_arrives_on_the_first_page_and_leads_to_its_proof(dashboard: 
     with opened.rerun():
         opened.page.get_by_role("button", name="the whole diagnosis").click()
     opened.page.wait_for_url("**/diagnosis?*")
-    opened.page.get_by_role("heading", name="Likely causes (2)").wait_for()
+    opened.page.get_by_role("heading", name="Likely cause").wait_for()
     opened.settled()
     assert opened.page.locator(".st-key-undoing_0 .js-plotly-plot").count() == 1
     assert opened.page.get_by_role("heading", name="Ruled out").count() == 1
