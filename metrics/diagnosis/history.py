@@ -103,11 +103,13 @@ def course(history: History) -> Course:
     jump, grown = _jumps(centred, weights), growths(known.steps, centred, weights)
     rivals = [(jump.least + 2 * price, _jump(known.steps, y, weights, jump))]
     mean = float(np.average(y, weights=weights))
-    for each in grown.fits if grown else ():
-        places = float(np.log(2)) if each.from_start else price  # the first two steps, or any step
-        rivals.append((each.cost + 2 * price + places, _rise(known.steps, each, grown, mean)))
+    squares = [jump.least]
+    if grown is not None:
+        for each in grown.fits:
+            places = float(np.log(2)) if each.from_start else price  # the first two steps, or any step
+            rivals.append((each.cost + 2 * price + places, _rise(known.steps, each, grown, mean)))
+            squares.append(each.cost)
     rivals = sorted((pair for pair in rivals if pair[1].kind != "flat"), key=lambda pair: pair[0])
-    squares = [jump.least, *(each.cost for each in (grown.fits if grown else ()))]
     if not rivals or flat - min(squares) < CLEAR**2:
         return Course("flat")
     least, best = rivals[0]

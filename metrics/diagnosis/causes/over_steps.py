@@ -294,7 +294,7 @@ def corrupted_load(evidence: Evidence) -> Result:
         "the gap jumps at step {step} to {times} its level {error} and stays there",
         "a jump by three times at one step would show",
     )
-    history, step = history_of(evidence), result.parameters.get("step", 0)
+    history, step = history_of(evidence), int(result.parameters.get("step", 0))
     if not result.holds or evidence.has("lag") or history is None or (history.steps < step).sum() > LAGS:
         return result
     lag = "no version on record excludes a lag, which reaches its size within the first steps"

@@ -116,14 +116,14 @@ def _evidence(
     draws = np.random.default_rng(seed)
     size = rows * length
     parts = []
-    for step, (scale, distance) in enumerate(zip(sharper, apart, strict=True)):
+    for at, (scale, distance) in enumerate(zip(sharper, apart, strict=True)):
         z = 1.5 * draws.normal(size=(size, vocabulary))
         w = scale * z + distance * draws.normal(size=z.shape) + 0.003 * draws.normal(size=z.shape)
         p, q = (each - np.logaddexp.reduce(each, axis=1, keepdims=True) for each in (z, w))
         token = (p + draws.gumbel(size=p.shape)).argmax(axis=1)
         own = np.arange(size)
         entropy = -(np.exp(q) * q).sum(axis=1)
-        parts.append((p[own, token], q[own, token], entropy, token, np.full(size, step)))
+        parts.append((p[own, token], q[own, token], entropy, token, np.full(size, at)))
     earlier, later, entropy, token, step = (np.concatenate(each) for each in zip(*parts, strict=True))
     row = np.repeat(np.arange(rows * len(sharper)), length)
     facts = {"entropy": entropy, "token": token, "step": step}
