@@ -101,7 +101,7 @@ class Likely:
         if self.share is None or self.proved:
             return self.proved
         error = f" ± {self.share.before_error:.2g}" if self.share.before_error else ""
-        sample = " of the sample that was read" if self.share.before_error else ""
+        sample = " of the sampled tokens" if self.share.before_error else ""
         before, after = f"{self.share.before:.3g}{error}", f"{self.share.after:.3g}"
         own, steps = percent(self.share.share), len(self.share.over_steps)
         where = f"At the {steps} steps that were read, the" if steps > 1 else "The"
@@ -273,8 +273,12 @@ class Diagnosis:
         if self.rest_is_noise:
             size = f"K3 is {self.gap:.3g} nats/token{self._without_outlying}"
             return f"The gap is rounding noise{self._but_for}: {size}, and no known cause of a gap has left a trace."
-        small = "small, but " if self.noise and is_harmless(self.rest, self.noise) and self._unlike_rounding else ""
-        own = f" It is {small}no rounding noise: {self._unlike_rounding[2:]}." if self._unlike_rounding else ""
+        small = "small, but " if self.noise and is_harmless(self.rest, self.noise) else ""
+        own = (
+            f" It is {small}not as regular as rounding is: {self._unlike_rounding[2:]}."
+            if self._unlike_rounding
+            else ""
+        )
         return f"No known cause explains the gap of {self.gap:.3g} nats/token.{own}"
 
 
