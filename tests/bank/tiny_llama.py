@@ -73,7 +73,7 @@ SPECS: tuple[Spec, ...] = (
     Spec("banned_tokens", "engine", f.banned, three(1, 4, 16)),
     Spec("different_prompt", "trainer", f.different_prompt("trainer"), three("begin", "message", "topic"), count=2,
          decides=False, label="t"),
-    Spec("different_prompt", "engine", f.different_prompt("engine"), three("begin twice", "template", "truncated"), count=2,
+    Spec("different_prompt", "engine", f.different_prompt("engine"), three("begin twice", "template", "truncated"), count=2, decides=False,
          label="e"),
     Spec("padding_visible", "trainer", f.of_view("trainer", "the {side} attends to padding; questions differ by up to {p} ids",
          lambda v, p: replace(v, sees_padding=True), _ragged), three(2, 8, 24), decides=False, label="t"),

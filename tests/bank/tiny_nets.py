@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when transformers is imported
 
 import torch
-import transformers
 
 from .torch_loop import Net
 
+transformers: Any = importlib.import_module("transformers")  # Any: its lazy module has no types that mypy can follow
 
-def _shared(net: Net) -> dict[str, object]:
-    return {
+
+def _built(kind: str, net: Net, **more: int) -> torch.nn.Module:
+    """A model of transformers with random weights."""
+    shared = {
         "vocab_size": net.vocab,
         "hidden_size": net.hidden,
         "intermediate_size": 2 * net.hidden,
@@ -25,22 +29,25 @@ def _shared(net: Net) -> dict[str, object]:
         "bos_token_id": None,
         "eos_token_id": None,
     }
+    config = getattr(transformers, f"{kind}Config")(**shared, **more)
+    model: torch.nn.Module = getattr(transformers, f"{kind}ForCausalLM")(config)
+    return model
 
 
 def _llama(net: Net) -> torch.nn.Module:
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**_shared(net), num_key_value_heads=2))
+    return _built("Llama", net, num_key_value_heads=2)
 
 
 def _qwen2(net: Net) -> torch.nn.Module:
-    return transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**_shared(net), num_key_value_heads=2))
+    return _built("Qwen2", net, num_key_value_heads=2)
 
 
 def _qwen3(net: Net) -> torch.nn.Module:
-    return transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**_shared(net), num_key_value_heads=4, head_dim=16))
+    return _built("Qwen3", net, num_key_value_heads=4, head_dim=16)
 
 
 def _neox(net: Net) -> torch.nn.Module:
-    return transformers.GPTNeoXForCausalLM(transformers.GPTNeoXConfig(**_shared(net)))
+    return _built("GPTNeoX", net)
 
 
 LLAMA = ("model.embed_tokens.weight", "lm_head.weight")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,8 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.func import functional_call
-from transformers import DynamicCache
 
+transformers: Any = importlib.import_module("transformers")  # Any: its lazy module has no types that mypy can follow
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Weights = dict[str, torch.Tensor]
@@ -313,7 +314,7 @@ class Side:
 
 def sampled(side: Side, rows: Rows, length: int, how: Sampling, older: Side | None = None, until: int = -1) -> Passed:
     """The response of each row. older, until: the prompt and so many tokens are read with older weights; the cache stays."""
-    cache, width = DynamicCache(), rows.ids.shape[1]
+    cache, width = transformers.DynamicCache(), rows.ids.shape[1]
     ids, first = rows.ids, 0
     tokens, logps, entropies, experts = [], [], [], []
     with torch.no_grad():
