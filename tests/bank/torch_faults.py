@@ -61,6 +61,8 @@ class Spec:
     """Runs of each strength."""
     label: str = ""
     """Part of the name that tells specs of one fault apart."""
+    in_context: bool = False
+    """Runs where the policy depends on its context alone: a near-uniform one would not show the fault."""
     of_record: bool = False
     """The log is edited: every strength is visible."""
 
@@ -617,7 +619,8 @@ def case_of(
     tokens: int,
 ) -> Case | None:
     """The case; None if its fault leaves no trace."""
-    job, rng = drawn(name, nets, extra)
+    fit = tuple(net for net in nets if net.start != "flat" or not spec.in_context)
+    job, rng = drawn(name, fit, extra)
     job, fault, words = spec.make(_sized(replace(job, tokens=tokens)), parameter, rng)
     key = "lr" if rng.random() < 0.5 else "learning_rate"
     if job.rate or (rng.random() < 0.5 and "learning_rate" not in job.config):
