@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from .history import CLEAR, LEAST_FACTOR, Course, History, course, known_steps
+from .growth_laws import CLEAR
+from .history import LEAST_FACTOR, Course, History, course, known_steps
 from .raised_steps import raised_steps
 from .step_noise import least_errors, weights_of
 

@@ -64,7 +64,7 @@ def _by_size(evidence: Evidence, result: Result) -> str:
         return ""
     steps, index = evidence.step_codes
     of_row, size = index[evidence.starts], len(steps)
-    tokens = np.bincount(of_row, row_sums(evidence, np.ones(len(evidence))), minlength=size)
+    tokens = np.bincount(of_row, row_sums(evidence, np.ones(len(evidence))), minlength=size).astype(np.float64)
     removed = np.bincount(of_row, row_sums(evidence, evidence.distance - after), minlength=size) / tokens
     left = row_sums(evidence, evidence.distance - after - removed[index])
     error = np.sqrt(np.bincount(of_row, left**2, minlength=size)) / tokens

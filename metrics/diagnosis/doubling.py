@@ -7,7 +7,8 @@ import numpy as np
 from ratioscope.arrays import Floats
 
 from .changes import changes
-from .history import CLEAR, LEAST_FACTOR, History, known_steps
+from .growth_laws import CLEAR
+from .history import LEAST_FACTOR, History, known_steps
 from .step_noise import least_errors, weights_of
 
 LEAST_FITTED = 8
