@@ -43,6 +43,8 @@ class Result:
     """The tokens that have the fault, if only some of them have it; shape (tokens,)."""
     doubts: tuple[str, ...] = ()
     """Reasons why the cause is less sure than its share says, each of one level."""
+    alike: tuple[str, ...] = ()
+    """Codes of causes that would look the same in this evidence, beside those that always do."""
     fit: float = 0.0
     """Gain of the log-likelihood of the steps by the course of the cause over one level, see `Course.fit`; 0 if it has none."""
     too_few: str = ""

@@ -17,7 +17,9 @@ CERTAIN = (
     "positive_log_probs", "filler_values", "unscored_tokens", "stored_precision", "shifted", "permuted_rows", "truncation",
     "banned_tokens", "grammar",
 )  # fmt: skip
-"""Causes whose signature is a proof, however small their share is."""
+"""Causes whose signature is a proof."""
+OF_FEW_TOKENS = ("positive_log_probs", "filler_values", "unscored_tokens", "stored_precision")
+"""Those among them that are named however small their share is."""
 AT_BEST: Mapping[UndoKind, Confidence] = {
     "changed numbers": "high", "recorded label": "high", "place": "high", "cluster": "medium", "tail": "medium", "rest": "low",
     "nothing": "high",

@@ -11,7 +11,7 @@ from .catalogue import CAUSE, CAUSES
 from .cause import Cause, Result, UndoKind, absent
 from .causes.numerics import is_noise, noise
 from .causes.over_steps import course_words
-from .confidence import CERTAIN, confidence, doubts
+from .confidence import CERTAIN, OF_FEW_TOKENS, confidence, doubts
 from .constancy import moved
 from .diagnosis import CannotTell, Diagnosis, Excluded, Likely, Rival
 from .evidence import FACTS, Evidence
@@ -31,6 +31,8 @@ OVER_STEPS = ("never_synced", "missed_syncs")
 """Causes that need the history of the run, and so cannot be the mechanism of some of its tokens."""
 OF_WEIGHTS = ("different_weights", "stale_weights", "lasting_change", "passing_change")
 """Signatures of other weights that say less than a proof of which weights a side has."""
+ROUNDING = 2e-4
+"""K3 in nats/token that rounding in 16 bits usually has at least: less at a place, a step or few tokens is no fault."""
 EXACT = 1e-9
 """Mean K3 in nats/token of two sides that both compute in float32; less has no cause."""
 LOOSE = 0.5
@@ -160,7 +162,7 @@ def _by_evidence(undone: Sequence[Likely], left: Evidence) -> list[Likely]:
         else item
         for item in undone
     ]
-    leads = [item for item in doubted if item.fact or item.cause.comes_first]
+    leads = [item for item in doubted if item.fact or item.cause.comes_first and item.of_whole > LEAST_SHARE]
     others = [item for item in doubted if item not in leads]
     return leads + sorted(others, key=lambda item: -item.of_whole * SURENESS[item.confidence])
 
@@ -172,7 +174,9 @@ def _doubted(item: Likely, doubt: str) -> Likely:
 
 def _may_be_named(cause: Cause, left: Evidence) -> bool:
     """True if a cause may be undone before the rest. A gap of float32 rounding alone has no cause but a fault of the record."""
-    return cause.kind != "rest" and (cause.code in CERTAIN or left.mean(left.distance) > EXACT)
+    by_pattern = cause.kind in ("place", "cluster", "tail") or cause.course in ("grows", "jumps", "resets")
+    least = ROUNDING if by_pattern and cause.code not in left.record.shown else EXACT
+    return cause.kind != "rest" and (cause.code in CERTAIN or left.mean(left.distance) > least)
 
 
 def _with_mechanism(item: Likely, result: Result, left: Evidence, causes: Sequence[Cause]) -> list[Likely]:
@@ -254,7 +258,7 @@ def _score(cause: Cause, result: Result) -> float | None:
     """The share that the cause explains and a bonus for being specific; None if it is not worth naming."""
     if not result.holds or result.share is None:
         return None
-    if cause.code in CERTAIN:
+    if cause.code in CERTAIN and (result.share.share > LEAST_OF_WHOLE or cause.code in OF_FEW_TOKENS):
         return max(result.share.share, 0.0) + (2.0 if cause.comes_first else 1.0)
     if result.share.share < LEAST_SHARE:
         return None
@@ -270,7 +274,8 @@ def _likely(
     assert result.share is not None
     free = [other for other in causes if _source(other, results) is None]
     equals = [other for other in free if _is_rival(other, results[other.code], cause, result.share)]
-    alike = [CAUSE[code] for code in cause.alike if CAUSE[code] not in equals and _is_open(results.get(code))]
+    same = dict.fromkeys((*result.alike, *(code for code in cause.alike if _is_open(results.get(code)))))
+    alike = [CAUSE[code] for code in same if CAUSE[code] not in equals and code not in left.record.ruled_out]
     own = remaining.times(result.share)
     proved = left.record.shown.get(cause.code, "")
     found = doubts(cause, result.share, left, tuple(other.code for other in equals), result.bad) + result.doubts

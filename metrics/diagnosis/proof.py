@@ -1,5 +1,6 @@
-"""Proof from outside the gap: digests of weights show or exclude causes and tell a side, and so does a third reading of the tokens
-that reproduces the log-probs of a side under one change."""
+"""Proof from outside the gap: digests of weights show or exclude causes and tell a side, and so does a third reading.
+
+That reading reproduces the log-probs of a side under one change."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

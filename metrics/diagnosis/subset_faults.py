@@ -59,7 +59,8 @@ def subset_fault(
     if not sure and not np.isfinite(error) and evidence.distance.any():
         return undecided(gap_of(words, ratio, error))
     # The ratio of the gaps without the tokens that may be outlying: a fault is not one of single tokens.
-    sure = sure and (by_size or ratio_of(_without_outlying(evidence), np.delete(bad, largest(evidence)))[0] > least)
+    others, kept = _without_largest(evidence)
+    sure = sure and (by_size or ratio_of(others, bad[kept])[0] > least)
     shown = max(least, float(np.exp(min(clear * error, 50.0))))
     larger = f"{words} with more than {times(float(f'{shown:.2g}'))} the gap of the others would show"
     return Result(
@@ -73,6 +74,8 @@ def subset_fault(
     )
 
 
+PATTERN = (5, 0.003)
+"""A pattern that vanishes without so many tokens, this share of all or the outlying ones, is one of heavy tails."""
 OUTLYING = (3, 0.001)
 """At most so many tokens, and this share of all, are outlying: single bad tokens do not make a pattern. A convention."""
 
@@ -85,10 +88,12 @@ def largest(evidence: Evidence) -> Integers:
 
 
 @once
-def _without_outlying(evidence: Evidence) -> Evidence:
+def _without_largest(evidence: Evidence) -> tuple[Evidence, Booleans]:
+    """(the evidence without the few tokens that alone must make no pattern, the tokens that are kept)."""
+    few = min(PATTERN[0], max(int(len(evidence) * PATTERN[1]), OUTLYING[0]))
     kept = np.ones(len(evidence), np.bool_)
-    kept[largest(evidence)] = False
-    return evidence.kept(kept)
+    kept[np.argsort(-np.abs(evidence.log_ratio), kind="stable")[:few]] = False
+    return evidence.kept(kept), kept
 
 
 @once

@@ -1,5 +1,7 @@
 """Faults of the last tokens: the end token, or those before the length limit."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..cause import Cause, Result, absent, undecided
@@ -9,7 +11,7 @@ from .edges import best_cut, unless_a_slope
 
 LEAST_LIMIT = 12
 """The least length limit that has last tokens, and others before them."""
-LEAST_ROWS = 4
+LEAST_ROWS = 8
 """The least responses at the limit whose last tokens are compared. A convention."""
 
 
@@ -40,6 +42,8 @@ def near_limit(evidence: Evidence) -> Result:
     bad = reached & (limit - 1 - evidence.position < cut)
     words = f"the last {cut} tokens of responses with {limit} tokens"
     result = subset_fault(evidence, bad, words, 3.0, {"tokens": cut, "limit": limit})
+    # Where all responses are as long, the end of the limit is a position, too.
+    result = replace(result, alike=("position_onset",) if reached.all() else ())
     return unless_a_slope(result, part, np.full(len(part), limit - cut)) if result.holds else result
 
 

@@ -15,7 +15,7 @@ from ..history import LEAST_STEPS, Course, History, course, known_steps
 from ..raised_steps import LEAST_SPAN, RaisedSteps, raised_steps
 from ..share import Share, level_ratios, share_explained, undone_by_leaving
 from ..sharpening import sharpening
-from ..subset_faults import CLEAR_LABEL, FEW_TOKENS, codes, ratio_of, subset_fault
+from ..subset_faults import CLEAR_LABEL, FEW_TOKENS, codes, log_sizes, ratio_of, subset_fault
 from .numerics import is_noise, noise
 from .sources import LEAST_RATIO, few_sequences
 
@@ -25,6 +25,8 @@ MOSTLY = 0.8
 """A change keeps its course if at a fixed mix of probabilities this part of its log factor is left; else the rest has its own."""
 STEADILY = 0.8
 """Rank correlation of the level with the steps from which on a gap grows nearly all along. A convention."""
+LEAST_SIZE = 1.1
+"""Factor by which the usual size of a log-ratio grows at least where other weights come: they move every token. A convention."""
 GROWN = 3.0
 """A gap that grew by less than this factor is a lasting change, not a missing sync."""
 STEADY = 12.0
@@ -80,6 +82,8 @@ def _tested(
     told = next((each for each in (shape, *shape.alternatives) if each.kind in kinds and fits(each)), None)
     if told is None:
         return Result(False, _in_words(shape), shown)
+    if _is_lag(evidence, told.onset):
+        return absent(f"{_in_words(told)}, and so is the lag on record: the version lag is tested instead")
     doubts = () if told is shape else (f"another course predicts the steps as well: {_in_words(shape)}",)
     shape = told
     if evidence.has("step") and (part := few_sequences(evidence.kept(evidence.facts["step"] >= shape.onset))):
@@ -87,6 +91,8 @@ def _tested(
     bad = evidence.facts["step"] >= shape.onset if evidence.has("step") else np.ones(len(evidence), np.bool_)
     if shape.kind == "sawtooth" or (~bad).sum() < FEW_TOKENS:
         bad = np.ones(len(evidence), np.bool_)
+    if evidence.has("step") and _is_of_few(evidence, _high(evidence, history, shape)):
+        return Result(False, f"{_in_words(shape)}, but only at rare tokens: the others are as close as before", shown)
     share = _at_level_before(evidence, bad, shape)
     parameters: dict[str, Parameter] = {
         "step": shape.onset,
@@ -107,6 +113,30 @@ def _is_rounding(evidence: Evidence, shape: Course) -> bool:
     most = np.log(GROWN if has_level else STEADY) + 2 * sharpening(evidence)
     highest = max(evidence.mean(evidence.distance), shape.floor * shape.factor)
     return bool(np.log(max(shape.factor, 1e-300)) <= most and is_noise(highest, noise(evidence)))
+
+
+def _high(evidence: Evidence, history: History, shape: Course) -> Booleans:
+    """The tokens of steps since the onset, of a sawtooth of those clearly above its foot."""
+    if shape.kind != "sawtooth":
+        return np.asarray(evidence.facts["step"] >= shape.onset)
+    return np.isin(evidence.facts["step"], history.steps[history.level > GROWN * shape.floor])
+
+
+def _is_of_few(evidence: Evidence, bad: Booleans) -> bool:
+    """True if the usual size of a log-ratio is no larger at the bad tokens: then few tokens with heavy tails have it all."""
+    if min(bad.sum(), (~bad).sum()) < FEW_TOKENS:
+        return False
+    sizes = log_sizes(evidence)
+    return bool(sizes[bad].mean() - sizes[~bad].mean() < np.log(LEAST_SIZE))
+
+
+def _is_lag(evidence: Evidence, onset: int) -> bool:
+    """True if by the record every token from this step on is of older weights, and none before."""
+    if not evidence.has("lag", "step"):
+        return False
+    late = evidence.facts["step"] >= onset
+    is_older = evidence.facts["lag"] > 0
+    return bool(late.any() and is_older[late].all() and not late.all() and not is_older[~late].any())
 
 
 def _at_level_before(evidence: Evidence, bad: Booleans, shape: Course) -> Share:
@@ -298,7 +328,7 @@ def corrupted_load(evidence: Evidence) -> Result:
     if not result.holds or evidence.has("lag") or history is None or (history.steps < step).sum() > LAGS:
         return result
     lag = "no version on record excludes a lag, which reaches its size within the first steps"
-    return replace(result, doubts=(*result.doubts, lag))
+    return replace(result, doubts=(*result.doubts, lag), alike=(*result.alike, "version_lag"))
 
 
 def sync_broke(evidence: Evidence) -> Result:
@@ -430,6 +460,7 @@ CAUSES = (
         "Compare the scale (alpha / rank) and the merge of the adapter on both sides, and that each request names it.",
         "Score one batch with the adapter off on both sides: the gap must fall to that of the first step. Then score it with the "
         "adapter on one side only, and at another scale.",
+        course="grows",
         estimate="{times} the gap at first",
         alike=("never_synced",),
         sided={
@@ -449,6 +480,7 @@ CAUSES = (
         "Restart the engine, then the trainer, and look at which restart the gap falls back; then look for the state that "
         "outlives a step there.",
         "Score one batch of the first step again now, with a fresh engine and with the running one.",
+        course="grows",
         estimate="{times} the gap at first",
         sided={
             "engine": "something in the engine ages: the gap grows although the weights stay the same",

@@ -30,15 +30,16 @@ class Label:
     """The record in words if no token may."""
     least: float = 1.3
     """The least ratio of the gaps that counts as a fault."""
-    whole_rows: bool = False
-    """True if one such token makes its whole sequence suspect."""
+    behind: bool = False
+    """True if one such token makes every token behind it suspect."""
 
 
 def labelled(label: Label, evidence: Evidence) -> Result:
     """The test of one label: its tokens have a larger gap than the others of equal probability."""
     bad = label.bad(evidence.facts[label.fact])
-    if label.whole_rows:
-        bad = np.logical_or.reduceat(bad, evidence.starts)[evidence.row_codes]
+    if label.behind and bad.any():
+        counts = np.cumsum(bad)
+        bad = counts > (counts - bad)[evidence.starts][evidence.row_codes]
     if not bad.any():
         return absent(label.none)
     if bad.all():
@@ -68,8 +69,8 @@ ROUTED = Label(
     "both sides chose the same experts for every token", 2.0,
 )  # fmt: skip
 OTHER_IDS = Label(
-    "other_id", _above_zero, "tokens of sequences with other ids than were sampled",
-    "every trained id is the sampled one", 2.0, whole_rows=True,
+    "other_id", _above_zero, "tokens from the first id on that is not the sampled one",
+    "every trained id is the sampled one", 2.0, behind=True,
 )  # fmt: skip
 
 CAUSES = (
@@ -147,7 +148,7 @@ CAUSES = (
         "other ids were trained than were sampled",
         "recorded label",
         partial(labelled, OTHER_IDS),
-        "with the sequences without such an id only",
+        "with the tokens before such an id only",
         "A response was decoded and encoded again, or its ids were changed, before training. The tokens behind such an id have "
         "another context, too.",
         "Keep the sampled ids through all turns. Never decode and encode a response before training.",

@@ -18,6 +18,12 @@ FAR = 10.0
 """Tokens with a filler differ by this many times the median of the others."""
 FILLED = 0.3
 """The other side gives tokens with a filler at least this surprisal in nats, in the median."""
+NEAR, BESIDE = 1e-3, 0.2
+"""A constant is no filler if within so many nats of it lie this part as many other values that the other side denies."""
+NEVER = 20.0
+"""A number that the other side denies by so many nats is no log-prob of a token that was sampled."""
+MOST_TIED = 8.5
+"""Up to so many tokens may be tied for the first place."""
 HONEST = 0.15
 """Share of the tokens with a constant on the rarer side of it from which on the other side may honestly mean it."""
 RUN = 3
@@ -46,6 +52,9 @@ def _found_fillers(evidence: Evidence) -> Iterator[tuple[str, float, Booleans]]:
         for value in values[often[counts[often] >= RUN]]:
             same = own == value
             apart = same & (np.abs(other - value) > APART)
+            tied = np.exp(-value) if value < 0 else 1.0
+            if 1 < tied < MOST_TIED and abs(tied - round(tied)) < 1e-4:
+                continue  # so many equal logits of 16 bits share all the probability
             if apart.sum() < max(RUN, 0.5 * same.sum() if value else 0) or (~same).sum() == 0:
                 continue
             beside = ~same & np.isin(evidence.row, evidence.row[apart])
@@ -58,7 +67,12 @@ def _found_fillers(evidence: Evidence) -> Iterator[tuple[str, float, Booleans]]:
             noise = float(np.median(np.abs(evidence.log_ratio[loose]))) if loose.sum() >= RUN else 0.0
             below = float((other[apart] < value).mean())
             honest = min(below, 1 - below) > HONEST and far < FAR * noise
-            varied = len(np.unique(other[apart])) >= max(RUN, 0.5 * apart.sum()) and np.std(other[apart]) > 0.1
+            # A side that is sure where the other is not has many values near its 0; where log-probs are missing it has none.
+            near = (np.abs(own - value) < NEAR) & (own != value) & (np.abs(other - value) > APART)
+            honest |= near.sum() > BESIDE * apart.sum()
+            varied = len(np.unique(other[apart])) >= max(RUN, 0.5 * apart.sum()) and (
+                np.std(other[apart]) > 0.1 or far > NEVER
+            )
             if varied and not honest and far > max(FAR * others, FILLED) and _is_scattered(evidence, apart):
                 yield side, float(value), apart if value == 0 else same
 
@@ -112,6 +126,7 @@ def _without_fillers(evidence: Evidence, spans: bool) -> Result:
             "side": " and of the ".join(dict.fromkeys(side for side, _, _ in fillers)),
             "where": at,
         },
+        alike=("filler_values",) if spans else (),
     )
 
 

@@ -56,6 +56,7 @@ def version_lag(evidence: Evidence) -> Result:
         LEAST_RATIO,
         {"most": int(lags.max()), "worst_lag": int(lags[int(np.argmax(ratios))])},
         CLEAR_LABEL,
+        by_size=True,
     )
     allowed = evidence.record.settings.get(LAG_ABOVE)
     bound = f"; the settings on record allow a lag of at most {allowed}" if allowed else ""
@@ -83,7 +84,9 @@ def _one_of(evidence: Evidence, fact: str, alone: str) -> Result:
     names = evidence.names.get(fact, ())
     code = int(labels[worst])
     name = names[code] if 0 <= code < len(names) else str(code)
-    return subset_fault(evidence, index == worst, f"tokens of {fact} {name}", LEAST_RATIO, {fact: name}, CLEAR_LABEL)
+    return subset_fault(
+        evidence, index == worst, f"tokens of {fact} {name}", LEAST_RATIO, {fact: name}, CLEAR_LABEL, True
+    )
 
 
 def _halves(evidence: Evidence, unit: Integers, half: Integers, least: int) -> tuple[float, Booleans, float] | None:

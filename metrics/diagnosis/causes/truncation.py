@@ -35,6 +35,16 @@ LEAST_SHARE = 0.1
 """Excluded mass that explains less of the gap is no proof: the mean weight lies below 1 for another reason."""
 JUST_AFTER, MANY_ENDS = 3, 0.1
 """Share of the responses that end so few tokens after a ban of the end token is lifted. A convention."""
+BY_ENTROPY = 0.6
+"""Part of what excluded tokens explain that the entropy alone must explain in top-p, top-k and min-p."""
+DEEP, MOST_DEEP = 7.0, 0.05
+"""No exclusion takes all but so little of the mass, in nats, at more than this share of the tokens. A convention."""
+NEARLY = 0.3
+"""Log ratio to a bound between two of these causes within which the shape hardly tells them apart. A convention."""
+BETWEEN = (1.4, 4.0)
+"""Bans at likely places give as much, and grammars as little: labelled bans have 0 to 3.3, grammars 2.1 to 9."""
+WITHOUT_ENTROPY = "without the entropy, top-p and the like look as bans and grammars do"
+NOT_TOLD = "its shape is nearly that of another way to exclude tokens"
 TOGETHER = 1.7
 """A clearly negative token so many times likelier right after another one is part of a span."""
 
@@ -137,6 +147,8 @@ class Truncation(NamedTuple):
     """The share that the lost mass explains as a function of the entropy."""
     one_sided: Share
     """The share that vanishes if negative log-ratios are as small as positive ones."""
+    alike: tuple[str, ...] = ()
+    """Codes of the others among these causes that the shape hardly tells from this one."""
 
 
 @once
@@ -149,18 +161,26 @@ def _excluded(evidence: Evidence) -> Truncation:
     clean = 2 * positive < HARMLESS and evidence.mean(evidence.log_ratio > TAIL) < 0.001
     excludes = mean < 1 - CLEAR * error and mean < 0.998 and clean and shape.one_sided > 0.6
     # The entropy tells top-p, top-k and min-p from bans; without it they are one cause.
-    regular = by_mass.share > 0.6 * one_sided.share or shape.only_choice > 0.02 or not evidence.has("entropy")
-    in_spans = _in_runs(evidence) > TOGETHER and not _ends_are_banned(evidence)
-    kind = "truncation" if regular else "grammar" if in_spans else "banned_tokens"
-    explains = by_mass if kind == "truncation" and evidence.has("entropy") else one_sided
-    return Truncation(kind if excludes and explains.share > LEAST_SHARE else "", by_mass, one_sided)
+    known, is_only = evidence.has("entropy"), shape.only_choice > 0.02
+    by_entropy, in_runs = by_mass.share / max(one_sided.share, 1e-9), _in_runs(evidence)
+    in_spans = in_runs > TOGETHER and not _ends_are_banned(evidence)
+    other = "grammar" if in_spans else "banned_tokens"
+    kind = "truncation" if by_entropy > BY_ENTROPY or is_only else other
+    explains = by_mass if kind == "truncation" and known else one_sided
+    is_near = abs(np.log(max(by_entropy, 1e-9) / BY_ENTROPY)) < NEARLY and known and not is_only
+    alike = {"truncation", other} if is_near or not known and kind != "truncation" else set()
+    if kind != "truncation" and BETWEEN[0] < in_runs < BETWEEN[1]:
+        alike |= {"grammar", "banned_tokens"}
+    is_deep = kind != "grammar" and evidence.mean(evidence.log_ratio < -DEEP) > MOST_DEEP
+    found = kind if excludes and not is_deep and explains.share > LEAST_SHARE else ""
+    return Truncation(found, by_mass, one_sided, tuple(sorted(alike - {kind})))
 
 
 def _tested(evidence: Evidence, kind: str) -> Result:
     if evidence.effective_tokens < LEAST:
         return undecided(f"{evidence.effective_tokens:.0f} tokens are too few; {LEAST} are needed")
     mean, error = mean_weight(evidence)
-    own, by_mass, one_sided = _excluded(evidence)
+    own, by_mass, one_sided, alike = _excluded(evidence)
     shape, holds = _shape(evidence), own == kind
     if holds and kind != "truncation" and not (evidence.log_ratio > 0).any():
         return undecided(
@@ -177,7 +197,9 @@ def _tested(evidence: Evidence, kind: str) -> Result:
         ids = token_rows(evidence) if holds and evidence.has("token") else None
         few = ids is not None and ids.holds and ids.share is not None and ids.share.share > 0.5
         doubts = ("few ids carry it, as rows of the output layer that differ do",) if few else ()
-        return Result(holds, effect, shown, one_sided, undone, kept_mass if holds else {}, doubts=doubts)
+        doubts += (NOT_TOLD,) if alike else ()
+        doubts += () if evidence.has("entropy") else (WITHOUT_ENTROPY,)
+        return Result(holds, effect, shown, one_sided, undone, kept_mass if holds else {}, doubts=doubts, alike=alike)
     sampler, parameter = _sampler(shape, evidence)
     about = f" about {parameter:.2f}" if parameter else ""
     parameters: dict[str, Parameter] = {"sampler": sampler, "about": about, **kept_mass}
@@ -185,9 +207,10 @@ def _tested(evidence: Evidence, kind: str) -> Result:
         parameters["top_p"] = round(parameter, 3)
     undone = evidence.with_earlier(evidence.earlier + _lost_mass(evidence))
     known = evidence.has("entropy")
-    doubts = () if known else ("without the entropy, top-p and the like look as bans and grammars do",)
+    doubts = () if known else (WITHOUT_ENTROPY,)
+    doubts += (NOT_TOLD,) if alike else ()
     share = by_mass if known else one_sided
-    return Result(holds, effect, shown, share, undone, parameters if holds else {}, doubts=doubts)
+    return Result(holds, effect, shown, share, undone, parameters if holds else {}, doubts=doubts, alike=alike)
 
 
 def truncation(evidence: Evidence) -> Result:
