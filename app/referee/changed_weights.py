@@ -264,9 +264,11 @@ def _swapped(one: str, two: str, layer: str) -> Perturbation:
 def _layers_swapped(one: str, two: str) -> Perturbation:
     partner = {one: two, two: one}
 
+    def to(found: re.Match[str]) -> str:
+        return f".{partner.get(found[1], found[1])}."
+
     def swap(model: Any) -> Any:
         every = dict(model.named_parameters())
-        to = lambda name: _LAYER.sub(lambda found: f".{partner.get(found[1], found[1])}.", name, count=1)  # noqa: E731
-        return changed(model, lambda name, own: every[to(name)])
+        return changed(model, lambda name, own: every[_LAYER.sub(to, name, count=1)])
 
     return swap

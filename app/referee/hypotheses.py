@@ -435,6 +435,14 @@ def _both(changes: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any] | Non
     return apply if len(changes) > 1 else changes[0] if changes else None
 
 
+def _all_but_one(tokens: int) -> int:
+    return tokens - 1
+
+
+def _blocks(tokens: int) -> int:
+    return (tokens - 1) // 16 * 16
+
+
 def _saved(path: Path) -> Iterator[Hypothesis]:
     """The weights in a folder: a checkpoint or parts of it, or an adapter that a side lacks or has."""
     if (path / "config.json").is_file():
@@ -447,6 +455,14 @@ def _saved(path: Path) -> Iterator[Hypothesis]:
                             ("head and embedding", {"head": "output", "embedding": "input"})):  # fmt: skip
             yield Hypothesis(f"the {words} of the checkpoint {path.name}", f"the {words} of this side holds {held}",
                              *_LOADED, weights=with_ends(**{own: other(end) for own, end in ends.items()}))  # fmt: skip
+        for words, kept in (("", _all_but_one), (", in blocks of 16", _blocks)):
+            yield Hypothesis(f"keys and values of the prompt of the checkpoint {path.name}{words}", "this side reuses a prompt"
+                             " cache of older weights: reset the prefix cache at each sync", "stale_prefix", "cache",
+                             {"older": partial(model_in, path), "kept": kept})  # fmt: skip
+        whole = Hypothesis(f"the checkpoint {path.name}", "", checkpoint=path)
+        yield replace(whole, name=f"weights switched from or to {path.name} inside a sequence", code="switch_inside",
+                      meaning="this side changed its weights while it sampled: record versions by token",
+                      parts=(whole, PLAIN))  # fmt: skip
         return
     meanings = {
         1: f"this side holds the model with the adapter {path.name}, --model does not: check which adapter is synced",

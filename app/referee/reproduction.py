@@ -194,8 +194,9 @@ def _chosen(few: "_Readings", policy: str, screen: list[int], every: Sequence[Hy
     """The alternatives of a column that are worth reading on all sequences: none of another precision than that on record."""
     if few.told(policy) not in ("", "float32"):
         every = [own for own in every if own.group != "precision"]
+    few.read([PLAIN], screen)
     few.read(every, screen[:1])
-    few.read(few.best(policy, screen[:1], FIRST_KEPT), screen[1:])
+    few.read([*few.best(policy, screen[:1], FIRST_KEPT), *few.best(policy, screen[:1], KEPT, pairs=True)], screen[1:])
     _searched(few, policy, screen)
     near = few.mean(policy, PLAIN.name, screen) <= few.reach(
         policy, PLAIN.name, screen
@@ -205,7 +206,7 @@ def _chosen(few: "_Readings", policy: str, screen: list[int], every: Sequence[Hy
         few.read(few.best(policy, screen[:1], KEPT), screen[1:])
     if not near and not _is_solved(few, policy, screen):
         for first in _different(few.best(policy, screen, FIRST_KEPT)):
-            others = [other for other in every if other.group and other.group != first.group]
+            others = [other for other in every if other.group and other.group != first.group and not other.is_pair]
             few.read([combined(first, other) for other in others], screen[:1])
         pairs = few.best(policy, screen[:1], FIRST_KEPT // 2, pairs=True)
         few.read(pairs, screen[1:])
@@ -332,6 +333,8 @@ class _Readings:
         for index, logprobs in scored.items():
             for policy in self.sequences[index].recorded:
                 own = _apart(self.sequences[index], policy, logprobs, hypothesis.shift)
+                if PLAIN in hypothesis.parts:
+                    own = _switched(own, self.x[policy][PLAIN.name][index])
                 self.x[policy].setdefault(hypothesis.name, {})[index] = own
 
     def at(self, steps: Sequence[int]) -> list[int]:
@@ -424,6 +427,18 @@ def _apart(sequence: Sequence_, policy: str, ours: Logprobs, shift: int) -> Floa
         recorded, ours, sampled = recorded[kept], ours[other], sampled[kept]
     apart: Floats = (recorded - ours)[sampled]
     return apart
+
+
+def _switched(one: Floats, other: Floats) -> Floats:
+    """The log-ratios of a sequence that begins as one reading and goes on as the other, at the token that fits best."""
+    both = []
+    for first, second in ((one, other), (other, one)):
+        sums = np.concatenate([[0.0], np.nancumsum(np.abs(first))]) - np.concatenate(
+            [[0.0], np.nancumsum(np.abs(second))]
+        )
+        place = int(sums.argmin())
+        both.append(np.concatenate([first[:place], second[place:]]))
+    return min(both, key=lambda own: float(np.nansum(np.abs(own))))
 
 
 def _mean(x: Floats) -> float:

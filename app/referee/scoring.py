@@ -72,6 +72,10 @@ class Scoring:
     """Position ids; None: those of the model."""
     visible: Visible | None = None
     """The keys that a query sees; None: all earlier ones that the model lets it see."""
+    older: Callable[[Any], Any] | None = None
+    """A function of the model that gives the one whose keys and values of the first tokens are kept; None: its own."""
+    kept: Callable[[int], int] | None = None
+    """Prompt tokens, shape () -> tokens at the beginning of it whose keys and values are the older model's."""
     capped: bool = True
     """False: without the cap that the model puts on its logits."""
     before: Logits | None = None
@@ -82,7 +86,7 @@ class Scoring:
     @property
     def forward(self) -> tuple[Any, ...]:
         """The settings that the hidden states depend on."""
-        return self.autocast, self.positions, self.visible, self.batch_tokens
+        return self.autocast, self.positions, self.visible, self.batch_tokens, self.older, self.kept
 
 
 PLAIN = Scoring()
@@ -136,10 +140,28 @@ def _batch(model: Any, sequences: Sequence[Sequence_], hows: Sequence[Scoring], 
     )
     context = Context(ids, rows, places, starts, ids[rows, places + 1])
     with torch.inference_mode(), _autocast(hows[0], device):
-        hidden = model.base_model(input_ids=ids, use_cache=False, **_asked(model, hows[0], width, starts, leads))[0]
+        if hows[0].older is None:
+            hidden = model.base_model(input_ids=ids, use_cache=False, **_asked(model, hows[0], width, starts, leads))[0]
+        else:
+            hidden = torch.cat(
+                [
+                    _after_older(model, hows[0], own[None], start)
+                    for own, start in zip(ids, starts[:, 0].tolist(), strict=True)
+                ]
+            )
         flat = _of_targets(model, hidden[rows, places], context, hows)
     ends = np.cumsum([len(each.response) for each in sequences])[:-1]
     return [np.split(own.cpu().numpy().astype(np.float32), ends) for own in flat]
+
+
+def _after_older(model: Any, how: Scoring, ids: Tensor, start: int) -> Tensor:
+    """The hidden states of a sequence, shape (1, width, size), of which an older model read the beginning of the prompt."""
+    assert how.older is not None and how.kept is not None
+    if not (kept := how.kept(start)):
+        return model.base_model(input_ids=ids, use_cache=False)[0]  # type: ignore[no-any-return]
+    first = how.older(model).base_model(input_ids=ids[:, :kept], use_cache=True)
+    rest = model.base_model(input_ids=ids[:, kept:], past_key_values=first.past_key_values, use_cache=True)
+    return torch.cat([first[0], rest[0]], 1)
 
 
 def _asked(model: Any, how: Scoring, width: int, starts: Tensor, leads: Tensor) -> dict[str, Tensor]:
