@@ -54,7 +54,7 @@ def rounded(dtype: torch.dtype) -> Perturbation:
     return lambda model: changed(model, lambda name, weight: weight.to(dtype).float())
 
 
-def quantised(levels: int, group: int | None = None, *, shifted: bool = False) -> Perturbation:
+def quantised(levels: float, group: int | None = None, *, shifted: bool = False) -> Perturbation:
     """Matrices of the layers rounded to so many levels on each side of 0; embeddings and norms stay.
 
     group: weights of a row that share a scale; None: the row. shifted: twice the levels from the smallest to the largest weight.

@@ -288,40 +288,19 @@ def _knobs(model: Any, sequences: Sequence[Sequence_], recorded: Mapping[str, fl
         )
 
     yield knob("temperature", (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.5, 2.0, 3.0), temperature)
-    for name, meaning, code, group, at, change, grid in _LOGITS:
-        yield knob(name, grid, lambda value, own=(name, meaning, code, group, at, change): Hypothesis(
-            f"{own[0]} {value:.4g}", own[1], own[2], own[3], {own[4]: partial(own[5], value)}
-        ), is_whole=name == "top-k")  # fmt: skip
+    for logits in _LOGITS:
+        yield knob(logits[0], logits[-1], partial(_under_logits, *logits[:-1]), is_whole=logits[0] == "top-k")
 
-    for words, meaning, keep in (
-        ("last", "this side did not read the end of the prompt, such as a generation prompt: check add_generation_prompt",
-         lambda n: _cut(None, -n)),
-        ("first", "this side did not read the beginning of the prompt, often BOS: check add_special_tokens",
-         lambda n: _cut(n, None)),
-    ):  # fmt: skip
-        few = [n for n in (1, 2, 3, 4, 5, 6, 8, 16, 32) if n < longest]
-        yield knob("", few, lambda n, own=(words, meaning, keep): Hypothesis(
-            f"without the {own[0]} {'token' if n == 1 else f'{n} tokens'} of the prompt", own[1], *_PROMPTS, tokens=own[2](n)
-        ), is_whole=True)  # fmt: skip
+    few = [n for n in (1, 2, 3, 4, 5, 6, 8, 16, 32) if n < longest]
     lengths = [n for n in (*_powers(longest, 16), *prompts[1:-1:2], longest - 1) if 0 < n < longest]
-    for words, keep in (("last", lambda n: _cut(-n, None)), ("first", lambda n: _cut(None, n))):
-        yield knob("prompt length", lengths, lambda n, own=(words, keep): Hypothesis(
-            f"prompts cut to their {own[0]} {n} tokens", f"this side cuts prompts to {n} tokens: check max_prompt_length",
-            *_PROMPTS, tokens=own[1](n)
-        ), is_whole=True)  # fmt: skip
-
-    pad = next(
-        (id for name in ("pad", "eos") if isinstance(id := getattr(model.config, f"{name}_token_id", None), int)), 0
-    )
-    padded = "this side reads the padding, which its attention mask should hide: check attention_mask and padding_side"
-    for words, side, scoring in (
-        ("left", "left", {}), ("left", "left", {"positions": _own_places}), ("right", "right", {}),
-    ):  # fmt: skip
-        yield knob("padded length", [longest, *(n for n in _powers(4 * longest + 64, 8) if n > longest)],
-                   lambda n, own=(words, side, scoring): Hypothesis(
-            f"prompts padded at the {own[0]} to {n} tokens, seen{', at their own positions' if own[2] else ''}", padded,
-            *_PROMPTS, own[2], tokens=partial(_padded, pad, n, own[1])
-        ), is_whole=True)  # fmt: skip
+    for end in ("first", "last"):
+        yield knob("", few, partial(_left_out, end), is_whole=True)
+        yield knob("prompt length", lengths, partial(_cut_to, end), is_whole=True)
+    ids = (getattr(model.config, f"{name}_token_id", None) for name in ("pad", "eos"))
+    pad = next((id for id in ids if isinstance(id, int)), 0)
+    widths = [longest, *(n for n in _powers(4 * longest + 64, 8) if n > longest)]
+    for side, scoring in (("left", {}), ("left", {"positions": _own_places}), ("right", {})):
+        yield knob("padded length", widths, partial(_with_padding, pad, side, scoring), is_whole=True)
 
     def ahead(by: int) -> Hypothesis:
         moved: Positions = lambda places, starts, leads: torch.where(places < starts, places, places + by)  # noqa: E731
@@ -354,6 +333,34 @@ def _knobs(model: Any, sequences: Sequence[Sequence_], recorded: Mapping[str, fl
             f"RoPE stretched {value:.4g} times", rope, "position_ids", "rope",
             weights=with_frequencies(lambda own: own / value)
         ))  # fmt: skip
+
+
+def _under_logits(
+    name: str, meaning: str, code: str, group: str, at: str, change: Callable[..., Tensor], value: float
+) -> Hypothesis:
+    return Hypothesis(f"{name} {value:.4g}", meaning, code, group, {at: partial(change, value)})
+
+
+def _left_out(end: str, tokens: int) -> Hypothesis:
+    meaning = {
+        "first": "this side did not read the beginning of the prompt, often BOS: check add_special_tokens",
+        "last": "this side did not read the end of the prompt, such as a generation prompt: check add_generation_prompt",
+    }
+    name = f"without the {end} {'token' if tokens == 1 else f'{tokens} tokens'} of the prompt"
+    cut = _cut(tokens, None) if end == "first" else _cut(None, -tokens)
+    return Hypothesis(name, meaning[end], *_PROMPTS, tokens=cut)
+
+
+def _cut_to(end: str, tokens: int) -> Hypothesis:
+    meaning = f"this side cuts prompts to {tokens} tokens: check max_prompt_length"
+    cut = _cut(None, tokens) if end == "first" else _cut(-tokens, None)
+    return Hypothesis(f"prompts cut to their {end} {tokens} tokens", meaning, *_PROMPTS, tokens=cut)
+
+
+def _with_padding(pad: int, side: str, scoring: Mapping[str, Any], length: int) -> Hypothesis:
+    meaning = "this side reads the padding, which its attention mask should hide: check attention_mask and padding_side"
+    name = f"prompts padded at the {side} to {length} tokens, seen{', at their own positions' if scoring else ''}"
+    return Hypothesis(name, meaning, *_PROMPTS, scoring, tokens=partial(_padded, pad, length, side))
 
 
 def _powers(most: float, least: int) -> list[float]:
@@ -417,11 +424,12 @@ def combined(one: Hypothesis, other: Hypothesis) -> Hypothesis:
     last, first = (one, other) if one.group == "precision" else (other, one)
     tokens = [each.tokens for each in (one, other) if each.tokens is not None]
     weights = [each.weights for each in (first, last) if each.weights is not None]
+    knob = other.knob
     return Hypothesis(
         f"{one.name} and {other.name}", f"{one.meaning}; and {other.meaning}", f"{one.code} {other.code}",
         f"{one.group} and {other.group}", {**one.scoring, **other.scoring}, _both(tokens), _both(weights),
         one.checkpoint or other.checkpoint, one.shift + other.shift, (one, other),
-        knob=None if other.knob is None else replace(other.knob, make=lambda value: combined(one, other.knob.at(value))),
+        knob=knob and replace(knob, make=lambda value: combined(one, knob.at(value))),
         value=other.value,
     )  # fmt: skip
 
@@ -464,11 +472,11 @@ def _saved(path: Path) -> Iterator[Hypothesis]:
                       meaning="this side changed its weights while it sampled: record versions by token",
                       parts=(whole, PLAIN))  # fmt: skip
         return
-    meanings = {
+    meanings: Mapping[float, str] = {
         1: f"this side holds the model with the adapter {path.name}, --model does not: check which adapter is synced",
         -1: f"this side runs without the adapter {path.name}, which --model has: check that the engine loads it",
     }
-    names = {1: f"the adapter {path.name} merged", -1: f"without the adapter {path.name}"}
+    names: Mapping[float, str] = {1: f"the adapter {path.name} merged", -1: f"without the adapter {path.name}"}
 
     def times(value: float) -> Hypothesis:
         return Hypothesis(

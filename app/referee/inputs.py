@@ -153,8 +153,8 @@ def _sequence(row: Mapping[str, Any], probability: float, inputs: Inputs, tokeni
     assert prompt is not None  # or it could not be read
     mask = row["mask"] if row["mask"] is not None and len(row["mask"]) == tokens else None
     key = row["attempt"], row["step"], row["sequence_id"]
-    told = probability, recorded, mask, row["prompt_text"], tuple(row["before"])
-    return Sequence_(*key, tuple(prompt), tuple(row["token_ids"]), *told)
+    ids, before = tuple(row["token_ids"]), tuple(row["before"])
+    return Sequence_(*key, tuple(prompt), ids, probability, recorded, mask, row["prompt_text"], before)
 
 
 def _unreadable(ids: list[int] | None, tokens: int, prompt: list[int] | None, *, has_text: bool) -> str:

@@ -361,15 +361,9 @@ class _Readings:
         """mean |x| of the alternative from itself at the column's precision; 0 in float32, NaN if it was not read."""
         if not PRECISIONS[self._precision[policy]]:
             return 0.0
-        both = self._read.get((name, "")), self._read.get((name, self._precision[policy]))
-        if both[0] is None or both[1] is None:
-            return float("nan")
-        one, two = both
-        parts = [
-            (one[index] - two[index])[_sampled(self.sequences[index])]
-            for index in places
-            if index in one and index in two
-        ]
+        one, two = (self._read.get((name, precision), {}) for precision in ("", self._precision[policy]))
+        both = [index for index in places if index in one and index in two]
+        parts = [(one[index] - two[index])[_sampled(self.sequences[index])] for index in both]
         return _mean(np.concatenate(parts)) if parts else float("nan")
 
     def reach(self, policy: str, name: str, places: Sequence[int]) -> float:

@@ -71,11 +71,15 @@ def reproductions(run: Run, gap: str, steps: Sequence[int]) -> list[Reproduction
         read = [_reproduction(run, own, ours) for own in ours]
     except (KeyError, TypeError, ValueError, ZeroDivisionError):  # written by another version
         return []
-    return sorted((one for one in read if one is not None), key=lambda one: -one.share)
+    if {own["policy"] for own in ours} != set(sides(gap)):
+        read.append(Reproduction("other side", (), "it was not read", "", "low", 0.0))
+    if not any(one.codes for one in read) and not set(steps) <= {step for own in ours for step in own["steps"]}:
+        return []  # a fault of the other steps is not excluded
+    return sorted(read, key=lambda one: -one.share)
 
 
-def _reproduction(run: Run, own: Told, ours: Sequence[Told]) -> Reproduction | None:
-    """A finding; None if it shows neither a cause nor that there is none."""
+def _reproduction(run: Run, own: Told, ours: Sequence[Told]) -> Reproduction:
+    """A finding. Without a code, high says that nothing but the model's own weights and tokens acts on this side, low nothing."""
     same = {
         step
         for one in ours
@@ -87,13 +91,9 @@ def _reproduction(run: Run, own: Told, ours: Sequence[Told]) -> Reproduction | N
     is_trainers_checkpoint = own["code"] == "stale_weights" and own["policy"] != "rollout"
     if verdict == "reproduced" and (plain or not beside or is_trainers_checkpoint):
         return Reproduction(SIDES[own["policy"]], (), own["hypothesis"], own["sentence"], "high", 0.0)
-    if (
-        plain
-        or not beside
-        or verdict == "no"
-        or (verdict == "in part" and own["plain"] <= LOWEST * (own["plain_floor"] or 0.0))
-    ):
-        return None
+    is_rounding = verdict == "in part" and own["plain"] <= LOWEST * (own["plain_floor"] or 0.0)
+    if plain or not beside or verdict == "no" or is_rounding:
+        return Reproduction(SIDES[own["policy"]], (), own["hypothesis"], own["sentence"], "low", 0.0)
     whole = sum(len(one["steps"]) * one["k3_plain"] for one in ours if one["policy"] == own["policy"])
     share = max(0.0, min(1.0, 1 - own["k3"] / own["k3_plain"])) * len(own["steps"]) * own["k3_plain"] / whole
     code, side = _placed(own, beside, sorted({step for one in ours for step in one["steps"]}), recorded_values(run))
@@ -110,11 +110,6 @@ def _placed(own: Told, beside: Sequence[int], read: Sequence[int], recorded: Map
         code = "never_synced" if beside[0] == read[0] else "sync_broke"
     number = _TEMPERATURE.search(own["hypothesis"])
     if number and "temperature" in recorded and isclose(float(number[1]), recorded["temperature"], rel_tol=0.02):
-        # the side at the recorded temperature is right, and the other one is off
-        swapped = {
-            "trainer_temperature": ("reported_raw", "engine")
-            if side == "trainer"
-            else ("trainer_temperature", "trainer")
-        }
-        return swapped.get(code, (code, side))
+        if code == "trainer_temperature":  # the side at the recorded temperature is right, and the other one is off
+            return ("reported_raw", "engine") if side == "trainer" else (code, "trainer")
     return code, side

@@ -192,7 +192,7 @@ def _reproduced(
     demand_some(run, len(inputs.sequences), inputs.left_out)
     try:
         diagnosis = diagnosis_of(run).diagnosis
-        codes = [item.cause.code for item in (*diagnosis.likely, *diagnosis.cannot_tell)]
+        codes = [item.cause.code for item in diagnosis.likely] + [item.cause.code for item in diagnosis.cannot_tell]
     except SourceError:  # one policy alone: the order is that of the table
         codes = []
     trial = Trial(own, tokenizer, precisions(run), recorded_values(run), codes)

@@ -82,7 +82,7 @@ def test_an_adapter_that_is_not_plain_lora_is_not_tried_and_it_says_why(
     with pytest.raises(SourceError, match=wanted):
         with_adapter(folder)
     plain = lambda *pair: tiny.trainer_logprobs(weights, *pair)  # noqa: E731
-    off = lambda prompt, response: plain(prompt[1:], response)  # noqa: E731
+    off = lambda prompt, response: tiny.trainer_logprobs(weights, prompt[1:], response)  # noqa: E731
     run = tiny.record(tmp_path / "run", off, plain, sampler=weights, steps=(10,))
     skipped = tried_on(run, tiny.saved(weights, tmp_path / "model"), tmp_path / "adapters").skipped
     assert wanted in skipped["the adapter own merged"]

@@ -182,7 +182,11 @@ def test_without_the_precision_on_record_nothing_is_proof(weights: Any, folder: 
 
 def test_what_no_alternative_makes_is_no_proof(weights: Any, folder: Path, tmp_path: Path) -> None:
     chance = np.random.default_rng(0)
-    engine = lambda *pair: tiny.trainer_logprobs(weights, *pair) + chance.normal(0, 0.3, len(pair[1]))  # noqa: E731
+
+    def engine(prompt: list[int], response: list[int]) -> Logprobs:
+        noise = chance.normal(0, 0.3, len(response)).astype(np.float32)
+        return tiny.trainer_logprobs(weights, prompt, response) + noise
+
     run = recorded(tmp_path / "run", engine, weights)
     assert [own.verdict for own in tried_on(run, folder).best if own.policy == "rollout"][:1] == ["no"]
     assert not any(item.proved for item in diagnosis_of(open_run(run)).diagnosis.likely)
