@@ -161,10 +161,8 @@ def tried(
     if screens:
         few = _Readings(judge, sequences, trial.precisions, progress, most=SCREENED)
         every = list(in_turn(_every(judge, sequences, trial), trial.codes))
-        chosen = {
-            name: own for policy, screen in screens.items() for name, own in _chosen(few, policy, screen, every).items()
-        }
-        whole.read(list(chosen.values()), floors=True)
+        for policy, screen in screens.items():
+            _narrowed(few, whole, policy, screen, every)
         results.skipped = few.skipped
         results.screened = {policy: few.means(policy) for policy in screens}
     for policy in whole.policies:
@@ -190,34 +188,39 @@ def _screen(whole: "_Readings", policy: str) -> list[int]:
     return [max(own, key=lambda index: apart[index]) for own in at.values()]
 
 
-def _chosen(few: "_Readings", policy: str, screen: list[int], every: Sequence[Hypothesis]) -> dict[str, Hypothesis]:
-    """The alternatives of a column that are worth reading on all sequences: none of another precision than that on record."""
+def _narrowed(
+    few: "_Readings", whole: "_Readings", policy: str, screen: list[int], every: Sequence[Hypothesis]
+) -> None:
+    """Reads the alternatives of a column that are worth it on all sequences: none of another precision than that on record."""
     if few.told(policy) not in ("", "float32"):
         every = [own for own in every if own.group != "precision"]
     few.read([PLAIN], screen)
     few.read(every, screen[:1])
     few.read([*few.best(policy, screen[:1], FIRST_KEPT), *few.best(policy, screen[:1], KEPT, pairs=True)], screen[1:])
     _searched(few, policy, screen)
-    near = few.mean(policy, PLAIN.name, screen) <= few.reach(
-        policy, PLAIN.name, screen
-    )  # what is left to find is below rounding
-    if not near and not _is_solved(few, policy, screen):
-        few.read(list(damaged(few.judge.model)), screen[:1])
-        few.read(few.best(policy, screen[:1], KEPT), screen[1:])
-    if not near and not _is_solved(few, policy, screen):
-        for first in _different(few.best(policy, screen, FIRST_KEPT)):
-            others = [other for other in every if other.group and other.group != first.group and not other.is_pair]
-            few.read([combined(first, other) for other in others], screen[:1])
-        pairs = few.best(policy, screen[:1], FIRST_KEPT // 2, pairs=True)
-        few.read(pairs, screen[1:])
-        _searched(few, policy, screen, pairs=True)
-    found = [
-        own
-        for pairs in (False, True)
-        for each in ([index] for index in screen)
-        for own in few.best(policy, each, KEPT, pairs=pairs)
-    ]
-    return {own.name: own for own in (*found, *few.best(policy, screen, KEPT))}
+    near = few.mean(policy, PLAIN.name, screen) <= few.reach(policy, PLAIN.name, screen)
+    if _is_settled(few, whole, policy, screen) or near:  # what is left to find is below rounding
+        return
+    few.read(list(damaged(few.judge.model)), screen[:1])
+    few.read(few.best(policy, screen[:1], KEPT), screen[1:])
+    if _is_settled(few, whole, policy, screen):
+        return
+    for first in _different(few.best(policy, screen, FIRST_KEPT)):
+        others = [other for other in every if other.group and other.group != first.group and not other.is_pair]
+        few.read([combined(first, other) for other in others], screen[:1])
+    few.read(few.best(policy, screen[:1], FIRST_KEPT // 2, pairs=True), screen[1:])
+    _searched(few, policy, screen, pairs=True)
+    _is_settled(few, whole, policy, screen)
+
+
+def _is_settled(few: "_Readings", whole: "_Readings", policy: str, screen: list[int]) -> bool:
+    """Reads the best alternatives on all sequences. True if one of them reproduces each step that is off."""
+    parts = (*([index] for index in screen), screen)
+    best = [own for pairs in (False, True) for part in parts for own in few.best(policy, part, KEPT, pairs=pairs)]
+    whole.read(list({own.name: own for own in best}.values()), floors=True)
+    off = [whole.at([step]) for step in whole.steps if whole.is_off(policy, [step])]
+    winners = [(_winner(whole, policy, places), places) for places in off]
+    return all(whole.mean(policy, name, places) <= whole.reach(policy, name, places) for name, places in winners)
 
 
 def _different(best: Sequence[Hypothesis]) -> list[Hypothesis]:
