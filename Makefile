@@ -8,7 +8,7 @@ INSTALL := $(PIP) install --constraint constraints.txt
 
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes: without bytecode each compiles what it imports
 
-.PHONY: help demo test test-release .others .chaos quick test-upstream upstream-sources chaos check golden .words .mypy .pyright bench bench-large gallery docs dist clean
+.PHONY: help demo test test-release .others .chaos quick test-upstream upstream-sources chaos check golden bank .words .mypy .pyright bench bench-large gallery docs dist clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -64,6 +64,10 @@ check: .venv/.dev  ## lint, format, types, who imports whom, and the size of eac
 
 golden: .venv/.dev  ## write the golden answers of verbs and pages again, and print each change; CONTRIBUTING says when
 	@cd tests && ../$(BIN)/python -m support.golden
+
+bank: .venv/.dev  ## diagnose every labelled run of the bank, about half an hour, for docs/diagnosis.md (FAMILY=odd for one)
+	@cd tests && ../$(BIN)/python -m bank.score $(FAMILY) --list-wrong $(if $(FAMILY),,--keep bank/results.json)
+	@$(if $(FAMILY),,$(BIN)/python docs/diagnosis.py)
 
 bench: .venv/.dev .venv/.chromium .venv/peers/.done  ## measure speed, as ratios side by side, for docs/performance.md; some minutes (ONLY=log,size)
 	@$(BIN)/python -m benchmarks.performance $(if $(ONLY),--only $(ONLY))

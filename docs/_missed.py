@@ -8,7 +8,7 @@ from support.fault_runs import FaultRun  # pyright: ignore[reportMissingImports]
 from ratioscope.metrics.diagnosis.catalogue import CAUSE
 
 INTRODUCTION = """
-## Faults that were missed
+### Faults that were missed
 
 These runs have a fault and no cause: their gap is called rounding noise. It lies below 0.01 nats/token, as noise in 16 and 8
 bits does, and the pattern of its fault lies within its error. The third column compares the gap with the largest one of a healthy

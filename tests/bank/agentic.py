@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from . import recurrent as one
+from . import recurrent
 from .case import Case
-from .network import WORDS, Ints, Sampling
-from .recurrent import Log, Made, Rng, Spec, three
+from .network import WORDS, Ints
 from .simulation import Fault, Job
+from .spec import Log, Made, Rng, Spec, cases_of, moving, still_or_moving, three, updates
 
 FAMILY = "agentic"
 
@@ -30,7 +29,7 @@ def conversations(job: Job, rng: Rng) -> Job:
 def history(kind: str, recorded: bool) -> Callable[[Job, float, Rng], Made]:
     def make(job: Job, share: float, rng: Rng) -> Made:
         job = replace(
-            one.still_or_moving(job, rng), shape=replace(job.shape, attention=True, end=-9.0), turns=max(job.turns, 3)
+            still_or_moving(job, rng), shape=replace(job.shape, attention=True, end=-9.0), turns=max(job.turns, 3)
         )
         job = replace(job, record=job.record | {"turns"} if recorded else job.record - {"turns"})
 
@@ -47,61 +46,48 @@ def history(kind: str, recorded: bool) -> Callable[[Job, float, Rng], Made]:
     return make
 
 
-def unscored(filled: bool) -> Callable[[Job, float, Rng], Made]:
-    def make(job: Job, share: float, rng: Rng) -> Made:
-        job = one.still_or_moving(job, rng)
+def unscored(job: Job, share: float, rng: Rng) -> Made:
+    def edit(log: Log, step: int, rng: Rng) -> None:
+        log["mask"] = [np.ones_like(mask) if rng.random() < share else mask for mask in log["mask"]]
 
-        def edit(log: Log, step: int, rng: Rng) -> None:
-            for at, mask in enumerate(log["mask"]):
-                if rng.random() < share:
-                    log["mask"][at] = np.ones_like(mask)
-            if filled:
-                return
-            for name in ("rollout_logprobs", "old_logprobs"):
-                log[name] = log["whole"][name]
-
-        words = "0 stands as the engine's log-prob" if filled else "both sides have scored it"
-        return job, Fault(edit=edit), f"the tools' text of {share:.0%} of the sequences is inside the mask; {words}"
-
-    return make
+    fault = Fault(edit=edit)
+    return (
+        still_or_moving(job, rng),
+        fault,
+        f"the tools' text of {share:.0%} of the sequences is in the mask; 0 stands as its log-probs",
+    )
 
 
 def switch_between_turns(job: Job, p: tuple[float, int], rng: Rng) -> Made:
     rate, lag = p
-    job = one.moving(job, rng, rate, (8, 12))
+    job = moving(job, rng, rate, (8, 12))
     job = replace(job, record=job.record - {"versions"})
     rows = job.groups * job.samples
     places = [rng.choice([-1, job.response, 2 * job.response], rows) for _ in range(job.steps)]
     fault = Fault(older=lambda past, step: past[max(0, step - lag)], until=lambda step, _: places[step])
-    return job, fault, f"weights change by {lag} versions inside most conversations, not on record; {one.updates(job)}"
-
-
-def system_prompt(job: Job, kind: str, rng: Rng) -> Made:
-    return one.different_prompt("trainer", ())(job, kind, rng)
+    return job, fault, f"weights change by {lag} versions inside most conversations, not on record; {updates(job)}"
 
 
 KEPT = {
-    "none", "never_synced", "sync_broke", "sync_every_k", "version_lag", "lag_unrecorded", "corrupted_load", "adapter_missing", "adapter_scaled",
-    "part_stale", "aging_state", "setting_changed", "stuck_replica", "stuck_replica_unlabelled", "trainer_temperature", "reported_raw",
-    "silent_sampling", "truncation", "banned_tokens", "different_prompt", "padding_visible", "position_ids", "packing_leak", "stale_prefix",
-    "cached_prefix", "dropout", "quantised", "router_flips", "filler_values", "sentinels", "non_finite", "shifted", "permuted_rows",
-    "stored_precision",
+    "none", "never_synced", "sync_broke", "sync_every_k", "version_lag", "lag_unrecorded", "corrupted_load",
+    "adapter_missing", "adapter_scaled", "part_stale", "aging_state", "setting_changed", "stuck_replica",
+    "stuck_replica_unlabelled", "trainer_temperature", "reported_raw", "silent_sampling", "truncation",
+    "banned_tokens", "different_prompt", "padding_visible", "position_ids", "packing_leak", "stale_prefix",
+    "cached_prefix", "dropout", "quantised", "router_flips", "filler_values", "sentinels", "non_finite", "shifted",
+    "permuted_rows", "stored_precision",
 }  # fmt: skip
 """Faults of the family `recurrent` that conversations have, too."""
 COUNTS = {"none": 20, "never_synced": 2, "sync_broke": 2, "corrupted_load": 2}
 SPECS: tuple[Spec, ...] = (
-    *(replace(spec, count=COUNTS.get(spec.fault, 1)) for spec in one.SPECS if spec.fault in KEPT),
+    *(replace(spec, count=COUNTS.get(spec.fault, 1)) for spec in recurrent.SPECS if spec.fault in KEPT),
     Spec("worst_turn", "trainer", history("tool", True), three(0.2, 0.5, 1.0), count=2, label="tool"),
     Spec("worst_turn", "trainer", history("first", True), three(0.1, 0.3, 1.0), count=2, label="first"),
     Spec("turns_unrecorded", "trainer", history("tool", False), three(0.2, 0.5, 1.0), decides=False, count=2, label="tool"),
-    Spec("unscored_filled", "trainer", unscored(True), three(0.05, 0.3, 1.0), count=2),
+    Spec("unscored_filled", "trainer", unscored, three(0.05, 0.3, 1.0), count=2),
     Spec("switch_inside", "engine", switch_between_turns, three((0.004, 1), (0.012, 3), (0.03, 5)), decides=False),
 )  # fmt: skip
 
 
-def cases(tokens: int = 1500) -> Iterator[Case]:
-    """All runs of the family."""
-    yield from one.cases_of(FAMILY, SPECS, tokens, conversations)
-
-
-_ = (Any, Sampling)
+def cases(tokens: int = 1500) -> Iterator[Callable[[], Case]]:
+    """Makers of all runs of the family."""
+    yield from cases_of(FAMILY, SPECS, tokens, conversations)

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import argparse
 import os
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from .case import DATA, write
+from .case import DATA, Case, write
+
+
+def made(make: Callable[[], Case]) -> Case | None:
+    """The case, or None if it failed: one that fails must not cost the others."""
+    try:
+        return make()
+    except Exception:
+        traceback.print_exc()
+        return None
 
 
 def main() -> None:
@@ -17,11 +29,22 @@ def main() -> None:
     parser.add_argument("families", nargs="+", help="modules of this folder with a function `cases`")
     parser.add_argument("--tokens", type=int, default=1500, help="about how many tokens a run has")
     parser.add_argument("--folder", type=Path, default=DATA)
+    parser.add_argument("--every", type=int, default=1, help="one run in so many")
+    parser.add_argument("--processes", type=int, default=2)
     asked = parser.parse_args()
-    for family in asked.families:
-        cases = list(import_module(f"bank.{family}").cases(asked.tokens))
-        write(family, cases, asked.folder)
-        print(f"{family}: {len(cases)} runs, {sum(case.tokens for case in cases):,} tokens")
+    with ProcessPoolExecutor(asked.processes) as pool:
+        for family in asked.families:
+            makers = list(import_module(f"bank.{family}").cases(asked.tokens))[:: asked.every]
+            # a spec holds functions of its own, which no process can be sent: each makes its share by number
+            numbers = [(family, asked.tokens, at * asked.every) for at in range(len(makers))]
+            cases = [case for case in pool.map(_numbered, numbers, chunksize=4) if case is not None]
+            write(family, cases, asked.folder)
+            print(f"{family}: {len(cases)} of {len(makers)} runs, {sum(case.tokens for case in cases):,} tokens")
+
+
+def _numbered(which: tuple[str, int, int]) -> Case | None:
+    family, tokens, number = which
+    return made(list(import_module(f"bank.{family}").cases(tokens))[number])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A small language model in numpy that reads a row token by token: a gated state, attention over cached keys, experts, a sharp head.
+"""A small language model in numpy that reads a row token by token: a gated state, attention over keys, experts, a head.
 
 Everything that a fault touches is explicit: weights may change while a row is read, keys stay as they were made, positions,
 padding and the rounding of each product are arguments.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ import numpy as np
 from .accepted import HEALTHY
 from .case import Case
 from .network import Floats, Ints, Reading, Sampling, Weights, quantised
-from .recurrent import Log, Rng, job_of, moving
 from .simulation import Fault, Job, Past, simulated
+from .spec import Log, Rng, job_of, moving
 
 FAMILY = "odd"
 COUNT = 10
@@ -23,7 +24,7 @@ Both = Callable[[Past, int], Weights]
 
 def _both(weights: Both) -> Fault:
     """The same weights on either side."""
-    return Fault(engine=weights, trainer=weights)
+    return Fault(by_step=True, engine=weights, trainer=weights)
 
 
 def _edited(change: Callable[[Log, int, Rng], None]) -> Fault:
@@ -271,11 +272,11 @@ SHAPES: Mapping[str, Callable[[Job, Rng], Made]] = {
 FEWER = {"long": 3, "many_steps": 6, "collapse_by_learning": 8}
 
 
-def cases(tokens: int = 1500) -> Iterator[Case]:
-    """All runs of the family, at about a third of the tokens of other families."""
+def cases(tokens: int = 1500) -> Iterator[Callable[[], Case]]:
+    """Makers of all runs of the family, at about a third of the tokens of other families."""
     for shape, make in SHAPES.items():
         for number in range(FEWER.get(shape, COUNT)):
-            yield case_of(shape, make, number, tokens // 3)
+            yield partial(case_of, shape, make, number, tokens // 3)
 
 
 def case_of(shape: str, make: Callable[[Job, Rng], Made], number: int, tokens: int) -> Case:

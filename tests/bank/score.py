@@ -31,6 +31,8 @@ from .accepted import HEALTHY, truth
 from .case import DATA, Case, families, read
 
 PROCESSES = 2
+RESULTS = Path(__file__).parent / "results.json"
+"""What `make bank` found; docs/diagnosis.md is made of it."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class Job:
     steps: int = 8
     groups: int = 4
     samples: int = 4
-    prompt: tuple[int, int] = (6, 16)
+    prompt: tuple[int, int] = (3, 10)
     """Ids of a prompt, from and to."""
     response: int = 40
     """Most tokens of a response, or of a turn."""
@@ -98,6 +98,8 @@ class Fault:
     """What is logged as the engine's versions."""
     edit: Callable[[dict[str, Any], int, np.random.Generator], None] | None = None
     """Changes the arguments of Collector.log in place."""
+    by_step: bool = False
+    """True if a hook other than `edit` and `versions` says another thing at another step, or of another number of rows."""
     events: Callable[[int], list[tuple[str, dict[str, Any]]]] | None = None
     """The events after a step; None: a sync of the newest version, if syncs are recorded."""
 
@@ -121,28 +123,33 @@ def simulated(job: Job, fault: Fault = Fault()) -> Run:  # noqa: B008  (frozen)
     liked = rng.random(job.shape.vocab) < 0.2
     logs: list[dict[str, Any]] = []
     events: list[tuple[int, str, dict[str, Any]]] = []
-    for step in range(job.steps):
-        number = job.first_step + step
-        prompts = _prompts(job, rng)
-        whole = _sampled(job, fault, past, step, prompts, rng)
-        own, log = _scored(job, fault, past, step, prompts, whole, rng)
-        rewards = np.array([liked[tokens].mean() for tokens in log["tokens"]], np.float32)
-        advantages = rewards - rewards.reshape(job.groups, -1).mean(1).repeat(job.samples)
-        entry = _entry(job, fault, log, number, step, rewards, advantages)
-        if fault.edit is not None:
-            fault.edit(entry, step, rng)
-        logs.append(_kept(entry, job.keep(rewards)) if job.keep else entry)
-        if job.update == "learn":
-            counts = log["lengths"][:, None] > np.arange(own.tokens.shape[1])[None]
-            scaled = advantages / (advantages.std() + 1e-6)
-            past.append(improved(past[-1], job.shape, own, scaled, counts, momentum, job.rate))
-        elif job.update == "wander":
-            past.append(wandered(past[-1], rng, job.rate, LEARNT))
-        else:
-            past.append(past[-1])
-        told = fault.events(step) if fault.events else [("sync", {"version": number + 1, "step": number})]
-        if "syncs" in job.record:
-            events += [(step, kind, arguments) for kind, arguments in told]
+    # steps of the same weights are one batch: a loop over tokens costs as much for many rows as for few
+    together = job.steps if job.update == "fixed" and not fault.by_step and not job.response_growth else 1
+    rows = job.groups * job.samples
+    for first in range(0, job.steps, together):
+        prompts = [prompt for _ in range(together) for prompt in _prompts(job, rng)]
+        whole = _sampled(job, fault, past, first, prompts, rng)
+        own, batch = _scored(job, fault, past, first, prompts, whole, rng)
+        for step in range(first, first + together):
+            number = job.first_step + step
+            log = {name: None if v is None else v[(step - first) * rows :][:rows] for name, v in batch.items()}
+            rewards = np.array([liked[tokens].mean() for tokens in log["tokens"]], np.float32)
+            advantages = rewards - rewards.reshape(job.groups, -1).mean(1).repeat(job.samples)
+            entry = _entry(job, fault, log, number, rewards, advantages)
+            if fault.edit is not None:
+                fault.edit(entry, step, rng)
+            logs.append(_kept(entry, job.keep(rewards)) if job.keep else entry)
+            if job.update == "learn":
+                counts = log["lengths"][:, None] > np.arange(own.tokens.shape[1])[None]
+                scaled = advantages / (advantages.std() + 1e-6)
+                past.append(improved(past[-1], job.shape, own, scaled, counts, momentum, job.rate))
+            elif job.update == "wander":
+                past.append(wandered(past[-1], rng, job.rate, LEARNT))
+            else:
+                past.append(past[-1])
+            told = fault.events(step) if fault.events else [("sync", {"version": number + 1, "step": number})]
+            if "syncs" in job.record:
+                events += [(step, kind, arguments) for kind, arguments in told]
     return Run(logs, events)
 
 
@@ -258,15 +265,16 @@ def _scored(
 
 
 def _entry(
-    job: Job, fault: Fault, log: dict[str, Any], number: int, step: int, rewards: Floats, advantages: Floats
+    job: Job, fault: Fault, log: dict[str, Any], number: int, rewards: Floats, advantages: Floats
 ) -> dict[str, Any]:
     """The arguments of Collector.log."""
     rows, record = len(rewards), job.record
     entry: dict[str, Any] = {"step": number, "rollout_logprobs": log["rollout"], "old_logprobs": log["old"]}
     if job.turns > 1:
         entry["mask"] = [turn >= 0 for turn in log["turn"]]
-        for name in ("rollout_logprobs", "old_logprobs"):
-            entry[name] = [np.where(m, v, np.float32(0)) for v, m in zip(entry[name], entry["mask"], strict=True)]
+        # the engine has no log-prob of what it did not sample; a trainer has those of all places
+        own = zip(entry["rollout_logprobs"], entry["mask"], strict=True)
+        entry["rollout_logprobs"] = [np.where(mask, logps, np.float32(0)) for logps, mask in own]
     optional = {
         "entropy": ("entropy", log["entropy"]),
         "ids": ("token_ids", log["ids"]),

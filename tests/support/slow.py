@@ -14,6 +14,7 @@ QUICK = "not slow"
 """The expression of `make quick`. Under it the files below are not imported either: that alone costs seconds."""
 FILES = {
     "app/dashboard": "Streamlit runs, and a browser",
+    "bank": "every tenth run of the bank is recorded and diagnosed",
     "app/figures/test_honest_charts": "Streamlit runs",
     "app/browser/test_browser_policy": "a browser",
     "app/presentation/test_narrow": "a browser",
