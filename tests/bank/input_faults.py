@@ -131,10 +131,12 @@ def stale_prefix(recorded: bool) -> Callable[[Job, tuple[float, int], Rng], Made
     return make
 
 
-def retokenised(recorded: bool) -> Callable[[Job, float, Rng], Made]:
+def retokenised(kind: str) -> Callable[[Job, float, Rng], Made]:
+    """kind: other, an id is another one; recorded, the same with both ids on record; vanished, one is missing."""
+
     def make(job: Job, share: float, rng: Rng) -> Made:
         job = replace(still_or_moving(job, rng), response=40)
-        if recorded:
+        if kind == "recorded":
             job = replace(job, record=job.record | {"ids", "sampled"})
 
         def trained(ids: Ints, rng: Rng) -> Ints:
@@ -142,11 +144,15 @@ def retokenised(recorded: bool) -> Callable[[Job, float, Rng], Made]:
                 if rng.random() < share:
                     at = int(rng.integers(3, 25))
                     row[at] = rng.integers(WORDS, job.shape.vocab)
-                    if not recorded:  # an id vanishes: the rest moves up, and the log-probs are compared place by place
+                    if kind == "vanished":  # the rest moves up, and the log-probs are compared place by place
                         row[at:-1] = row[at + 1 :]
             return ids
 
-        words = "one id was changed" if recorded else "an id vanished"
-        return job, Fault(trained=trained), f"in {share:.0%} of the responses {words} before the trainer scored them"
+        words = {"other": "is another one", "recorded": "is another one, on record,", "vanished": "vanished"}[kind]
+        return (
+            job,
+            Fault(trained=trained),
+            f"in {share:.0%} of the responses an id {words} before the trainer scored them",
+        )
 
     return make

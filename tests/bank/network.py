@@ -215,6 +215,9 @@ class Sampling:
     presence: float = 0.0
     """Subtracted from the logits of seen tokens."""
     banned: tuple[int, ...] = ()
+    favoured: tuple[int, ...] = ()
+    bias: float = 0.0
+    """Added to the logits of the favoured ids."""
     min_tokens: int = 0
     """END cannot be drawn before so many tokens."""
     grammar: tuple[int, int, int] = (0, 0, 0)
@@ -230,6 +233,7 @@ class Sampling:
             out = np.where(seen, np.where(out > 0, out / self.repetition, out * self.repetition), out)
         out = out - np.float32(self.presence) * seen
         never = np.float32(-1e9)
+        out[:, list(self.favoured)] += np.float32(self.bias)
         out[:, list(self.banned)] = never
         if place < self.min_tokens:
             out[:, END] = never

@@ -79,7 +79,7 @@ class Score:
     @property
     def is_calm(self) -> bool:
         """True if no cause is named and the grade is green."""
-        return not self.named and self.severity in ("healthy", "not measured")
+        return not self.named and self.severity == "healthy"
 
 
 def scored(case: Case) -> Score:

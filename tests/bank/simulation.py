@@ -246,10 +246,9 @@ def _scored(
     else:
         lengths = (turn != -2).sum(1)
     current = None
-    if "current" in job.record:
-        current = own if fault.trainer_how(job.trainer, step) == job.trainer else passed(
-            job.shape, weights, how, Rows.of(context, read), rng
-        )  # fmt: skip
+    if "current" in job.record:  # of a forward of its own, whose sums are added up in another order
+        again = replace(how, noise=max(how.noise, 1e-5))
+        current = passed(job.shape, weights, again, Rows.of(context, read), rng)
     cut = lambda values: [row[:n].copy() for row, n in zip(values, lengths, strict=True)]  # noqa: E731
     return own, {
         "lengths": lengths,

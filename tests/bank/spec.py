@@ -11,7 +11,7 @@ import numpy as np
 
 from .case import Case
 from .network import Reading, Shape
-from .simulation import Fault, Job, rng_of, simulated
+from .simulation import Fault, Job, Run, rng_of, simulated
 
 STALE = ("never_synced", "sync_broke", "sync_every_k", "adapter_missing", "stuck_replica")
 """Faults of weights that are old; their versions, where they are on record, are told as fresh."""
@@ -113,6 +113,17 @@ def cases_of(
                 )
 
 
+def fades(run: Run) -> bool:
+    """True if the first four tokens of the responses differ at least twice as much as those of their second halves."""
+    first, later = [], []
+    for log in run.logs:
+        for old, rollout in zip(log["old_logprobs"], log["rollout_logprobs"], strict=True):
+            gap = np.abs(old - rollout)
+            first += gap[:4].tolist()
+            later += gap[max(4, len(gap) // 2) :].tolist()
+    return bool(later) and float(np.mean(first)) >= 2 * float(np.mean(later))
+
+
 def case_of(
     spec: Spec, name: str, strength: str, parameter: Any, tokens: int, change: Callable[[Job, Rng], Job] | None = None
 ) -> Case:
@@ -134,5 +145,6 @@ def case_of(
         job = replace(job, config=job.config | {"learning_rate": float(f"{job.rate / 100:.1g}")})
     run = simulated(job, fault)
     contradicts = spec.fault in STALE and "versions" in job.record  # by the record the weights are fresh
-    decided = spec.decides and not contradicts and (strength != "weak" or spec.decides_weak)
+    unmarked = spec.fault == "different_prompt" and not fades(run)
+    decided = spec.decides and not contradicts and not unmarked and (strength != "weak" or spec.decides_weak)
     return Case(name, family, spec.fault, spec.side, strength, words, decided, job.config, run.logs, run.events)

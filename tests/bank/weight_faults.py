@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .network import WORDS, Weights
+from .network import WORDS, Sampling, Weights
 from .simulation import Fault, Job, Past
 from .spec import Log, Made, Rng, moving, still_or_moving, updates
 
@@ -163,17 +163,10 @@ def rows_shifted(side: str, part: str) -> Callable[[Job, float, Rng], Made]:
 
 def token_bias(job: Job, p: tuple[int, float], rng: Rng) -> Made:
     count, size = p
-    chosen = rng.choice(np.arange(WORDS, min(job.shape.vocab, 200)), count, replace=False)
-
-    def biased(logps: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        return (logps + np.float32(size) * np.isin(ids, chosen)).astype(np.float32)
-
-    def edit(log: Log, step: int, _: Rng) -> None:
-        log["rollout_logprobs"] = [biased(v, i) for v, i in zip(log["rollout_logprobs"], log["token_ids"], strict=True)]
-
+    ids = tuple(int(each) for each in rng.choice(np.arange(WORDS, 60), count, replace=False))
     job = replace(job, record=job.record | {"ids"}, shape=replace(job.shape, vocab=60))
-    chosen = rng.choice(np.arange(WORDS, 60), count, replace=False)
-    return job, Fault(edit=edit), f"the engine's log-probs of {count} of 60 ids are higher by {size:g}"
+    fault = Fault(sampling=lambda step: Sampling(favoured=ids, bias=size))
+    return job, fault, f"the engine's logits of {count} of 60 ids are higher by {size:g}"
 
 
 def aging(job: Job, p: float, rng: Rng) -> Made:
