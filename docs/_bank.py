@@ -86,8 +86,10 @@ def scoreboard(scores: Sequence[Score]) -> Iterator[str]:
         found, unit = figures[name], "" if name == "set size" else "%"
         met = found >= aim if is_more else found <= aim
         sign, show = ("at least" if is_more else "at most"), (lambda x, u=unit: f"{x:.1%}" if u else f"{x:.2f}")
-        yield f"| {what} | {sign} {aim:.0%} | {show(found)}{'' if met else ', **missed**'} |" if unit else (
-            f"| {what} | {sign} {aim} | {show(found)}{'' if met else ', **missed**'} |"
+        yield (
+            f"| {what} | {sign} {aim:.0%} | {show(found)}{'' if met else ', **missed**'} |"
+            if unit
+            else (f"| {what} | {sign} {aim} | {show(found)}{'' if met else ', **missed**'} |")
         )
     yield "\n| family | faulty runs | in the first set | first | mean set | high: right of | medium | low | no cause | healthy, not calm |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
@@ -95,13 +97,21 @@ def scoreboard(scores: Sequence[Score]) -> Iterator[str]:
         f = _figures(own)
         levels = " | ".join(_of(f, level) for level in LEVELS)
         calm = f"{f['healthy not calm']:.0f} of {f['healthy']:.0f}" if f["healthy"] else "-"
-        faulty = f"{f['coverage']:.0%} | {f['first']:.0%} | {f['set size']:.2f} | {levels}" if f["faulty"] else "- | - | - | - | - | -"
+        faulty = (
+            f"{f['coverage']:.0%} | {f['first']:.0%} | {f['set size']:.2f} | {levels}"
+            if f["faulty"]
+            else "- | - | - | - | - | -"
+        )
         yield f"| {family} | {f['faulty']:.0f} | {faulty} | {f['no cause']:.0f} | {calm} |"
-    yield "\n" + "; ".join(f"**{family}**: {FAMILIES.get(family, 'further runs')}" for family, _ in _by_family(scores)) + "."
+    yield (
+        "\n"
+        + "; ".join(f"**{family}**: {FAMILIES.get(family, 'further runs')}" for family, _ in _by_family(scores))
+        + "."
+    )
 
 
 def crossed(scores: Sequence[Score]) -> Iterator[str]:
-    """What each family left out gets by the levels of all others, beside the stated levels."""
+    """The levels that each family left out gets by all others, beside the stated ones."""
     yield CROSSED
     yield (
         "| family left out | faulty runs | in the first set | mean set | high: right of | medium | low | decided, given high | "
@@ -161,7 +171,9 @@ def least(scores: Sequence[Score]) -> Iterator[str]:
         cells = []
         for family in families:
             own = [each for each in faulty if each.fault == fault and each.family == family]
-            shown = [at for at in STRENGTHS if (part := [e for e in own if e.strength == at]) and all(map(_is_covered, part))]
+            shown = [
+                at for at in STRENGTHS if (part := [e for e in own if e.strength == at]) and all(map(_is_covered, part))
+            ]
             cells.append((shown or ["-"])[0] if own else "")
         yield f"| {fault} | {' | '.join(cells)} |"
 

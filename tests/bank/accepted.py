@@ -82,6 +82,14 @@ ACCEPTED: Mapping[str, Accepted] = {
     "shifted": _of("shifted"),
     "permuted_rows": _of("permuted_rows"),
     "stored_precision": _of("stored_precision"),
+    # of the families tiny_llama and moe
+    "stale_recorded": _of("never_synced sync_broke version_lag stale_weights"),
+    "other_tensor": _of("corrupted_load different_weights", "biased_ids lasting_change never_synced"),
+    "expert_wrong": _of("corrupted_load different_weights", "router_flips biased_ids"),
+    "attention_mask": _of("different_prompt", "different_weights outlier_prompts"),
+    "rope_base": _of("position_onset different_weights", "different_prompt"),
+    "mask_off_by_one": _of("unscored_tokens end_token filler_values"),
+    "replay_inert": _of("router_flips other_experts", "different_weights"),
     # of the family smollm2, by the names of tests/faults
     "end_token": _of("end_token"),
     "near_limit": _of("near_limit"),
@@ -92,7 +100,6 @@ ACCEPTED: Mapping[str, Accepted] = {
     "chunk_boundary": _of("chunk_boundary position_onset"),
     "drift_without_update": _of("never_synced sync_broke aging_state", "different_weights"),
     "outlier_prompts": _of("outlier_prompts", "outlier_sequences"),
-    "replay_inert": _of("router_flips", "different_weights"),
     **dict.fromkeys(("lora_merge", "weight_quantisation", "batch_dependence"), _of("different_weights")),
 }  # fmt: skip
 

@@ -51,7 +51,7 @@ class Case:
     strength: str
     """weak, middle, strong or none."""
     injected: str
-    """What was done, with its parameters, in words."""
+    """The fault with its parameters, in words."""
     decided: bool
     """True if the record can decide the cause. Written down from the mechanism, before any run is scored."""
     config: dict[str, Any] = field(default_factory=dict)

@@ -47,7 +47,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Reading:
-    """How one side computes."""
+    """The numerics and the habits of one side."""
 
     bits: int = 24
     """Bits of the mantissa of every product: 24 fp32, 11 fp16, 8 bf16."""
@@ -67,7 +67,7 @@ class Reading:
     """Attention sees so many tokens at most."""
     sees_padding: bool = False
     temperature: float = 1.0
-    """Of the log-probs that this side reports."""
+    """Temperature of the log-probs that this side reports."""
     cap: float = 0.0
     """Soft cap of the logits; 0 for none."""
 
@@ -123,7 +123,7 @@ class Reader:
     rng: np.random.Generator
     rows: int
     length: int
-    """Of the longest row."""
+    """Tokens of the longest row."""
     start: Ints
     """The first place of each row that is no padding, (B,)."""
     at: int = 0
@@ -204,7 +204,7 @@ def _encodings(size: int) -> Floats:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the engine draws tokens, and which log-probs it reports."""
+    """The rules by which the engine draws tokens, and the log-probs that it reports."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -284,7 +284,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Passed:
-    """What one side made of a batch; every array (B, T)."""
+    """One side's reading of a batch; every array (B, T)."""
 
     tokens: Ints
     logps: Floats

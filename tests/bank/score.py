@@ -32,12 +32,12 @@ from .case import DATA, Case, families, read
 
 PROCESSES = 2
 RESULTS = Path(__file__).parent / "results.json"
-"""What `make bank` found; docs/diagnosis.md is made of it."""
+"""The results of `make bank`; docs/diagnosis.md is made of them."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """What the diagnosis said of one case."""
+    """The diagnosis of one case beside the truth."""
 
     name: str
     family: str
@@ -47,7 +47,7 @@ class Score:
     decided: bool
     tokens: int
     kl_k3: float
-    """Of the diagnosis, nats/token."""
+    """K3 of the diagnosis, nats/token."""
     severity: str
     """Grade of a healthy run in the light of its diagnosis; empty for a faulty one."""
     right: list[str]

@@ -59,7 +59,7 @@ class Job:
     rate: float = 0.01
     """Relative size of an update."""
     record: frozenset[str] = frozenset({"entropy", "ids", "groups"})
-    """Of entropy, ids, groups, versions, syncs, current, rewards, prompts, turns."""
+    """Some of: entropy, ids, groups, versions, syncs, current, rewards, prompts, turns, sampled."""
     config: dict[str, Any] = field(default_factory=dict)
     first_step: int = 0
     response_growth: float = 0.0
@@ -74,7 +74,7 @@ def _newest(past: Past, step: int) -> Weights:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with a run; nothing by default."""
+    """The places where a run can be wrong; nothing is by default."""
 
     engine: Callable[[Past, int], Weights | list[Weights]] = _newest
     """The weights that sample, or those of each sequence."""
@@ -95,7 +95,7 @@ class Fault:
     rendered: Callable[[Ints, Ints, np.random.Generator], Ints] | None = None
     """(row, turn of each place; -1 the tool's) -> the row that the trainer reads for all turns but the first."""
     versions: Callable[[int, int], Any] = lambda step, rows: [step] * rows
-    """What is logged as the engine's versions."""
+    """The versions that are logged as the engine's."""
     edit: Callable[[dict[str, Any], int, np.random.Generator], None] | None = None
     """Changes the arguments of Collector.log in place."""
     by_step: bool = False

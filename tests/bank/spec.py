@@ -1,4 +1,4 @@
-"""What a labelled run of the small network is: a fault, its strengths, and the healthy run that its name draws."""
+"""A labelled run of the small network: a fault, its strengths, and the healthy run that its name draws."""
 
 from __future__ import annotations
 
