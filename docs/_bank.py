@@ -1,4 +1,4 @@
-"""The parts of docs/diagnosis.md that say how well causes are named in all families of the bank, from the results of `make bank`."""
+"""The parts of docs/diagnosis.md on all families of the bank, from the results of `make bank`."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ STRENGTHS = ("weak", "middle", "strong")
 FAMILIES = {
     "agentic": "conversations of a small numpy network, with texts of tools outside the mask",
     "moe": "a mixture of experts, trained here, in torch",
-    "odd": "healthy runs of unusual shapes: 1 to 3 tokens, one prompt, greedy, entropy collapse, few tokens in the mask, 500 steps, …",
+    "odd": "healthy runs of unusual shapes, such as 1 to 3 tokens, one prompt, greedy, entropy collapse, 500 steps",
     "recurrent": "small numpy networks with a gated state, attention or experts, 3 to 24 steps, learning or not",
     "smollm2": "SmolLM2-135M-Instruct, a real model, see below",
     "tiny_llama": "tiny random transformers in torch",
@@ -67,13 +67,14 @@ def answer(scores: Sequence[Score]) -> str:
     """The figures of all families in one paragraph."""
     figures = _figures(scores)
     low, high = interval(int(figures["healthy not calm"]), int(figures["healthy"]))
+    families = len({each.family for each in scores})
     return (
-        f"Over {len({each.family for each in scores})} families of runs ({len(scores):,} runs), the truth is in the first set of "
-        f"causes in {figures['coverage']:.0%} of {figures['faulty']:.0f} faulty runs, and the mean size of this set is "
-        f"{figures['set size']:.2f}.\nHigh confidence is right in {_of(figures, 'high')}, medium in {_of(figures, 'medium')}, low in "
-        f"{_of(figures, 'low')}.\n{figures['decided high']:.0%} of the single faults that the record decides are named rightly with "
-        f"high confidence.\n{figures['healthy not calm']:.0f} of {figures['healthy']:.0f} healthy runs have a cause or are not green "
-        f"(95% interval {low:.1%} to {high:.1%})."
+        f"Over {families} families of runs ({len(scores):,} runs), the truth is in the first set of causes in\n"
+        f"{figures['coverage']:.0%} of {figures['faulty']:.0f} faulty runs; its mean size is {figures['set size']:.2f}. "
+        f"High confidence is right in {_of(figures, 'high')},\nmedium in {_of(figures, 'medium')}, low in {_of(figures, 'low')}. "
+        f"Of the single faults that the record decides, {figures['decided high']:.0%} are named rightly with high\nconfidence. "
+        f"{figures['healthy not calm']:.0f} of {figures['healthy']:.0f} healthy runs have a cause or are not green (95% interval "
+        f"{low:.1%} to {high:.1%})."
     )
 
 
@@ -91,7 +92,7 @@ def scoreboard(scores: Sequence[Score]) -> Iterator[str]:
             if unit
             else (f"| {what} | {sign} {aim} | {show(found)}{'' if met else ', **missed**'} |")
         )
-    yield "\n| family | faulty runs | in the first set | first | mean set | high: right of | medium | low | no cause | healthy, not calm |"
+    yield "\n| family | faulty | in the first set | first | mean set | high: right of | medium | low | no cause | not calm |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     for family, own in _by_family(scores):
         f = _figures(own)

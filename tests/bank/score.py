@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -229,7 +230,8 @@ def scored_all(cases: Sequence[Case], processes: int = PROCESSES) -> list[Score]
     """The scores of these cases, in their order."""
     if processes == 1:
         return [scored(case) for case in cases]
-    with ProcessPoolExecutor(processes) as pool:
+    # a process that is forked beside the threads of polars may wait for ever
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
         return list(pool.map(scored, cases, chunksize=4))
 
 
