@@ -292,7 +292,7 @@ def _knobs(model: Any, sequences: Sequence[Sequence_], recorded: Mapping[str, fl
         yield knob(logits[0], logits[-1], partial(_under_logits, *logits[:-1]), is_whole=logits[0] == "top-k")
 
     few = [n for n in (1, 2, 3, 4, 5, 6, 8, 16, 32) if n < longest]
-    lengths = [n for n in (*_powers(longest, 16), *prompts[1:-1:2], longest - 1) if 0 < n < longest]
+    lengths = [n for n in (*range(1, 17), *_powers(longest, 24), *prompts[1:-1:2], longest - 1) if 0 < n < longest]
     for end in ("first", "last"):
         yield knob("", few, partial(_left_out, end), is_whole=True)
         yield knob("prompt length", lengths, partial(_cut_to, end), is_whole=True)
