@@ -226,6 +226,14 @@ def router_flips(evidence: Evidence) -> Result:
         "60% of the gap in one token of a hundred would show",
         share if holds else None,
         kept if holds else None,
+        doubts=() if not holds or _has_experts(evidence) else ("no setting on record tells of experts",),
+    )
+
+
+def _has_experts(evidence: Evidence) -> bool:
+    """True if the settings on record tell of a mixture of experts."""
+    return any(
+        "expert" in text or "moe" in text for pair in evidence.record.settings.items() for text in map(str.lower, pair)
     )
 
 

@@ -52,7 +52,7 @@ def _found_fillers(evidence: Evidence) -> Iterator[tuple[str, float, Booleans]]:
         for value in values[often[counts[often] >= RUN]]:
             same = own == value
             apart = same & (np.abs(other - value) > APART)
-            tied = np.exp(-value) if value < 0 else 1.0
+            tied = float(np.exp(min(-value, 5.0)))
             if 1 < tied < MOST_TIED and abs(tied - round(tied)) < 1e-4:
                 continue  # so many equal logits of 16 bits share all the probability
             if apart.sum() < max(RUN, 0.5 * same.sum() if value else 0) or (~same).sum() == 0:

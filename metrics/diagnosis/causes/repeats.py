@@ -51,6 +51,10 @@ CAUSES = (
         "Score in eval mode: no dropout, no noise of routers. Or set all dropout to 0.",
         "Score one batch twice with the trainer, and compare the two readings.",
         needs=("group", "token"),
-        mistaken_for={"different_weights": "Other weights give the same token after the same ids one log-prob."},
+        alike=("packing_leak",),
+        mistaken_for={
+            "packing_leak": "Scored one per row, packed sequences agree with themselves; a random trainer does not.",
+            "different_weights": "Other weights give the same token after the same ids one log-prob.",
+        },
     ),
 )

@@ -21,6 +21,8 @@ AMBIGUOUS = 0.3
 A temperature alone leaves log-probs that correlate at 1. A policy that learned reads as one against older weights, too."""
 BENT = (-0.3, 0.9)
 """(log-prob of the tokens that show a bend, share from which on what is left is rounding). A convention."""
+TOLD_APART = 6.0
+"""Standard errors of the mean weight between an honest and a raw sampler from which on it tells which one it is."""
 WITHIN = 3.0
 """Tokens with |x| above this have another fault, and are left out of the regression."""
 DISHONEST = (5.0, 0.01)
@@ -129,16 +131,24 @@ def _two_temperatures(evidence: Evidence, honest: bool) -> Result:
     if clear and np.log(back / slope) > AMBIGUOUS * abs(np.log(slope)):
         effect += f", and {min(back, 99):.3g} times if read the other way round: more than a temperature lies between the sides"
         clear = False
+    # To second order, raw log-probs would raise the mean weight by E[x^2]: between it and 1 lies what the record must tell apart.
+    (mean, mean_error), raised = mean_weight(evidence), evidence.mean(evidence.log_ratio**2)
+    is_told, is_nearer_raw = raised > TOLD_APART * mean_error, mean - 1 > raised / 2
+    own = is_honest(evidence) and not (is_told and is_nearer_raw)
+    bends = "what is left bends with the size of the log-prob, as after a soft cap"
+    doubts = {
+        bends: _bends(evidence, share, x),
+        "the mean weight does not tell whether the sampler's log-probs are those it sampled from": not is_told,
+    }
     return Result(
-        clear and (is_honest(evidence) if honest else is_inflated(evidence)),
+        clear and (own if honest else is_inflated(evidence) or is_told and is_nearer_raw),
         effect,
         f"temperatures that differ by {max(CLEAR * error, OFF_ONE):.1%} would show",
         share,
         evidence.with_earlier(evidence.later - x),
         {"temperature": round(temperature, 3), "error": float(f"{of_temperature:.1g}")},
-        doubts=("what is left bends with the size of the log-prob, as after a soft cap",)
-        if _bends(evidence, share, x)
-        else (),
+        doubts=tuple(words for words, holds in doubts.items() if holds),
+        alike=() if is_told else ("reported_raw" if honest else "trainer_temperature",),
     )
 
 

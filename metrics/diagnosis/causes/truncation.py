@@ -44,6 +44,8 @@ NEARLY = 0.3
 BETWEEN = (1.4, 4.0)
 """Bans at likely places give as much, and grammars as little: labelled bans have 0 to 3.3, grammars 2.1 to 9."""
 WITHOUT_ENTROPY = "without the entropy, top-p and the like look as bans and grammars do"
+EARLY = 0.8
+"""Share of the clearly negative tokens in the first half of the places from which on a ban of the end token is as likely."""
 NOT_TOLD = "its shape is nearly that of another way to exclude tokens"
 TOGETHER = 1.7
 """A clearly negative token so many times likelier right after another one is part of a span."""
@@ -138,6 +140,12 @@ def _ends_are_banned(evidence: Evidence) -> bool:
     return bool(lengths.min() >= least and np.mean(lengths <= least + JUST_AFTER) > MANY_ENDS)
 
 
+def _comes_early(evidence: Evidence) -> bool:
+    """True if nearly all clearly negative log-ratios are in the first half of the places, as a ban of the end token has them."""
+    low = evidence.log_ratio < -max(5 * float(np.median(np.abs(evidence.log_ratio))), 0.1)
+    return bool(low.any() and (evidence.position[low] < np.median(evidence.position)).mean() > EARLY)
+
+
 class Truncation(NamedTuple):
     """Which sampling excludes tokens, and how much of the gap that explains."""
 
@@ -169,7 +177,7 @@ def _excluded(evidence: Evidence) -> Truncation:
     explains = by_mass if kind == "truncation" and known else one_sided
     is_near = abs(np.log(max(by_entropy, 1e-9) / BY_ENTROPY)) < NEARLY and known and not is_only
     alike = {"truncation", other} if is_near or not known and kind != "truncation" else set()
-    if kind != "truncation" and BETWEEN[0] < in_runs < BETWEEN[1]:
+    if kind != "truncation" and (BETWEEN[0] < in_runs < BETWEEN[1] or kind == "grammar" and _comes_early(evidence)):
         alike |= {"grammar", "banned_tokens"}
     is_deep = kind != "grammar" and evidence.mean(evidence.log_ratio < -DEEP) > MOST_DEEP
     found = kind if excludes and not is_deep and explains.share > LEAST_SHARE else ""
