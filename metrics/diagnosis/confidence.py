@@ -27,6 +27,8 @@ AT_BEST: Mapping[UndoKind, Confidence] = {
 """The level of a cause without a doubt. Nothing but the absence of other patterns speaks for a cause by elimination."""
 LEAST_SURE = 0.5
 """A cause that explains no more than this for sure, at two standard errors, is doubted."""
+LEAST_EXACT = 0.7
+"""The same of a cause whose undoing is exact, or whose tokens are on record: it leaves rounding, if it is the only one."""
 LEAST_TOKENS, LEAST_ROWS = 500, 16
 """Fewer tokens or sequences are a doubt. A convention."""
 MOST = 0.5
@@ -46,9 +48,10 @@ def doubts(
     """The reasons why the cause is less sure than its ground is, in words."""
     if cause.code in CERTAIN:
         return ()
+    least = LEAST_EXACT if cause.kind in ("changed numbers", "recorded label") else LEAST_SURE
     most = cause.kind == "place" and not cause.localises and bad is not None and evidence.mean(bad) > MOST
     reasons = {
-        f"it explains no more than {LEAST_SURE:.0%} for sure": share.share - 2 * share.error <= LEAST_SURE,
+        f"it explains no more than {least:.0%} for sure": share.share - 2 * share.error <= least,
         f"another cause explains as much: {', '.join(rivals)}": bool(rivals),
         "few tokens or sequences": evidence.effective_tokens < LEAST_TOKENS or evidence.effective_rows < LEAST_ROWS,
         "it blames most of the tokens": most,

@@ -84,7 +84,11 @@ def _tested(
         return Result(False, _in_words(shape), shown)
     if _is_lag(evidence, told.onset):
         return absent(f"{_in_words(told)}, and so is the lag on record: the version lag is tested instead")
-    doubts = () if told is shape else (f"another course predicts the steps as well: {_in_words(shape)}",)
+    unseen = (
+        () if evidence.has("lag") or told.kind == "jump" else ("no version on record tells whether weights arrived",)
+    )
+    as_well = f"another course predicts the steps as well: {_in_words(shape)}"
+    doubts = unseen if told is shape else (*unseen, as_well)
     shape = told
     if evidence.has("step") and (part := few_sequences(evidence.kept(evidence.facts["step"] >= shape.onset))):
         return Result(False, f"{_in_words(shape)}, but only in {part:.0%} of the sequences", shown)
