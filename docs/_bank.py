@@ -72,7 +72,7 @@ def answer(scores: Sequence[Score]) -> str:
         f"Over {families} families of runs ({len(scores):,} runs), the truth is in the first set of causes in\n"
         f"{figures['coverage']:.0%} of {figures['faulty']:.0f} faulty runs; its mean size is {figures['set size']:.2f}. "
         f"High confidence is right in {_of(figures, 'high')},\nmedium in {_of(figures, 'medium')}, low in {_of(figures, 'low')}. "
-        f"Of the single faults that the record decides, {figures['decided high']:.0%} are named rightly with high\nconfidence. "
+        f"High and right are {figures['decided high']:.0%}\nof the single faults that the record decides. "
         f"{figures['healthy not calm']:.0f} of {figures['healthy']:.0f} healthy runs have a cause or are not green (95% interval "
         f"{low:.1%} to {high:.1%})."
     )

@@ -91,7 +91,7 @@ def write(family: str, cases: Sequence[Case], folder: Path = DATA) -> None:
     columns = [f"{name}.list.element" if name in TOKENS else name for name in words]
     pq.write_table(
         table, folder / f"{family}.parquet", compression="zstd", compression_level=12,
-        use_dictionary=columns, use_byte_stream_split=streams, write_statistics=False,
+        use_dictionary=columns, use_byte_stream_split=streams, write_statistics=False,  # type: ignore[arg-type]  # lists are taken
     )  # fmt: skip
     index = [json.dumps(_entry(case)) for case in cases]
     (folder / f"{family}.json").write_text("[\n" + ",\n".join(index) + "\n]\n")
@@ -146,6 +146,6 @@ def _read_log(rows: pa.Table) -> dict[str, Any]:
             continue
         lists = [None if v.values is None else v.values.to_numpy(zero_copy_only=False) for v in column]
         lists = [v.astype(np.float32) if v is not None and v.dtype == np.float16 else v for v in lists]
-        single = name in EACH and all(v is not None and len(v) == 1 for v in lists)
-        log[name] = [int(v[0]) for v in lists] if single else lists
+        single = [int(v[0]) for v in lists if v is not None and len(v) == 1] if name in EACH else []
+        log[name] = single if single and len(single) == len(lists) else lists
     return log

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -72,7 +73,8 @@ def position_onset(kind: str) -> Callable[[Job, int, Rng], Made]:
         shape = replace(job.shape, attention=True, gated=kind == "place" and job.shape.gated, places=0.6)
         job = replace(job, shape=shape, steps=min(job.steps, 4))
         field = {"place": "last_place", "window": "window"}[kind]
-        fault = Fault(trainer_how=lambda how, step: replace(how, **{field: 17 + at}))
+        changed: dict[str, Any] = {field: 17 + at}
+        fault = Fault(trainer_how=lambda how, step: replace(how, **changed))
         words = {"place": "positions stay where they are", "window": "attention sees no more tokens"}[kind]
         return job, fault, f"from about place {at} of the response on the trainer's {words}"
 

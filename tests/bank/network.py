@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,7 +111,8 @@ def rounded(x: Floats, bits: int) -> Floats:
 
 def log_softmax(logits: Floats) -> Floats:
     top = logits.max(-1, keepdims=True)
-    return logits - top - np.log(np.exp(logits - top).sum(-1, keepdims=True))
+    out: Floats = logits - top - np.log(np.exp(logits - top).sum(-1, keepdims=True))
+    return out
 
 
 @dataclass
@@ -228,7 +230,7 @@ class Sampling:
 
     def logits(self, logits: Floats, place: int, seen: Booleans) -> Floats:
         """The logits that tokens are drawn from."""
-        out = logits.copy()
+        out: NDArray[np.floating[Any]] = logits.copy()
         if self.repetition != 1:
             out = np.where(seen, np.where(out > 0, out / self.repetition, out * self.repetition), out)
         out = out - np.float32(self.presence) * seen
@@ -244,7 +246,7 @@ class Sampling:
         return _truncated(out, self).astype(np.float32)
 
 
-def _truncated(logits: Floats, how: Sampling) -> Floats:
+def _truncated(logits: NDArray[np.floating[Any]], how: Sampling) -> NDArray[np.floating[Any]]:
     if how.top_p >= 1 and not how.top_k and not how.min_p:
         return logits
     order = np.argsort(-logits, axis=-1, kind="stable")

@@ -58,7 +58,7 @@ def truncation(what: str) -> Callable[[Job, Any, Rng], Made]:
 
 
 def penalty(what: str) -> Callable[[Job, Any, Rng], Made]:
-    def make(job: Job, p: float, rng: Rng) -> Made:
+    def make(job: Job, p: Any, rng: Rng) -> Made:
         job = replace(still_or_moving(job, rng), shape=replace(job.shape, vocab=60), record=job.record | {"ids"})
         return (
             job,

@@ -6,7 +6,6 @@ import argparse
 import json
 import math
 import os
-import sys
 import tempfile
 import time
 import traceback
@@ -285,4 +284,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

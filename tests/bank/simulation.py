@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .network import (
     BEGIN,
@@ -132,7 +133,9 @@ def simulated(job: Job, fault: Fault = Fault()) -> Run:  # noqa: B008  (frozen)
         own, batch = _scored(job, fault, past, first, prompts, whole, rng)
         for step in range(first, first + together):
             number = job.first_step + step
-            log = {name: None if v is None else v[(step - first) * rows :][:rows] for name, v in batch.items()}
+            log: dict[str, Any] = {
+                name: None if v is None else v[(step - first) * rows :][:rows] for name, v in batch.items()
+            }
             rewards = np.array([liked[tokens].mean() for tokens in log["tokens"]], np.float32)
             advantages = rewards - rewards.reshape(job.groups, -1).mean(1).repeat(job.samples)
             entry = _entry(job, fault, log, number, rewards, advantages)
@@ -214,8 +217,11 @@ def _places(job: Job, limit: int, rows: int, rng: np.random.Generator) -> tuple[
         turns.append(turn)
         forced.append(ids)
     width = max(map(len, turns))
-    pad = lambda lists, fill: np.array([each + [fill] * (width - len(each)) for each in lists])  # noqa: E731
-    return pad(turns, -2), pad(forced, END)
+
+    def padded(lists: list[list[int]], fill: int) -> Ints:
+        return np.array([each + [fill] * (width - len(each)) for each in lists])
+
+    return padded(turns, -2), padded(forced, END)
 
 
 def _scored(
@@ -249,7 +255,10 @@ def _scored(
     if "current" in job.record:  # of a forward of its own, whose sums are added up in another order
         again = replace(how, noise=max(how.noise, 1e-5))
         current = passed(job.shape, weights, again, Rows.of(context, read), rng)
-    cut = lambda values: [row[:n].copy() for row, n in zip(values, lengths, strict=True)]  # noqa: E731
+
+    def cut(values: NDArray[Any]) -> list[NDArray[Any]]:
+        return [row[:n].copy() for row, n in zip(values, lengths, strict=True)]
+
     return own, {
         "lengths": lengths,
         "tokens": cut(tokens),

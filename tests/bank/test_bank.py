@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -205,7 +206,7 @@ def test_an_interval_holds_the_rate_and_narrows() -> None:
 
 
 def test_a_score_counts_the_truth_in_the_first_set_as_right() -> None:
-    common = {
+    common: dict[str, Any] = {
         "family": "own",
         "side": "engine",
         "strength": "strong",
@@ -221,7 +222,7 @@ def test_a_score_counts_the_truth_in_the_first_set_as_right() -> None:
         named=[("never_synced", "high", 1.0)],
         first=["never_synced", "sync_broke"],
         **common,
-    )  # type: ignore[arg-type]
+    )
     wrong = Score(
         name="b",
         fault="sync_broke",
@@ -229,8 +230,8 @@ def test_a_score_counts_the_truth_in_the_first_set_as_right() -> None:
         named=[("shifted", "high", 1.0)],
         first=["shifted"],
         **common,
-    )  # type: ignore[arg-type]
-    silent = Score(name="c", fault="sync_broke", right=["sync_broke"], **common)  # type: ignore[arg-type]
+    )
+    silent = Score(name="c", fault="sync_broke", right=["sync_broke"], **common)
     f = summary([right, wrong, silent])
     assert (f["high right"], f["high wrong"], f["no cause"], f["set size"]) == (1, 1, 1, 1.5)
     assert f["coverage"] == pytest.approx(1 / 3) and f["first"] == 0 and f["decided high"] == pytest.approx(1 / 3)
