@@ -53,7 +53,7 @@ class Case:
     injected: str
     """The fault with its parameters, in words."""
     decided: bool
-    """True if the record can decide the cause. Written down from the mechanism, before any run is scored."""
+    """True if the record can decide the cause. It follows from the mechanism; see accepted.py."""
     config: dict[str, Any] = field(default_factory=dict)
     """Collector(config=...): the settings that a trainer of this kind logs."""
     logs: list[dict[str, Any]] = field(default_factory=list)

@@ -24,8 +24,9 @@ EVERY = 10
 """`make test` scores one run in so many."""
 PLANNED = {"adapter_scale", "ageing_state", "token_rows", "train_mode"}
 """Codes of causes that would be right and that the catalogue does not have yet."""
-MOST = {"wrong at high": 0.5, "healthy not calm": 0.5}
-LEAST = {"coverage": 0.0}
+MOST = {"wrong at high": 0.09, "healthy not calm": 0.27}
+"""Shares of the faulty and of the healthy runs: what was reached before the diagnosis was mended. Only to be tightened."""
+LEAST = {"coverage": 0.72}
 
 
 @cache
