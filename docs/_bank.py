@@ -30,8 +30,8 @@ FIRST = """
 ## The scoreboard
 
 `make bank` diagnoses every run of these families and keeps the results in `tests/bank/results.json`; this page is made of that
-file. The right causes of each fault follow from its mechanism. They were written down before any run was scored, but for six labels
-that `tests/bank/accepted.py` names; these were revised after a first look at a quarter of one family.
+file. The right causes of each fault follow from its mechanism. They were written down before any run was scored, but for
+six labels that `tests/bank/accepted.py` names; these were revised after a first look at a quarter of one family.
 The *first set* is the first cause with those that the diagnosis names beside it because the record does not tell them apart. An
 answer is right if the truth is in it. *Decided* faults are single ones at middle or full strength whose record can be of no
 other cause, by their mechanism.
