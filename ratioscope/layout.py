@@ -72,8 +72,8 @@ VIEW = "view"
 REPRODUCED = "reproduced"
 """The event of `ratioscope rescore --try`: what reproduces a recorded column."""
 REFEREE = "referee"
-"""The event of `ratioscope rescore` for programs; `note`: JSON with `floors` (policy -> its precision and the referee's own mean |x|
-there, nats/token) or `found` (the findings of --try). The newest one of either kind counts."""
+"""The event of `ratioscope rescore` for programs; `note`: JSON with `floors` (policy -> its precision and the referee's own
+mean |x| there, nats/token) or `found` (the findings of --try). The newest one of either kind counts."""
 FIRST_ROWS = "first_rows"
 """The event every run has: what the first rows on disk are, and whether their two sides line up."""
 STATE = "state"

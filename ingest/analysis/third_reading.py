@@ -10,6 +10,7 @@ import polars as pl
 
 from ratioscope.layout import REFEREE
 from ratioscope.metrics.diagnosis.catalogue import CAUSE
+from ratioscope.metrics.diagnosis.on_record import Side
 from ratioscope.metrics.diagnosis.proof import Reproduction
 from ratioscope.record import sides
 
@@ -17,7 +18,7 @@ from ..run import Run
 from .comparability import comparability, run_facts
 from .run_settings import settings
 
-SIDES = {"rollout": "engine", "old": "trainer", "current": "trainer"}
+SIDES: dict[str, Side] = {"rollout": "engine", "old": "trainer", "current": "trainer"}
 CONFIDENCE = {"reproduced": "high", "fits best": "medium", "in part": "low"}
 """Verdict on an alternative -> confidence of the cause that it shows."""
 LOWEST = 1.5
@@ -71,8 +72,8 @@ def reproductions(run: Run, gap: str, steps: Sequence[int]) -> list[Reproduction
         read = [_reproduction(run, own, ours) for own in ours]
     except (KeyError, TypeError, ValueError, ZeroDivisionError):  # written by another version
         return []
-    if {own["policy"] for own in ours} != set(sides(gap)):
-        read.append(Reproduction("other side", (), "it was not read", "", "low", 0.0))
+    if absent := set(sides(gap)) - {own["policy"] for own in ours}:
+        read.append(Reproduction(SIDES[min(absent)], (), "it was not read", "", "low", 0.0))
     if not any(one.codes for one in read) and not set(steps) <= {step for own in ours for step in own["steps"]}:
         return []  # a fault of the other steps is not excluded
     return sorted(read, key=lambda one: -one.share)

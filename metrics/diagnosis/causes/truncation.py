@@ -204,7 +204,7 @@ def _tested(evidence: Evidence, kind: str) -> Result:
         undone = evidence.kept(evidence.log_ratio >= 0)
         ids = token_rows(evidence) if holds and evidence.has("token") else None
         few = ids is not None and ids.holds and ids.share is not None and ids.share.share > 0.5
-        doubts = ("few ids carry it, as rows of the output layer that differ do",) if few else ()
+        doubts: tuple[str, ...] = ("few ids carry it, as rows of the output layer that differ do",) if few else ()
         doubts += (NOT_TOLD,) if alike else ()
         doubts += () if evidence.has("entropy") else (WITHOUT_ENTROPY,)
         return Result(holds, effect, shown, one_sided, undone, kept_mass if holds else {}, doubts=doubts, alike=alike)
@@ -215,8 +215,7 @@ def _tested(evidence: Evidence, kind: str) -> Result:
         parameters["top_p"] = round(parameter, 3)
     undone = evidence.with_earlier(evidence.earlier + _lost_mass(evidence))
     known = evidence.has("entropy")
-    doubts = () if known else (WITHOUT_ENTROPY,)
-    doubts += (NOT_TOLD,) if alike else ()
+    doubts = (() if known else (WITHOUT_ENTROPY,)) + ((NOT_TOLD,) if alike else ())
     share = by_mass if known else one_sided
     return Result(holds, effect, shown, share, undone, parameters if holds else {}, doubts=doubts, alike=alike)
 
