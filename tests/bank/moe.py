@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -37,6 +37,8 @@ class Attention(nn.Module):
         self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(hidden, hidden, bias=False) for _ in range(4))
         self.register_buffer("inv_freq", 1000.0 ** -(torch.arange(self.size // 2) / (self.size // 2)))
 
+    inv_freq: torch.Tensor
+
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None, positions: torch.Tensor, cache: Any) -> torch.Tensor:
         b, t, d = x.shape
         q, k, v = (
@@ -48,7 +50,8 @@ class Attention(nn.Module):
         if cache is not None:
             k, v = cache.update(k, v, self.layer)
         out = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
-        return self.o_proj(out.transpose(1, 2).reshape(b, t, d))
+        mixed: torch.Tensor = self.o_proj(out.transpose(1, 2).reshape(b, t, d))
+        return mixed
 
 
 def _turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -113,7 +116,7 @@ class Mixture(nn.Module):
         x = self.embed(input_ids)
         places = torch.arange(input_ids.shape[1])[None] if position_ids is None else position_ids
         chosen, balance = [], x.new_zeros(())
-        for at, block in enumerate(self.blocks):
+        for at, block in enumerate(cast(Iterable[Any], self.blocks)):
             x = x + block.attention(block.first(x), attention_mask, places, past_key_values)
             out, experts, uneven = block.mixture(block.second(x), how, None if replay is None else replay[:, :, at])
             x = self.mlp(x + out)

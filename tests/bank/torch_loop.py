@@ -552,6 +552,7 @@ def _engine_pass(job: Job, fault: Fault, past: Past, step: int, prompts: list[Pr
         made = sampled(side, rows.where(part), job.response, how, before, key[1])
         out.tokens[part], out.logps[part], out.entropy[part] = made.tokens, made.logps, made.entropy
         if out.experts is not None:
+            assert made.experts is not None
             out.experts[part] = made.experts
     return out
 
@@ -593,7 +594,7 @@ def _entry(
         return [row[:n].copy() for row, n in zip(values.detach().numpy(), counts, strict=True)]
 
     entry: Log = {"step": number, "rollout_logprobs": cut(engine.logps), "old_logprobs": cut(told.logps)}
-    optional = {
+    optional: dict[str, tuple[str, Callable[[], Any]]] = {
         "entropy": ("entropy", lambda: cut(told.entropy)),
         "ids": ("token_ids", lambda: cut(engine.tokens)),
         "groups": ("group_ids", lambda: [f"{number}-{at // job.samples}" for at in range(len(counts))]),

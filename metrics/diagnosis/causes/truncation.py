@@ -126,9 +126,8 @@ def _in_runs(evidence: Evidence) -> float:
     low = _low(evidence)
     next_to = (np.diff(evidence.row) == 0) & (np.diff(evidence.position) == 1)
     both, first = (low[1:] & low[:-1] & next_to).sum(), (low[:-1] & next_to).sum()
-    if first < 10 or not low.any():
-        return 1.0
-    return float(both / first / low[1:][next_to].mean())
+    usual = low[1:][next_to].mean() if first >= 10 else 0.0
+    return float(both / first / usual) if usual else 1.0
 
 
 def _ends_are_banned(evidence: Evidence) -> bool:
@@ -142,7 +141,7 @@ def _ends_are_banned(evidence: Evidence) -> bool:
 
 def _comes_early(evidence: Evidence) -> bool:
     """True if nearly all clearly negative log-ratios are in the first half of the places, as a ban of the end token has them."""
-    low = evidence.log_ratio < -max(5 * float(np.median(np.abs(evidence.log_ratio))), 0.1)
+    low = _low(evidence)
     return bool(low.any() and (evidence.position[low] < np.median(evidence.position)).mean() > EARLY)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.mechanisms import FAULTS, HEALTHY, Reader, Shape, run, two
 
 from ratioscope.metrics.diagnosis.catalogue import CAUSE
 from ratioscope.metrics.diagnosis.causes.numerics import is_noise, noise
@@ -14,8 +15,6 @@ from ratioscope.metrics.diagnosis.confidence import CERTAIN
 from ratioscope.metrics.diagnosis.decomposition import diagnose
 from ratioscope.metrics.diagnosis.evidence import Evidence
 from ratioscope.metrics.diagnosis.fits import repeats
-
-from .mechanisms import FAULTS, HEALTHY, Reader, Shape, run, two
 
 SMALL = Shape(steps=5, rows=32, length=48)
 

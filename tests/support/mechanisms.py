@@ -97,9 +97,14 @@ def _step(of: Reader, state: Floats, token: Integers, place: int, draws: np.rand
     return state, logits / of.temperature
 
 
+def _switched(at: int, before: Weights, after: Weights) -> Callable[[int], Weights]:
+    """The weights at each place of a response: others from one place on."""
+    return lambda place: after if place >= at else before
+
+
 def _log_softmax(logits: Floats) -> Floats:
     top = logits - logits.max(axis=1, keepdims=True)
-    return top - np.log(np.exp(top).sum(axis=1, keepdims=True))
+    return np.asarray(top - np.log(np.exp(top).sum(axis=1, keepdims=True)))
 
 
 @dataclass
@@ -295,7 +300,7 @@ def switched(shape: Shape, each: bool) -> Evidence:
                 texts,
                 draws,
                 sampling=True,
-                later=lambda t, at=at, w=weights, n=newer: n if t >= at else w,
+                later=_switched(at, weights, newer),
             )
         else:
             parts = []
@@ -310,7 +315,7 @@ def switched(shape: Shape, each: bool) -> Evidence:
                         own,
                         draws,
                         sampling=True,
-                        later=lambda t, at=at, w=weights, n=newer: n if t >= at else w,
+                        later=_switched(at, weights, newer),
                     )[0]
                 )
             earlier = np.concatenate(parts)
