@@ -174,13 +174,19 @@ def passing_change(evidence: Evidence) -> Result:
         return undecided(f"{_raised_in_words(raised)}, and no token of one of the two levels was read")
     if part := few_sequences(evidence.kept(bad)):
         return Result(False, f"{_raised_in_words(raised)}, but only in {part:.0%} of the sequences", shown)
+    if _is_of_few(evidence, bad):
+        return Result(
+            False, f"{_raised_in_words(raised)}, but only at rare tokens: the others are as close as before", shown
+        )
+    unknown = "other weights, another setting or other data may come and go"
     parameters: dict[str, Parameter] = {
         "steps": raised.words,
         "factor": round(raised.factor, 2),
         "times": times(raised.factor),
     }
     share = share_explained(evidence, undone_by_leaving(evidence, bad))
-    return Result(True, _raised_in_words(raised), shown, share, evidence.kept(~bad), parameters, bad=bad)
+    kept = evidence.kept(~bad)
+    return Result(True, _raised_in_words(raised), shown, share, kept, parameters, bad=bad, doubts=(unknown,))
 
 
 def _numbers(shape: Course) -> dict[str, object]:
