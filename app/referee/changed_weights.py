@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from importlib import import_module
 from itertools import combinations, pairwise
@@ -45,23 +45,28 @@ def _fixed(tensor: Any) -> Any:
     return torch.nn.Parameter(tensor.detach(), requires_grad=False)
 
 
-def _in_layers(name: str) -> bool:
-    return bool(_LAYER.search(name))
-
-
 def rounded(dtype: torch.dtype) -> Perturbation:
     """Weights rounded to a dtype, computed in float32."""
     return lambda model: changed(model, lambda name, weight: weight.to(dtype).float())
 
 
+def _with_matrices(change: Perturbation) -> Perturbation:
+    """Matrices of the layers changed; embeddings and norms stay."""
+
+    def changed_if(name: str, weight: Any) -> Any:
+        return change(weight) if weight.ndim == 2 and _LAYER.search(name) else weight
+
+    return lambda model: changed(model, changed_if)
+
+
 def quantised(levels: float, group: int | None = None, *, shifted: bool = False) -> Perturbation:
-    """Matrices of the layers rounded to so many levels on each side of 0; embeddings and norms stay.
+    """Matrices of the layers rounded to so many levels on each side of 0.
 
     group: weights of a row that share a scale; None: the row. shifted: twice the levels from the smallest to the largest weight.
     """
 
-    def change(name: str, weight: Any) -> Any:
-        if weight.ndim != 2 or not _in_layers(name) or (group and weight.shape[1] % group):
+    def change(weight: Any) -> Any:
+        if group and weight.shape[1] % group:
             return weight
         parts = weight.reshape(len(weight), -1, group or weight.shape[1])
         least = parts.amin(2, keepdim=True) if shifted else torch.zeros_like(parts[..., :1])
@@ -70,20 +75,18 @@ def quantised(levels: float, group: int | None = None, *, shifted: bool = False)
         zero = (least / scale).round()
         return (((parts / scale - zero).round() + zero) * scale).reshape(weight.shape)
 
-    return lambda model: changed(model, change)
+    return _with_matrices(change)
 
 
 def in_fp8(*, per_row: bool) -> Perturbation:
     """Matrices of the layers rounded to e4m3, with a scale per matrix or per row (output channel), computed in float32."""
 
-    def change(name: str, weight: Any) -> Any:
-        if weight.ndim != 2 or not _in_layers(name):
-            return weight
+    def change(weight: Any) -> Any:
         largest = weight.abs().amax(1, keepdim=True) if per_row else weight.abs().max()
         scale = largest.clamp_min(1e-12) / LARGEST_E4M3
         return (weight / scale).to(E4M3).float() * scale
 
-    return lambda model: changed(model, change)
+    return _with_matrices(change)
 
 
 def computed_in(dtype: torch.dtype) -> Perturbation:
@@ -184,33 +187,25 @@ def tensor_changes(model: Any) -> Iterator[tuple[str, Perturbation]]:
         if found := _LAYER.search(name):
             layers.setdefault(found[1], {})[name] = own
     kinds = {_LAYER.sub(".*.", name, count=1): own for name, own in next(iter(layers.values()), {}).items()}
-    pairs = [(one, two) for one, two in combinations(kinds, 2) if kinds[one].shape == kinds[two].shape]
-    for layer in ("", *layers):
-        where = f"layer {layer}" if layer else "all layers"
-        for one, two in pairs:
-            yield f"{_short(one)} and {_short(two)} swapped in {where}", _swapped(one, two, layer)
+    short = {kind: kind.rpartition(".*.")[2].removesuffix(".weight") for kind in kinds}
+    for where, numbers in (("all layers", list(layers)), *((f"layer {number}", [number]) for number in layers)):
+        names = {kind: [kind.replace("*", number) for number in numbers] for kind in kinds}
+        for one, two in combinations(kinds, 2):
+            if kinds[one].shape == kinds[two].shape:
+                yield f"{short[one]} and {short[two]} swapped in {where}", _swapped(names[one], names[two])
         for words, makes, change in _LAID_OUT:
-            for kind in kinds:
-                if makes(kind, kinds[kind]):
-                    yield f"{_short(kind)} {words} in {where}", _replaced(kind, layer, change)
+            for kind, own in kinds.items():
+                if makes(kind, own):
+                    yield f"{short[kind]} {words} in {where}", _replaced(names[kind], change)
     for one, two in pairwise(layers):
-        yield f"layers {one} and {two} swapped", _layers_swapped(one, two)
-
-
-def _short(kind: str) -> str:
-    return kind.rpartition(".*.")[2].removesuffix(".weight")
-
-
-def _interleaved(weight: Any) -> Any:
-    """Rows in the order of pairs that the other layout of RoPE has, over the whole matrix."""
-    return weight.reshape(2, len(weight) // 2, -1).transpose(0, 1).reshape(weight.shape)
+        others = [name.replace(f".{one}.", f".{two}.", 1) for name in layers[one]]
+        yield f"layers {one} and {two} swapped", _swapped(list(layers[one]), others)
 
 
 def _halves(weight: Any) -> Any:
     return torch.cat(weight.chunk(2)[::-1])
 
 
-_IS_MATRIX = lambda kind, own: own.ndim == 2  # noqa: E731
 _LAID_OUT: tuple[tuple[str, Callable[[str, Any], bool], Perturbation], ...] = (
     ("zeroed", lambda kind, own: True, torch.zeros_like),
     ("not loaded (ones)", lambda kind, own: "norm" in kind or "ln_" in kind, torch.ones_like),
@@ -230,45 +225,21 @@ def with_rope_layout(model: Any) -> Any:
     def change(name: str, weight: Any) -> Any:
         if not re.search(r"\b[qk]_proj\.", name):
             return weight
-        heads = weight.reshape(-1, size, *weight.shape[1:])
-        return torch.stack([_interleaved(head) for head in heads]).reshape(weight.shape)
+        return weight.reshape(-1, 2, size // 2, *weight.shape[1:]).transpose(1, 2).reshape(weight.shape)
 
     return changed(model, change)
 
 
-def _replaced(kind: str, layer: str, change: Perturbation) -> Perturbation:
-    """One kind of tensor changed in one layer; "": in all."""
-    wanted = re.compile(re.escape(kind).replace(r"\*", layer or r"\d+"))
-    return lambda model: changed(model, lambda name, own: change(own) if wanted.fullmatch(name) else own)
+def _replaced(names: Sequence[str], change: Perturbation) -> Perturbation:
+    return lambda model: changed(model, lambda name, own: change(own) if name in names else own)
 
 
-def _swapped(one: str, two: str, layer: str) -> Perturbation:
-    partner = {one: two, two: one}
-
-    def swap(model: Any) -> Any:
-        every = dict(model.named_parameters())
-
-        def change(name: str, own: Any) -> Any:
-            found, kind = _LAYER.search(name), _LAYER.sub(".*.", name, count=1)
-            return (
-                every[partner[kind].replace("*", found[1])]
-                if found and kind in partner and layer in ("", found[1])
-                else own
-            )
-
-        return changed(model, change)
-
-    return swap
-
-
-def _layers_swapped(one: str, two: str) -> Perturbation:
-    partner = {one: two, two: one}
-
-    def to(found: re.Match[str]) -> str:
-        return f".{partner.get(found[1], found[1])}."
+def _swapped(names: Sequence[str], others: Sequence[str]) -> Perturbation:
+    """Each of these tensors in the place of its partner."""
+    partner = dict(zip((*names, *others), (*others, *names), strict=True))
 
     def swap(model: Any) -> Any:
         every = dict(model.named_parameters())
-        return changed(model, lambda name, own: every[_LAYER.sub(to, name, count=1)])
+        return changed(model, lambda name, own: every[partner.get(name, name)])
 
     return swap

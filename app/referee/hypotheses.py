@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,13 @@ from .changed_weights import (
 )
 from .inputs import Sequence_
 from .model import model_in
-from .scoring import Context, Positions, Scoring, Visible
+from .scoring import Context, Scoring, Visible
 
 MOST_MESSAGES = 6
 """Messages of a prompt that are left out one by one, from its beginning and from its end."""
 Prompt = tuple[int, ...]
+Change = Callable[[Any], Mapping[str, Any]]
+"""Value of a setting -> the fields of Hypothesis that it changes."""
 _ROLE = re.compile(r"^(system|user|assistant|tool): ", re.MULTILINE)
 _MEANING = "this side makes its prompts otherwise than the other: compare the chat templates and their arguments"
 _EACH = "{% for m in messages %}"
@@ -143,10 +146,6 @@ def _prompt(change: Callable[[Prompt], Prompt]) -> Callable[[Sequence_], Sequenc
     return lambda sequence: replace(sequence, prompt=change(sequence.prompt) or sequence.prompt)
 
 
-def _cut(first: int | None, last: int | None) -> Callable[[Sequence_], Sequence_]:
-    return _prompt(lambda ids: ids[first:last])
-
-
 _LOW = "the column was computed in {} and no more: compute the head, or all of it, in float32 on this side"
 _QUANTISED = "this side holds quantised weights: sync unquantised ones, or correct for it"
 _PLACES = "position ids are wrong on this side: check padding and packing"
@@ -180,42 +179,34 @@ def _rolled(end: str, by: int) -> Perturbation:
 
 
 _ALWAYS = (
-    Hypothesis("weights in bfloat16, computed in float32", "this side holds weights rounded to bfloat16: sync float32,"
-               " or train in bfloat16 too", *_WEIGHTS, weights=rounded(torch.bfloat16)),
-    Hypothesis("weights in float16, computed in float32", "this side holds weights rounded to float16: sync float32,"
-               " or train in float16 too", *_WEIGHTS, weights=rounded(torch.float16)),
-    Hypothesis("weights of 8 bits", _QUANTISED, *_WEIGHTS, weights=quantised(127)),
-    Hypothesis("weights of 4 bits", _QUANTISED, *_WEIGHTS, weights=quantised(7)),
+    *(Hypothesis(f"weights in {name}, computed in float32", f"this side holds weights rounded to {name}: sync float32,"
+                 f" or train in {name} too", *_WEIGHTS, weights=rounded(getattr(torch, name)))
+      for name in ("bfloat16", "float16")),
+    *(Hypothesis(f"weights of {bits} bits", _QUANTISED, *_WEIGHTS, weights=quantised(2 ** (bits - 1) - 1)) for bits in (8, 4)),
     *(Hypothesis(f"weights of 4 bits, {group} in a group{words}", _QUANTISED, *_WEIGHTS,
                  weights=quantised(levels, group, shifted=shifted))
       for group in (16, 32, 64, 128) for levels, shifted, words in ((7, False, ""), (7.5, True, " with a zero point"))),
-    Hypothesis("weights in FP8 (e4m3), a scale per matrix", _QUANTISED, *_WEIGHTS, weights=in_fp8(per_row=False)),
-    Hypothesis("weights in FP8 (e4m3), a scale per row", _QUANTISED, *_WEIGHTS, weights=in_fp8(per_row=True)),
+    *(Hypothesis(f"weights in FP8 (e4m3), a scale per {'row' if per_row else 'matrix'}", _QUANTISED, *_WEIGHTS,
+                 weights=in_fp8(per_row=per_row)) for per_row in (False, True)),
     Hypothesis("queries and keys in the other layout of RoPE", _LOAD, *_LOADED, weights=with_rope_layout),
     *(Hypothesis(f"rows of the {words} shifted by {by:+d}", _SHIFTED, *_LOADED, weights=_rolled(end, by))
       for end, words in (("output", "head"), ("input", "embedding")) for by in (1, -1)),
-    Hypothesis("bfloat16", _LOW.format("bfloat16"), *_PRECISION, {"head_float32": False}, weights=computed_in(torch.bfloat16)),
-    Hypothesis("bfloat16 with the head in float32", _LOW.format("bfloat16 but the head"), *_PRECISION,
-               weights=computed_in(torch.bfloat16)),
-    Hypothesis("bfloat16 by autocast", _LOW.format("bfloat16 under autocast"), *_PRECISION,
-               {"autocast": "bfloat16", "head_float32": False}),
-    Hypothesis("float16", _LOW.format("float16"), *_PRECISION, {"head_float32": False}, weights=computed_in(torch.float16)),
-    Hypothesis("float16 with the head in float32", _LOW.format("float16 but the head"), *_PRECISION,
-               weights=computed_in(torch.float16)),
-    Hypothesis("float16 by autocast", _LOW.format("float16 under autocast"), *_PRECISION,
-               {"autocast": "float16", "head_float32": False}),
+    *(Hypothesis(f"{name}{words}", _LOW.format(f"{name}{how}"), *_PRECISION, scoring,
+                 weights=None if "autocast" in scoring else computed_in(getattr(torch, name)))
+      for name in ("bfloat16", "float16") for words, how, scoring in (
+          ("", "", {"head_float32": False}), (" with the head in float32", " but the head", {}),
+          (" by autocast", " under autocast", {"autocast": name, "head_float32": False}))),
     Hypothesis("a KV cache in FP8 (e4m3)", "this side keeps keys and values in FP8 without scales: give kv_cache_dtype auto, or"
                " calibrate", "different_weights", "cache", weights=with_fp8_kv),
     Hypothesis("positions that begin anew at the response", _PLACES, "position_ids", "places", {"positions": _restarted}),
     Hypothesis("every token at position 0", _PLACES, "position_ids", "places",
                {"positions": lambda places, starts, leads: places * 0}),
-    Hypothesis("behind the sequence before it in the record", _PACKED, "packing_leak", "places", tokens=_behind_another),
-    Hypothesis("behind the sequence before it in the record, at its own positions", _PACKED, "packing_leak", "places",
-               {"positions": _own_places}, tokens=_behind_another),
-    Hypothesis("each log-prob one token later", "the column is shifted: its value of a token is that of the next one",
-               "shifted", "places", shift=1),
-    Hypothesis("each log-prob one token earlier", "the column is shifted: its value of a token is that of the one"
-               " before", "shifted", "places", shift=-1),
+    *(Hypothesis(f"behind the sequence before it in the record{words}", _PACKED, "packing_leak", "places", scoring,
+                 tokens=_behind_another)
+      for words, scoring in (("", {}), (", at its own positions", {"positions": _own_places}))),
+    *(Hypothesis(f"each log-prob one token {words}", f"the column is shifted: its value of a token is that of the {other}",
+                 "shifted", "places", shift=by)
+      for words, other, by in (("later", "next one", 1), ("earlier", "one before", -1))),
     Hypothesis("with the first token of the prompt twice", "this side read BOS twice: the template has it, and the"
                " tokenizer adds it", *_PROMPTS, tokens=_prompt(lambda ids: (ids[0], *ids))),
 )  # fmt: skip
@@ -237,25 +228,9 @@ def _top_k(value: float, logits: Tensor, context: Context) -> Tensor:
     return _kept(logits, logits >= least, context)
 
 
-def _min_p(value: float, logits: Tensor, context: Context) -> Tensor:
-    return _kept(logits, logits.softmax(1) >= value * logits.softmax(1).amax(1, keepdim=True), context)
-
-
 def _repetition(value: float, logits: Tensor, context: Context) -> Tensor:
     seen = context.counts(logits.shape[1], prompt=True) > 0
     return torch.where(seen, torch.where(logits > 0, logits / value, logits * value), logits)
-
-
-def _presence(value: float, logits: Tensor, context: Context) -> Tensor:
-    return logits - value * (context.counts(logits.shape[1], prompt=False) > 0)
-
-
-def _frequency(value: float, logits: Tensor, context: Context) -> Tensor:
-    return logits - value * context.counts(logits.shape[1], prompt=False)
-
-
-def _cap(value: float, logits: Tensor, context: Context) -> Tensor:
-    return value * torch.tanh(logits / value)
 
 
 _CUTS_OF = "this side renormalises over the tokens that its sampler keeps, the other does not: let both do the same"
@@ -263,14 +238,28 @@ _PENALTY = "this side has a penalty in its log-probs, the other has not: switch 
 _LOGITS: tuple[tuple[str, str, str, str, str, Callable[[float, Tensor, Context], Tensor], tuple[float, ...]], ...] = (
     ("top-p", _CUTS_OF, "truncation", "cut", "after", _top_p, (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)),
     ("top-k", _CUTS_OF, "truncation", "cut", "after", _top_k, (2, 5, 10, 20, 40, 50, 100, 200)),
-    ("min-p", _CUTS_OF, "truncation", "cut", "after", _min_p, (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)),
+    ("min-p", _CUTS_OF, "truncation", "cut", "after",
+     lambda value, logits, context: _kept(logits, logits.softmax(1) >= value * logits.softmax(1).amax(1, keepdim=True), context),
+     (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)),
     ("repetition penalty", _PENALTY, "penalty", "penalty", "before", _repetition, (0.8, 0.9, 1.05, 1.1, 1.2, 1.5, 2)),
-    ("presence penalty", _PENALTY, "penalty", "penalty", "before", _presence, (-1, -0.5, 0.1, 0.5, 1, 2)),
-    ("frequency penalty", _PENALTY, "penalty", "penalty", "before", _frequency, (-0.5, 0.1, 0.2, 0.5, 1, 2)),
+    ("presence penalty", _PENALTY, "penalty", "penalty", "before",
+     lambda value, logits, context: logits - value * (context.counts(logits.shape[1], prompt=False) > 0),
+     (-1, -0.5, 0.1, 0.5, 1, 2)),
+    ("frequency penalty", _PENALTY, "penalty", "penalty", "before",
+     lambda value, logits, context: logits - value * context.counts(logits.shape[1], prompt=False), (-0.5, 0.1, 0.2, 0.5, 1, 2)),
     ("logits capped at", "this side caps its logits, the other does not: compare final_logit_softcapping", "logit_cap", "cap",
-     "before", _cap, (2, 5, 10, 20, 30, 50)),
+     "before", lambda value, logits, context: value * torch.tanh(logits / value), (2, 5, 10, 20, 30, 50)),
 )  # fmt: skip
 """Name, meaning, code, group, field of Scoring, change of the logits, and values."""
+
+
+_ENDS: tuple[tuple[str, str, Callable[[int], slice], Callable[[int], slice]], ...] = (
+    ("first", "this side did not read the beginning of the prompt, often BOS: check add_special_tokens",
+     lambda n: slice(n, None), lambda n: slice(n)),
+    ("last", "this side did not read the end of the prompt, such as a generation prompt: check add_generation_prompt",
+     lambda n: slice(-n), lambda n: slice(-n, None)),
+)  # fmt: skip
+"""An end of the prompt, the meaning if it is missing, and n -> the rest without so many tokens there, and these tokens alone."""
 
 
 def _knobs(model: Any, sequences: Sequence[Sequence_], recorded: Mapping[str, float]) -> Iterator[Knob]:
@@ -278,89 +267,81 @@ def _knobs(model: Any, sequences: Sequence[Sequence_], recorded: Mapping[str, fl
     prompts = sorted({len(sequence.prompt) for sequence in sequences})
     longest, whole = prompts[-1], max(sequence.length for sequence in sequences)
 
-    def knob(name: str, grid: Sequence[float], make: Callable[[Any], Hypothesis], *, is_whole: bool = False) -> Knob:
+    def knob(
+        words: str,
+        meaning: str,
+        kind: tuple[str, str],
+        grid: Sequence[float],
+        change: Change,
+        name: str = "",
+        *,
+        is_whole: bool = True,
+    ) -> Knob:
+        """words, meaning: formats of the value. kind: code and group. name: that of the setting, if it may be on record."""
+
+        def make(value: float) -> Hypothesis:
+            own = words.format(value).replace(" 1 tokens of", " token of")
+            return Hypothesis(own, meaning.format(value), *kind, **change(value))
+
         return Knob(make, tuple(dict.fromkeys((*([recorded[name]] if name in recorded else []), *grid))), is_whole)
 
-    def temperature(value: float) -> Hypothesis:
-        meaning = f"the column is at temperature {value:.4g}, or the other side's is: let both be at one"
-        return Hypothesis(
-            f"temperature {value:.4g}", meaning, "trainer_temperature", "sampling", {"temperature": value}
+    yield knob("temperature {:.4g}", "the column is at temperature {:.4g}, or the other side's is: let both be at one",
+               ("trainer_temperature", "sampling"), (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.5, 2.0, 3.0),
+               lambda value: {"scoring": {"temperature": value}}, "temperature", is_whole=False)  # fmt: skip
+    for name, meaning, code, group, at, change, grid in _LOGITS:
+        yield knob(
+            f"{name} {{:.4g}}", meaning, (code, group), grid, _with_logits(at, change), name, is_whole=name == "top-k"
         )
-
-    yield knob("temperature", (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.5, 2.0, 3.0), temperature)
-    for logits in _LOGITS:
-        yield knob(logits[0], logits[-1], partial(_under_logits, *logits[:-1]), is_whole=logits[0] == "top-k")
 
     few = [n for n in (1, 2, 3, 4, 5, 6, 8, 16, 32) if n < longest]
     lengths = [n for n in (*range(1, 17), *_powers(longest, 24), *prompts[1:-1:2], longest - 1) if 0 < n < longest]
-    for end in ("first", "last"):
-        yield knob("", few, partial(_left_out, end), is_whole=True)
-        yield knob("prompt length", lengths, partial(_cut_to, end), is_whole=True)
+    for end, meaning, rest, part in _ENDS:
+        yield knob(f"without the {end} {{}} tokens of the prompt", meaning, _PROMPTS, few, _with_part(rest))
+        yield knob(f"prompts cut to their {end} {{}} tokens", "this side cuts prompts to {} tokens: check max_prompt_length",
+                   _PROMPTS, lengths, _with_part(part), "prompt length")  # fmt: skip
     ids = (getattr(model.config, f"{name}_token_id", None) for name in ("pad", "eos"))
     pad = next((id for id in ids if isinstance(id, int)), 0)
     widths = [longest, *(n for n in _powers(4 * longest + 64, 8) if n > longest)]
-    for side, scoring in (("left", {}), ("left", {"positions": _own_places}), ("right", {})):
-        yield knob("padded length", widths, partial(_with_padding, pad, side, scoring), is_whole=True)
+    for side, words, scoring in (
+        ("left", "", {}),
+        ("left", ", at their own positions", {"positions": _own_places}),
+        ("right", "", {}),
+    ):
+        yield knob(f"prompts padded at the {side} to {{}} tokens, seen{words}", "this side reads the padding, which its attention"
+                   " mask should hide: check attention_mask and padding_side", _PROMPTS, widths,
+                   _with_padding(pad, side, scoring), "padded length")  # fmt: skip
 
-    def ahead(by: int) -> Hypothesis:
-        moved: Positions = lambda places, starts, leads: torch.where(places < starts, places, places + by)  # noqa: E731
-        return Hypothesis(
-            f"positions of the response moved by {by:+d}", _PLACES, "position_ids", "places", {"positions": moved}
-        )
-
-    def moved(by: int) -> Hypothesis:
-        every: Positions = lambda places, starts, leads: places + by  # noqa: E731
-        return Hypothesis(f"all positions moved by {by:+d}", _PLACES, "position_ids", "places", {"positions": every})
-
-    yield knob("", (-4, -3, -2, -1, 1, 2, 3, 4, 8, 16, 32, 64), ahead, is_whole=True)
+    yield knob("positions of the response moved by {:+d}", _PLACES, ("position_ids", "places"),
+               (-4, -3, -2, -1, 1, 2, 3, 4, 8, 16, 32, 64),
+               lambda by: {"scoring": {"positions": lambda places, starts, leads: places + by * (places >= starts)}})  # fmt: skip
     if not has_rope(model):
-        yield knob("", (1, 2, 3, 4, 8, 16, 32), moved, is_whole=True)
-
-    def window(size: int) -> Hypothesis:
-        near: Visible = lambda query, key, leads: (query - key < size)[None]  # noqa: E731
-        meaning = "this side attends to so many tokens and no more: compare sliding_window"
-        return Hypothesis(f"attention over {size} tokens", meaning, "attention_mask", "places", {"visible": near})
-
-    yield knob("window", _powers(whole, 4), window, is_whole=True)
+        yield knob("all positions moved by {:+d}", _PLACES, ("position_ids", "places"), (1, 2, 3, 4, 8, 16, 32),
+                   lambda by: {"scoring": {"positions": lambda places, starts, leads: places + by}})  # fmt: skip
+    yield knob("attention over {} tokens", "this side attends to so many tokens and no more: compare sliding_window",
+               ("attention_mask", "places"), _powers(whole, 4),
+               lambda size: {"scoring": {"visible": lambda query, key, leads: (query - key < size)[None]}}, "window")  # fmt: skip
     base = (getattr(model.config, "rope_parameters", None) or {}).get("rope_theta")
     if has_rope(model) and base:
-        rope = "this side has another RoPE: compare rope_theta and rope_scaling"
-        yield knob("rope base", [n for n in (1e3, 1e4, 1e5, 5e5, 1e6, 1e7) if n != base], lambda value: Hypothesis(
-            f"RoPE of base {value:.4g}", f"{rope}; the model's base is {base:.4g}", "position_ids", "rope",
-            weights=with_frequencies(lambda own: own ** float(torch.tensor(value).log() / torch.tensor(base).log()))
-        ))  # fmt: skip
-        yield knob("rope scale", (0.25, 0.5, 2, 4, 8), lambda value: Hypothesis(
-            f"RoPE stretched {value:.4g} times", rope, "position_ids", "rope",
-            weights=with_frequencies(lambda own: own / value)
-        ))  # fmt: skip
+        rope, kind = "this side has another RoPE: compare rope_theta and rope_scaling", ("position_ids", "rope")
+        yield knob("RoPE of base {:.4g}", f"{rope}; the model's base is {base:.4g}", kind,
+                   [n for n in (1e3, 1e4, 1e5, 5e5, 1e6, 1e7) if n != base],
+                   lambda value: {"weights": with_frequencies(lambda own: own ** (log(value) / log(base)))},
+                   "rope base", is_whole=False)  # fmt: skip
+        yield knob("RoPE stretched {:.4g} times", rope, kind, (0.25, 0.5, 2, 4, 8),
+                   lambda value: {"weights": with_frequencies(lambda own: own / value)},
+                   "rope scale", is_whole=False)  # fmt: skip
 
 
-def _under_logits(
-    name: str, meaning: str, code: str, group: str, at: str, change: Callable[..., Tensor], value: float
-) -> Hypothesis:
-    return Hypothesis(f"{name} {value:.4g}", meaning, code, group, {at: partial(change, value)})
+def _with_logits(at: str, change: Callable[[float, Tensor, Context], Tensor]) -> Change:
+    return lambda value: {"scoring": {at: partial(change, value)}}
 
 
-def _left_out(end: str, tokens: int) -> Hypothesis:
-    meaning = {
-        "first": "this side did not read the beginning of the prompt, often BOS: check add_special_tokens",
-        "last": "this side did not read the end of the prompt, such as a generation prompt: check add_generation_prompt",
-    }
-    name = f"without the {end} {'token' if tokens == 1 else f'{tokens} tokens'} of the prompt"
-    cut = _cut(tokens, None) if end == "first" else _cut(None, -tokens)
-    return Hypothesis(name, meaning[end], *_PROMPTS, tokens=cut)
+def _with_part(part: Callable[[int], slice]) -> Change:
+    return lambda tokens: {"tokens": _prompt(lambda ids: ids[part(tokens)])}
 
 
-def _cut_to(end: str, tokens: int) -> Hypothesis:
-    meaning = f"this side cuts prompts to {tokens} tokens: check max_prompt_length"
-    cut = _cut(None, tokens) if end == "first" else _cut(-tokens, None)
-    return Hypothesis(f"prompts cut to their {end} {tokens} tokens", meaning, *_PROMPTS, tokens=cut)
-
-
-def _with_padding(pad: int, side: str, scoring: Mapping[str, Any], length: int) -> Hypothesis:
-    meaning = "this side reads the padding, which its attention mask should hide: check attention_mask and padding_side"
-    name = f"prompts padded at the {side} to {length} tokens, seen{', at their own positions' if scoring else ''}"
-    return Hypothesis(name, meaning, *_PROMPTS, scoring, tokens=partial(_padded, pad, length, side))
+def _with_padding(pad: int, side: str, scoring: Mapping[str, Any]) -> Change:
+    return lambda length: {"scoring": scoring, "tokens": partial(_padded, pad, length, side)}
 
 
 def _powers(most: float, least: int) -> list[float]:
@@ -443,14 +424,6 @@ def _both(changes: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any] | Non
     return apply if len(changes) > 1 else changes[0] if changes else None
 
 
-def _all_but_one(tokens: int) -> int:
-    return tokens - 1
-
-
-def _blocks(tokens: int) -> int:
-    return (tokens - 1) // 16 * 16
-
-
 def _saved(path: Path) -> Iterator[Hypothesis]:
     """The weights in a folder: a checkpoint or parts of it, or an adapter that a side lacks or has."""
     if (path / "config.json").is_file():
@@ -463,7 +436,7 @@ def _saved(path: Path) -> Iterator[Hypothesis]:
                             ("head and embedding", {"head": "output", "embedding": "input"})):  # fmt: skip
             yield Hypothesis(f"the {words} of the checkpoint {path.name}", f"the {words} of this side holds {held}",
                              *_LOADED, weights=with_ends(**{own: other(end) for own, end in ends.items()}))  # fmt: skip
-        for words, kept in (("", _all_but_one), (", in blocks of 16", _blocks)):
+        for words, kept in (("", lambda n: n - 1), (", in blocks of 16", lambda n: (n - 1) // 16 * 16)):
             yield Hypothesis(f"keys and values of the prompt of the checkpoint {path.name}{words}", "this side reuses a prompt"
                              " cache of older weights: reset the prefix cache at each sync", "stale_prefix", "cache",
                              {"older": partial(model_in, path), "kept": kept})  # fmt: skip
@@ -472,18 +445,18 @@ def _saved(path: Path) -> Iterator[Hypothesis]:
                       meaning="this side changed its weights while it sampled: record versions by token",
                       parts=(whole, PLAIN))  # fmt: skip
         return
-    meanings: Mapping[float, str] = {
-        1: f"this side holds the model with the adapter {path.name}, --model does not: check which adapter is synced",
-        -1: f"this side runs without the adapter {path.name}, which --model has: check that the engine loads it",
-    }
-    names: Mapping[float, str] = {1: f"the adapter {path.name} merged", -1: f"without the adapter {path.name}"}
+    words: Mapping[float, tuple[str, str]] = {
+        1: (f"the adapter {path.name} merged", f"this side holds the model with the adapter {path.name}, --model does not: check"
+            " which adapter is synced"),
+        -1: (f"without the adapter {path.name}", f"this side runs without the adapter {path.name}, which --model has: check that"
+             " the engine loads it"),
+    }  # fmt: skip
+    scaled = f"this side has the adapter {path.name} at another scale: compare alpha, rank, and merges"
 
     def times(value: float) -> Hypothesis:
-        return Hypothesis(
-            names.get(value, f"the adapter {path.name} {value:+.4g} times more"),
-            meanings.get(value, f"this side has the adapter {path.name} at another scale: compare alpha, rank, and merges"),
-            "adapter_scale", "weights", weights=lambda model: with_adapter(path, value)(model),
-        )  # fmt: skip
+        name, meaning = words.get(value, (f"the adapter {path.name} {value:+.4g} times more", scaled))
+        own: Perturbation = lambda model: with_adapter(path, value)(model)  # noqa: E731
+        return Hypothesis(name, meaning, "adapter_scale", "weights", weights=own)
 
     knob = Knob(times, (1, -1, 0.5, -0.5, 2, 3, 7))
     yield from (knob.at(value) for value in knob.grid)
@@ -515,7 +488,7 @@ def _prompts(prompts: Sequence[Prompt], bos: int | None, marks: Sequence[int]) -
     if common > 1:
         meaning = "this side did not read what all prompts begin with, such as a system message: compare the templates"
         name = f"without the {common} tokens that all prompts begin with"
-        yield Hypothesis(name, meaning, *_PROMPTS, tokens=_cut(common, None))
+        yield Hypothesis(name, meaning, *_PROMPTS, tokens=_prompt(lambda ids: ids[common:]))
         yield Hypothesis(
             f"{name}, but the first", meaning, *_PROMPTS, tokens=_prompt(lambda ids: (ids[0], *ids[common:]))
         )
