@@ -554,15 +554,16 @@ def messages_of(text: str) -> list[ChatMessage]:
 def _rendered(tokenizer: Any, messages: list[ChatMessage], way: Mapping[str, Any]) -> Prompt | None:
     """The ids of the conversation; None if the tokenizer has no template, or one that refuses it."""
     options = dict(way)
-    if options.pop("plain", False):
-        text = "\n".join(message["content"] for message in messages)
-        return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
     if "system" in options:
         system = options.pop("system")
         messages = [message for message in messages if message["role"] != "system"]
         messages = messages if system is None else [{"role": "system", "content": system}, *messages]
     try:
-        text = tokenizer.apply_chat_template(messages, tokenize=False, **options)
+        text = (
+            "\n".join(message["content"] for message in messages)
+            if options.pop("plain", False)
+            else tokenizer.apply_chat_template(messages, tokenize=False, **options)
+        )
     except Exception:  # a template raises what it likes: a role it does not know, no system message allowed, ...
         return None
     return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])

@@ -5,9 +5,9 @@ Findings of --try as events of the run, where the diagnosis, charts and the repo
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 from ratioscope import layout
 from ratioscope.arrays import Floats
 from ratioscope.collectors.writing.offline import OfflineWriter
-from ratioscope.errors import not_writable
+from ratioscope.errors import SourceError, not_writable
 from ratioscope.metrics.diagnosis.evidence import CLIP
 from ratioscope.record import POLICIES
 
@@ -160,7 +160,13 @@ def tried(
     results = ReproductionAttempt(sequences=len(sequences))
     if screens:
         few = _Readings(judge, sequences, trial.precisions, progress, most=SCREENED)
-        every = list(in_turn(_every(judge, sequences, trial), trial.codes))
+        own = hypotheses(
+            sequences, model=judge.model, checkpoints=trial.checkpoints, recorded=trial.recorded,
+            marks=getattr(trial.tokenizer, "all_special_ids", ()),
+        )  # fmt: skip
+        every = in_turn(
+            [*template_hypotheses(sequences, trial.tokenizer), *own], trial.codes
+        )  # a tie is the template's
         for policy, screen in screens.items():
             _narrowed(few, whole, policy, screen, every)
         results.skipped = few.skipped
@@ -169,14 +175,6 @@ def tried(
         results.means[policy] = whole.means(policy)
         results.best += _best(whole, policy)
     return results
-
-
-def _every(judge: Referee, sequences: Sequence[Sequence_], trial: Trial) -> Iterator[Hypothesis]:
-    marks = getattr(trial.tokenizer, "all_special_ids", ())
-    yield from hypotheses(
-        sequences, model=judge.model, checkpoints=trial.checkpoints, recorded=trial.recorded, marks=marks
-    )
-    yield from template_hypotheses(sequences, trial.tokenizer)
 
 
 def _screen(whole: "_Readings", policy: str) -> list[int]:
@@ -216,8 +214,10 @@ def _narrowed(
 def _is_settled(few: "_Readings", whole: "_Readings", policy: str, screen: list[int]) -> bool:
     """Reads the best alternatives on all sequences. True if one of them reproduces each step that is off."""
     parts = (*([index] for index in screen), screen)
-    best = [own for pairs in (False, True) for part in parts for own in few.best(policy, part, KEPT, pairs=pairs)]
-    whole.read(list({own.name: own for own in best}.values()), floors=True)
+    best = {
+        own.name: own for pairs in (False, True) for part in parts for own in few.best(policy, part, KEPT, pairs=pairs)
+    }
+    whole.read(list(best.values()), floors=True)
     off = [whole.at([step]) for step in whole.steps if whole.is_off(policy, [step])]
     winners = [(_winner(whole, policy, places), places) for places in off]
     return all(whole.mean(policy, name, places) <= whole.reach(policy, name, places) for name, places in winners)
@@ -242,25 +242,25 @@ def _searched(few: "_Readings", policy: str, screen: list[int], *, pairs: bool =
             if own.knob is not None:
                 known = [other.value for other in few.known.values() if other.line == own.line]
                 new |= {each.name: each for each in map(own.knob.at, own.knob.between(own.value, known))}
-        new = {name: own for name, own in new.items() if name not in few.known}
-        if not new or _is_solved(few, policy, screen, 1 / BOUND):
+        unread = [own for name, own in new.items() if name not in few.known]
+        if not unread or _is_solved(few, policy, screen):
             return
-        few.read(list(new.values()), screen)
+        few.read(unread, screen)
 
 
-def _is_solved(few: "_Readings", policy: str, screen: list[int], part: float = 1.0) -> bool:
-    """True if alternatives, one for each sequence of the screen, reproduce it to this part of what counts."""
+def _is_solved(few: "_Readings", policy: str, screen: list[int]) -> bool:
+    """True if alternatives, one for each sequence of the screen, reproduce it as well as the true ones do."""
     left = allowed = 0.0
     for index in screen:
         best = [own for pairs in (False, True) for own in few.best(policy, [index], PAIRED, pairs=pairs)]
         few.read(best, [index], floors=True)
         if not best:
             return False
-        reaches = {own.name: few.reach(policy, own.name, [index]) for own in best}
-        name = min(reaches, key=lambda name: few.mean(policy, name, [index]) / reaches[name])
-        tokens = len(few.log_ratios(policy, name, [index]))
-        left, allowed = left + tokens * few.mean(policy, name, [index]), allowed + tokens * reaches[name]
-    return left <= part * allowed
+        sizes = [(few.mean(policy, own.name, [index]), few.reach(policy, own.name, [index])) for own in best]
+        mean, reach = min(sizes, key=lambda size: size[0] / size[1])
+        tokens = len(few.log_ratios(policy, best[0].name, [index]))
+        left, allowed = left + tokens * mean, allowed + tokens * reach
+    return left <= allowed / BOUND
 
 
 class _Readings:
@@ -291,15 +291,9 @@ class _Readings:
     def read(self, every: Sequence[Hypothesis], places: Sequence[int] | None = None, *, floors: bool = False) -> None:
         """Reads the sequences at these places (None: all) under each alternative. floors: at the columns' precisions too."""
         wanted = list(range(len(self.sequences)) if places is None else places)
-        plain = [(own, "") for own in every]
-        lower = [
-            (own, name)
-            for own in every
-            for name in dict.fromkeys(self._precision.values())
-            if floors and PRECISIONS[name]
-        ]
+        lower = [name for name in dict.fromkeys(self._precision.values()) if floors and PRECISIONS[name]]
         groups: dict[tuple[Any, ...], list[tuple[Hypothesis, str]]] = {}
-        for own, precision in (*plain, *lower):
+        for precision, own in product(("", *lower), every):
             if own.name not in self.skipped and not set(wanted) <= self._read.get((own.name, precision), {}).keys():
                 key = own.tokens, own.weights, own.checkpoint, own.how.forward, precision
                 groups.setdefault(key, []).append((own, precision))
@@ -380,11 +374,9 @@ class _Readings:
 
     def is_off(self, policy: str, steps: Sequence[int] | None = None) -> bool:
         """True if the referee as it is does not reproduce the column at some of these steps."""
-        return any(
-            self.mean(policy, PLAIN.name, places)
-            > (self.reach(policy, PLAIN.name, places) if self.told(policy) else ROUNDING)
-            for places in map(self.at, [[step] for step in steps or self.steps])
-        )
+        own, is_told = (policy, PLAIN.name), bool(self.told(policy))
+        every = [self.at([step]) for step in steps or self.steps]
+        return any(self.mean(*own, places) > (self.reach(*own, places) if is_told else ROUNDING) for places in every)
 
     def best(self, policy: str, places: Sequence[int], most: int, *, pairs: bool = False) -> list[Hypothesis]:
         """The alternatives that are nearest to the column at these sequences, among those that are nearer than the plain reading.
@@ -418,11 +410,11 @@ def _sampled(sequence: Sequence_) -> "np.ndarray[Any, np.dtype[np.bool_]]":
 def _apart(sequence: Sequence_, policy: str, ours: Logprobs, shift: int) -> Floats:
     """The column minus ours at the sampled tokens."""
     recorded, sampled = np.asarray(sequence.recorded[policy], np.float64), _sampled(sequence)
-    if shift:
-        kept = slice(0, len(recorded) - shift) if shift > 0 else slice(-shift, None)
-        other = slice(shift, None) if shift > 0 else slice(0, len(recorded) + shift)
-        recorded, ours, sampled = recorded[kept], ours[other], sampled[kept]
-    apart: Floats = (recorded - ours)[sampled]
+    kept, other = (
+        slice(max(0, -shift), len(recorded) - max(0, shift)),
+        slice(max(0, shift), len(recorded) + min(0, shift)),
+    )
+    apart: Floats = (recorded[kept] - ours[other])[sampled[kept]]
     return apart
 
 
@@ -430,10 +422,7 @@ def _switched(one: Floats, other: Floats) -> Floats:
     """The log-ratios of a sequence that begins as one reading and goes on as the other, at the token that fits best."""
     both = []
     for first, second in ((one, other), (other, one)):
-        sums = np.concatenate([[0.0], np.nancumsum(np.abs(first))]) - np.concatenate(
-            [[0.0], np.nancumsum(np.abs(second))]
-        )
-        place = int(sums.argmin())
+        place = int(np.concatenate([[0.0], np.nancumsum(np.abs(first)) - np.nancumsum(np.abs(second))]).argmin())
         both.append(np.concatenate([first[:place], second[place:]]))
     return min(both, key=lambda own: float(np.nansum(np.abs(own))))
 
@@ -451,9 +440,7 @@ def _best(whole: _Readings, policy: str) -> list[Best]:
     for _, group in groupby(winners, key=lambda item: whole.known[item[1]].search):
         own = list(group)
         places = whole.at([step for step, _ in own])
-        name = min(
-            (name for _, name in own), key=lambda name: whole.mean(policy, name, places)
-        )  # values may differ by step
+        name = min(dict(own).values(), key=lambda name: whole.mean(policy, name, places))  # values may differ by step
         found.append(_told(whole, policy, name, tuple(step for step, _ in own)))
     return found
 
@@ -465,7 +452,7 @@ def _winner(whole: _Readings, policy: str, places: Sequence[int]) -> str:
         return PLAIN.name
     single, pair = (
         min(((whole.mean(policy, own.name, places), own.name) for own in whole.best(policy, places, KEPT, pairs=pairs)),
-            default=(plain, PLAIN.name))
+            default=(plain, PLAIN.name), key=lambda found: found[0])
         for pairs in (False, True)
     )  # fmt: skip
     if plain <= whole.reach(policy, PLAIN.name, places) and single[0] * IN_PART > plain:
@@ -502,8 +489,6 @@ def _k3(x: Floats) -> float:
 
 def checkpoints_in(folder: Path) -> list[Path]:
     """Folders with a checkpoint or a PEFT adapter in this one, by the number in their names, then by name."""
-    from ratioscope.errors import SourceError
-
     wanted = ("config.json", ADAPTER)
     every = list(folder.iterdir()) if folder.is_dir() else []
     folders = [path for path in every if any((path / name).is_file() for name in wanted)]

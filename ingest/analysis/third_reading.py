@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import isclose
 from typing import Any
 
@@ -81,20 +82,16 @@ def reproductions(run: Run, gap: str, steps: Sequence[int]) -> list[Reproduction
 
 def _reproduction(run: Run, own: Told, ours: Sequence[Told]) -> Reproduction:
     """A finding. Without a code, high says that nothing but the model's own weights and tokens acts on this side, low nothing."""
-    same = {
-        step
-        for one in ours
-        if one["policy"] != own["policy"] and one["hypothesis"] == own["hypothesis"]
-        for step in one["steps"]
-    }
-    beside = [step for step in own["steps"] if step not in same]
+    alike = [one["steps"] for one in ours if one["policy"] != own["policy"] and one["hypothesis"] == own["hypothesis"]]
+    beside = [step for step in own["steps"] if not any(step in steps for steps in alike)]
     plain, verdict = not own["code"], own["verdict"]
+    nothing = Reproduction(SIDES[own["policy"]], (), own["hypothesis"], own["sentence"], "low", 0.0)
     is_trainers_checkpoint = own["code"] == "stale_weights" and own["policy"] != "rollout"
     if verdict == "reproduced" and (plain or not beside or is_trainers_checkpoint):
-        return Reproduction(SIDES[own["policy"]], (), own["hypothesis"], own["sentence"], "high", 0.0)
+        return replace(nothing, confidence="high")
     is_rounding = verdict == "in part" and own["plain"] <= LOWEST * (own["plain_floor"] or 0.0)
     if plain or not beside or verdict == "no" or is_rounding:
-        return Reproduction(SIDES[own["policy"]], (), own["hypothesis"], own["sentence"], "low", 0.0)
+        return nothing
     whole = sum(len(one["steps"]) * one["k3_plain"] for one in ours if one["policy"] == own["policy"])
     share = max(0.0, min(1.0, 1 - own["k3"] / own["k3_plain"])) * len(own["steps"]) * own["k3_plain"] / whole
     code, side = _placed(own, beside, sorted({step for one in ours for step in one["steps"]}), recorded_values(run))

@@ -58,42 +58,26 @@ def with_reproductions(diagnosis: Diagnosis, found: Sequence[Reproduction]) -> D
 
     Proof excludes other causes where each side on record is reproduced: then nothing else acts on the tokens that were read.
     """
-    named = [one for one in found if one.codes]
-    is_whole = bool(found) and all(one.confidence == "high" for one in found)
-    shown = [item for one in named for item in _shown(diagnosis, one)]
+    shown = [item for one in found for item in _shown(diagnosis, one)]
     first = [item for item in shown if item.confidence != "low"]
     codes = {item.cause.code for item in first}
     others = [item for item in diagnosis.likely if item.cause.code not in codes]
-    last = [
-        item
-        for item in shown
-        if item.confidence == "low" and not any(own.cause.code == item.cause.code for own in others)
-    ]
-    if not is_whole:
-        kept = tuple(item for item in diagnosis.cannot_tell if item.cause.code not in codes)
-        left = tuple(item for item in diagnosis.excluded if item.cause.code not in codes)
-        return replace(diagnosis, likely=(*first, *others, *last), cannot_tell=kept, excluded=left)
-    words = ", ".join(f"{one.side}: {one.alternative}" for one in found)
+    kept = {item.cause.code for item in others}
+    last = [item for item in shown if item.confidence == "low" and item.cause.code not in kept]
+    open_ = [item for item in diagnosis.cannot_tell if item.cause.code not in codes]
+    left = [item for item in diagnosis.excluded if item.cause.code not in codes]
+    if not found or any(one.confidence != "high" for one in found):
+        likely = (*first, *others, *last)
+        return replace(diagnosis, likely=likely, cannot_tell=tuple(open_), excluded=tuple(left))
+    because = f"a third reading reproduces both sides ({', '.join(f'{one.side}: {one.alternative}' for one in found)})"
     gone = [item for item in others if item.share is not None]
-    contradicted = {
-        **{item.cause.code: f"its signature has another cause: {item.effect}" for item in gone},
-        **{
-            item.cause.code: ""
-            for item in diagnosis.cannot_tell
-            if item.cause.kind != "nothing" and item.cause.code not in codes
-        },
-    }
+    why = {item.cause.code: f"its signature has another cause: {item.effect}" for item in gone}
+    why |= {item.cause.code: "" for item in open_ if item.cause.kind != "nothing"}
     return replace(
         diagnosis,
         likely=(*first, *(item for item in others if item not in gone)),
-        cannot_tell=tuple(item for item in diagnosis.cannot_tell if item.cause.code not in {*contradicted, *codes}),
-        excluded=(
-            *(
-                Excluded(CAUSE[code], f"a third reading reproduces both sides ({words})", why)
-                for code, why in contradicted.items()
-            ),
-            *(item for item in diagnosis.excluded if item.cause.code not in codes),
-        ),
+        cannot_tell=tuple(item for item in open_ if item.cause.code not in why),
+        excluded=(*(Excluded(CAUSE[code], because, words) for code, words in why.items()), *left),
         rest=diagnosis.gap * max(0.0, 1 - sum(item.of_whole for item in first)),
         rest_is_noise=True,
     )
@@ -101,7 +85,7 @@ def with_reproductions(diagnosis: Diagnosis, found: Sequence[Reproduction]) -> D
 
 def _shown(diagnosis: Diagnosis, one: Reproduction) -> list[Likely]:
     """One cause for each change, with an equal part of the share."""
-    part = one.share / len(one.codes)
+    part = one.share / max(1, len(one.codes))
     share = Share(part, 0.0, diagnosis.gap, diagnosis.gap * (1 - part))
     where = f"on the {one.side}'s side ({one.alternative})"
     return [
