@@ -51,16 +51,16 @@ def subset_fault(
     ratio, error = ratio_of(evidence, bad)
     error *= 1 + 4 / rows  # few sequences understate their own scatter
     share = share_explained(evidence, undone_by_leaving(evidence, bad))
+    # The ratio of the gaps without the tokens that may be outlying, too: a fault is not one of single tokens.
+    others, kept = _without_largest(evidence)
     sure = bool(np.isfinite(error) and np.log(max(ratio, 1e-300)) > clear * error and ratio > least)
+    sure = sure and ratio_of(others, bad[kept])[0] > least
     if by_size and not sure:
         columns = np.stack([bad.astype(np.float64), np.ones(len(bad))], axis=1)
         coefficients, errors = least_squares(columns, log_sizes(evidence), evidence)
         sure = bool(coefficients[0] > clear * errors[0] * (1 + 4 / rows) and ratio > least)
     if not sure and not np.isfinite(error) and evidence.distance.any():
         return undecided(gap_of(words, ratio, error))
-    # The ratio of the gaps without the tokens that may be outlying: a fault is not one of single tokens.
-    others, kept = _without_largest(evidence)
-    sure = sure and (by_size or ratio_of(others, bad[kept])[0] > least)
     shown = max(least, float(np.exp(min(clear * error, 50.0))))
     larger = f"{words} with more than {times(float(f'{shown:.2g}'))} the gap of the others would show"
     return Result(

@@ -37,8 +37,9 @@ CAUSES: dict[str, tuple[str, ...]] = {
     "drift_without_update": ("never_synced", "sync_broke"),
     "replay_inert": ("router_flips",),
     **dict.fromkeys(
-        ("lora_merge", "weight_quantisation", "kv_precision", "dropout", "batch_dependence"), ("different_weights",)
+        ("lora_merge", "weight_quantisation", "kv_precision", "batch_dependence"), ("different_weights",)
     ),
+    "dropout": ("train_mode", "different_weights"),
 }  # fmt: skip
 """Injected fault -> the causes that name it."""
 

@@ -133,15 +133,14 @@ def _two_temperatures(evidence: Evidence, honest: bool) -> Result:
         clear = False
     # To second order, raw log-probs would raise the mean weight by E[x^2]: between it and 1 lies what the record must tell apart.
     (mean, mean_error), raised = mean_weight(evidence), evidence.mean(evidence.log_ratio**2)
-    is_told, is_nearer_raw = raised > TOLD_APART * mean_error, mean - 1 > raised / 2
-    own = is_honest(evidence) and not (is_told and is_nearer_raw)
+    is_told = raised > TOLD_APART * mean_error and (mean - 1 > raised / 2) != honest
     bends = "what is left bends with the size of the log-prob, as after a soft cap"
     doubts = {
         bends: _bends(evidence, share, x),
         "the mean weight does not tell whether the sampler's log-probs are those it sampled from": not is_told,
     }
     return Result(
-        clear and (own if honest else is_inflated(evidence) or is_told and is_nearer_raw),
+        clear and (is_honest(evidence) if honest else is_inflated(evidence)),
         effect,
         f"temperatures that differ by {max(CLEAR * error, OFF_ONE):.1%} would show",
         share,

@@ -29,12 +29,12 @@ def run_of(folder: Path, code: str, *, label: str = "fault", columns: bool = Tru
     draws = np.random.default_rng(0)
     old = -draws.exponential(1.0, (ROWS, LENGTH))
     is_bad = np.repeat(BAD_ROWS[:, None], LENGTH, 1) if code in OF_ROWS else draws.random((ROWS, LENGTH)) < 0.2
-    if code == "other_ids":  # one id in the middle of a sequence spoils it
-        is_bad = np.repeat(BAD_ROWS[:, None], LENGTH, 1)
+    if code == "other_ids":  # one id in the middle of a sequence spoils what comes behind it
+        is_bad = BAD_ROWS[:, None] & (np.arange(LENGTH) >= LENGTH // 2)
     size = np.where(is_bad, 0.4, 0.02)
     told = {"fault": is_bad, "none": np.zeros_like(is_bad), "all": np.ones_like(is_bad)}[label]
     if code == "other_ids":
-        told = told & (np.arange(LENGTH) == LENGTH // 2)
+        told = told & (np.arange(LENGTH) == (0 if label == "all" else LENGTH // 2))
     name, yes, no = {**OF_ROWS, **OF_TOKENS}[code]
     values = np.where(told if code in OF_TOKENS else told[:, 0], yes, no)
     with Collector(folder, strict=True) as collector:
