@@ -432,12 +432,12 @@ def _saved(path: Path) -> Iterator[Hypothesis]:
             f"the checkpoint {path.name}", f"this side holds {held}", "stale_weights", "weights", checkpoint=path
         )
         other: Callable[[str], Callable[[Any], Any]] = lambda end: lambda model: _end(model_in(path, model), end)  # noqa: E731
-        for words, ends in (("head", {"head": "output"}), ("embedding", {"embedding": "input"}),
+        for part, ends in (("head", {"head": "output"}), ("embedding", {"embedding": "input"}),
                             ("head and embedding", {"head": "output", "embedding": "input"})):  # fmt: skip
-            yield Hypothesis(f"the {words} of the checkpoint {path.name}", f"the {words} of this side holds {held}",
+            yield Hypothesis(f"the {part} of the checkpoint {path.name}", f"the {part} of this side holds {held}",
                              *_LOADED, weights=with_ends(**{own: other(end) for own, end in ends.items()}))  # fmt: skip
-        for words, kept in (("", lambda n: n - 1), (", in blocks of 16", lambda n: (n - 1) // 16 * 16)):
-            yield Hypothesis(f"keys and values of the prompt of the checkpoint {path.name}{words}", "this side reuses a prompt"
+        for blocks, kept in (("", lambda n: n - 1), (", in blocks of 16", lambda n: (n - 1) // 16 * 16)):
+            yield Hypothesis(f"keys and values of the prompt of the checkpoint {path.name}{blocks}", "this side reuses a prompt"
                              " cache of older weights: reset the prefix cache at each sync", "stale_prefix", "cache",
                              {"older": partial(model_in, path), "kept": kept})  # fmt: skip
         whole = Hypothesis(f"the checkpoint {path.name}", "", checkpoint=path)

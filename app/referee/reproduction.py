@@ -361,7 +361,7 @@ class _Readings:
         one, two = (self._read.get((name, precision), {}) for precision in ("", self._precision[policy]))
         both = [index for index in places if index in one and index in two]
         parts = [(one[index] - two[index])[_sampled(self.sequences[index])] for index in both]
-        return _mean(np.concatenate(parts)) if parts else float("nan")
+        return _mean(np.concatenate(parts).astype(np.float64)) if parts else float("nan")
 
     def reach(self, policy: str, name: str, places: Sequence[int]) -> float:
         """mean |x| up to which the alternative reproduces the column."""
