@@ -224,11 +224,11 @@ def _is_settled(few: "_Readings", whole: "_Readings", policy: str, screen: list[
 
 
 def _different(best: Sequence[Hypothesis]) -> list[Hypothesis]:
-    """The first alternatives of different groups."""
-    first: dict[str, Hypothesis] = {}
+    """The first alternatives of different groups, and the second ones: few sequences do not order neighbours."""
+    groups: dict[str, list[Hypothesis]] = {}
     for own in best:
-        first.setdefault(own.group, own)
-    return list(first.values())[:PAIRED]
+        groups.setdefault(own.group, []).append(own)
+    return [own for group in list(groups.values())[:PAIRED] for own in group[:2]]
 
 
 def _searched(few: "_Readings", policy: str, screen: list[int], *, pairs: bool = False) -> None:
