@@ -65,6 +65,7 @@ class Knob:
     """A setting with a value: tried on a grid, then between the neighbours of its best value."""
 
     make: Callable[[float], "Hypothesis"]
+    """The alternative at a value."""
     grid: tuple[float, ...]
     whole: bool = False
     """True if its values are whole numbers."""

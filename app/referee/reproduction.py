@@ -132,10 +132,12 @@ class ReproductionAttempt:
 
 @dataclass(frozen=True)
 class Trial:
-    """What the record says of the alternatives to try."""
+    """Facts on record about the alternatives to try."""
 
     checkpoints: Sequence[Path] = ()
+    """Folders of other weights or adapters."""
     tokenizer: Any = None
+    """The model's tokenizer; None without templates to try."""
     precisions: Mapping[str, str] = field(default_factory=dict)
     """Policy -> its precision on record, of those in PRECISIONS."""
     recorded: Mapping[str, float] = field(default_factory=dict)
@@ -150,7 +152,7 @@ def tried(
     """Names the best alternative of each column and step.
 
     A column that the referee as it is reproduces is left alone. For each other one, all alternatives are read on one sequence,
-    the best on up to two others, at other steps, and few on all. Where none reproduces it, damaged tensors are tried, and then
+    the best on up to two others, at other steps, and few on all. If none reproduces it, damaged tensors are tried, and then
     the best alternatives together with each of the other groups.
     """
     trial = trial or Trial()

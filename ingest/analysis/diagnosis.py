@@ -82,7 +82,7 @@ class RunDiagnosis:
     columns: frozenset[str] = frozenset()
     """Columns of the Record with a value in the rows that were read, or at the newest step."""
     record: OnRecord = field(default_factory=OnRecord)
-    """What the record tells of the run outside of its tokens."""
+    """Facts on record about the run, outside of its tokens."""
     next: Experiment | None = None
     """The cheapest experiment for what stays open; None if nothing does."""
 

@@ -1,4 +1,4 @@
-"""What `ratioscope rescore` wrote into a run: the referee's own distance, and the alternatives that reproduce a side."""
+"""The findings of `ratioscope rescore` in a run: the referee's own distance, and the alternatives that reproduce a side."""
 
 import json
 import re
@@ -102,7 +102,7 @@ def _reproduction(run: Run, own: Told, ours: Sequence[Told]) -> Reproduction:
 
 
 def _placed(own: Told, beside: Sequence[int], read: Sequence[int], recorded: Mapping[str, float]) -> tuple[str, str]:
-    """(codes, side) of a finding, by what the record says of temperatures and by the steps at which weights are older."""
+    """(codes, side) of a finding, by the temperatures on record and by the steps at which weights are older."""
     code, side = own["code"], SIDES[own["policy"]]
     if code == "stale_weights" and len(beside) > 1:
         code = "never_synced" if beside[0] == read[0] else "sync_broke"

@@ -81,7 +81,7 @@ MAX_PROB_DIFF = Statistic(
 _CORRELATION = "Pearson's correlation over tokens"
 ATTENUATION = (
     "Noise alone lowers it to 1 - s^2 / (2 v^2), where s is the standard deviation of the log-ratios and v that of the "
-    "log-probs. Where log-probs hardly vary, as those of a near-uniform policy or of a step of low entropy, a low value is no "
+    "log-probs. If log-probs hardly vary, as those of a near-uniform policy or of a step of low entropy, a low value is no "
     "evidence of any fault."
 )
 """The correlation of two readings of the same log-probs, in words. Spearman 1904."""

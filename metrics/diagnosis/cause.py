@@ -95,7 +95,7 @@ class Cause:
     mistaken_for: Mapping[str, str] = field(default_factory=dict)
     """Code of another cause -> the check that tells the two apart."""
     sided: Mapping[Side, str] = field(default_factory=dict)
-    """Side -> the title if the record tells that the fault is there; `title` names no side that it does not tell."""
+    """Side -> the title if the fault is known to be there; `title` names no side that is not."""
 
     def title_at(self, side: Side | None) -> str:
         """The title, with the side at fault if that is known."""

@@ -19,7 +19,7 @@ TOLERANCE = 0.15
 MOVED = 3.0
 """Standard deviations of chi-squared from which on a setting moves."""
 GROWN = 10.0
-"""What a cause without a parameter explains may grow by this factor with the mix of tokens. A convention."""
+"""The part that a cause without a parameter explains may grow by this factor with the mix of tokens. A convention."""
 LEAST_STEPS = 3
 """The least number of steps that tell whether a setting moves."""
 

@@ -152,7 +152,7 @@ def _undone(evidence: Evidence, causes: Sequence[Cause], first: Mapping[str, Res
 def _by_evidence(undone: Sequence[Likely], left: Evidence) -> list[Likely]:
     """The causes, the one with most evidence first: it explains most, at the confidence that it has.
 
-    Where most of the gap is left and is no rounding, no cause is sure: its undoing does not reach what it should.
+    If most of the gap is left and is no rounding, no cause is sure: its undoing does not reach what it should.
     """
     share = sum(item.of_whole for item in undone)
     is_open = len(left) >= FEW_TOKENS and not is_noise(left.mean(left.distance), noise(left))

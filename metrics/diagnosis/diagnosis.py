@@ -60,7 +60,7 @@ class Likely:
     error: float = 0.0
     """Standard error of `of_whole`; infinite if it cannot be told."""
     side: Side | None = None
-    """The side at fault, as far as the record tells it."""
+    """The side at fault; None if no fact on record decides it."""
     fact: str = ""
     """The fact that shows the cause by itself, in words: a digest, or a referee; empty if its signature alone does."""
     follows: str = ""
@@ -239,7 +239,7 @@ class Diagnosis:
 
     @property
     def _unlike_rounding(self) -> str:
-        """What of the rest is not as rounding is, to follow its size; empty if it is only too large."""
+        """Traits of the rest that rounding does not have, to follow its size; empty if it is only too large."""
         found = (*(self.noise.irregular if self.noise else ()), *self.course)
         return f", {'; '.join(found)}" if found else ""
 

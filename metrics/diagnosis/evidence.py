@@ -59,7 +59,7 @@ class Evidence:
     partial: frozenset[str] = frozenset()
     """Facts that only some of the tokens have, and that `facts` therefore lacks."""
     record: OnRecord = field(default_factory=OnRecord)
-    """What the record tells of the whole run, outside of its tokens."""
+    """Facts on record about the whole run, outside of its tokens."""
     results: dict[Hashable, object] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Function -> its result for this evidence, see `once`. Empty again in evidence that is made of this one."""
 

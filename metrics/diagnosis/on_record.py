@@ -92,7 +92,7 @@ def sync_break(syncs: Sequence[int], steps: Sequence[int]) -> SyncBreak | None:
 
 @dataclass(frozen=True)
 class OnRecord:
-    """Facts about a whole run. What is not on record is empty, and then neither rules out nor shows anything."""
+    """Facts about a whole run. A fact that is not on record is empty, and then neither rules out nor shows anything."""
 
     ruled_out: Mapping[str, str] = field(default_factory=dict)
     """Code of a cause that the record rules out -> the fact that does, in words: a veto, however well its signature fits."""

@@ -17,10 +17,14 @@ class Proof:
     """The evidence of one source. The fields are those of OnRecord, and empty where the source tells nothing."""
 
     shown: Mapping[str, str] = field(default_factory=dict)
+    """Code of a cause -> the fact that shows it."""
     ruled_out: Mapping[str, str] = field(default_factory=dict)
+    """Code of a cause -> the fact that excludes it."""
     side: Side | None = None
     side_because: str = ""
+    """The fact that tells the side."""
     side_of: tuple[str, ...] = ()
+    """Codes of the causes whose side it is; empty: of every cause."""
 
 
 def with_proofs(record: OnRecord, proofs: Iterable[Proof]) -> OnRecord:

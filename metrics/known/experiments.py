@@ -19,11 +19,17 @@ class Experiment:
     """One row of experiments.toml, whose head explains the fields."""
 
     code: str
+    """Its name in JSON."""
     do: str
+    """The experiment in one sentence."""
     cost: float
+    """Relative effort of the reader."""
     settles: tuple[str, ...]
+    """Codes of the causes that it tells apart."""
     needs: tuple[str, ...] = ()
+    """Facts on record without which it cannot be made."""
     done: tuple[str, ...] = ()
+    """Facts on record that show it was made."""
 
 
 @cache

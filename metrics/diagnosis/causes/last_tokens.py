@@ -42,7 +42,7 @@ def near_limit(evidence: Evidence) -> Result:
     bad = reached & (limit - 1 - evidence.position < cut)
     words = f"the last {cut} tokens of responses with {limit} tokens"
     result = subset_fault(evidence, bad, words, 3.0, {"tokens": cut, "limit": limit})
-    # Where most responses are as long, the end of the limit is a position, too.
+    # If most responses are as long, the end of the limit is a position, too.
     result = replace(result, alike=("position_onset",) if evidence.mean(reached) > 0.5 else ())
     return unless_a_slope(result, part, np.full(len(part), limit - cut)) if result.holds else result
 

@@ -78,7 +78,7 @@ class Noise(NamedTuple):
 
     @property
     def irregular(self) -> tuple[str, ...]:
-        """What rounding does not do, in words: empty if the shape is that of rounding over tokens and positions."""
+        """Traits that rounding does not have, in words: empty if the shape is that of rounding over tokens and positions."""
         grown = float(np.exp(abs(self.growth)))
         side = f"{self.negative:.0%} of the log-ratios that differ are negative"
         found = {
@@ -226,12 +226,12 @@ def router_flips(evidence: Evidence) -> Result:
         "60% of the gap in one token of a hundred would show",
         share if holds else None,
         kept if holds else None,
-        doubts=() if not holds or _has_experts(evidence) else ("no setting on record tells of experts",),
+        doubts=() if not holds or _has_experts(evidence) else ("no setting on record names experts",),
     )
 
 
 def _has_experts(evidence: Evidence) -> bool:
-    """True if the settings on record tell of a mixture of experts."""
+    """True if a setting on record names a mixture of experts."""
     return any(
         "expert" in text or "moe" in text for pair in evidence.record.settings.items() for text in map(str.lower, pair)
     )

@@ -85,7 +85,9 @@ def _tested(
     if _is_lag(evidence, told.onset):
         return absent(f"{_in_words(told)}, and so is the lag on record: the version lag is tested instead")
     unseen = (
-        () if evidence.has("lag") or told.kind == "jump" else ("no version on record tells whether weights arrived",)
+        ()
+        if evidence.has("lag") or told.kind == "jump"
+        else ("without a version on record it is not known whether weights arrived",)
     )
     as_well = f"another course predicts the steps as well: {_in_words(shape)}"
     doubts = unseen if told is shape else (*unseen, as_well)
@@ -308,7 +310,7 @@ def adapter_scale(evidence: Evidence) -> Result:
     if not evidence.record.adapter:
         return undecided("no adapter is on record")
     is_delivered = "never_synced" in evidence.record.ruled_out
-    doubts = () if is_delivered else ("no digest tells whether the adapter was delivered",)
+    doubts = () if is_delivered else ("without a digest it is not known whether the adapter was delivered",)
     return replace(_grown(evidence, f"with an adapter on record: {evidence.record.adapter}"), doubts=doubts)
 
 

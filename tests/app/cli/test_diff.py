@@ -51,7 +51,7 @@ def test_a_fix_helped_by_pairs_of_prompts_since_a_step_with_the_setting_and_both
     assert found["paired"]["key"] == "prompt_text" and found["paired"]["pairs"] == 40 and found["paired"]["z"] < -3
     assert found["first_apart"]["step"] == 21
     assert [row["setting"] for row in found["settings"]] == ["config.scenario"]
-    assert found["a"]["severity"] == "act" and "older than the trainer" in found["a"]["answer"]
+    assert found["a"]["severity"] == "act" and "Weight syncs broke" in found["a"]["answer"]
     assert found["b"]["severity"] == "healthy" and "rounding noise" in found["b"]["answer"]
     assert said(capsys, healthy, stale)["direction"] == "worse"
 

@@ -15,6 +15,7 @@ NAMED = {
     "truncation": "a mean weight below 1 with a one-sided gap proves that sampling excludes tokens",
     "banned_tokens": "the same",
     "version_lag": "the versions on record tell it",
+    "train_mode": "the trainer gives the same token after the same ids several log-probs, and the sampler one",
 }
 """Cause whose title names a side without a fact of the whole run -> why its own signature tells it."""
 
