@@ -56,7 +56,7 @@ def next_experiment(
     useful = [each for each in possible if set(each.settles) & set(first)]
     best = max(useful, key=lambda each: _worth(each, first, others), default=None)
     codes = dict.fromkeys((*first, *others))
-    return best and replace(best, settles=tuple(code for code in codes if code in best.settles))
+    return best and replace(best, settles=tuple(code for code in best.settles if code in codes))
 
 
 def _worth(each: Experiment, first: Sequence[str], others: Collection[str]) -> float:
