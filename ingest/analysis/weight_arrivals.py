@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from ratioscope.metrics.diagnosis.on_record import DELIVERY
-from ratioscope.metrics.diagnosis.proof import Proof
+from ratioscope.metrics.diagnosis.on_record import DELIVERY, OnRecord
 from ratioscope.weights import FUSED
 
 from ..commits.weight_entries import TensorTable, WeightDigests
@@ -255,16 +254,16 @@ def _some(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_NAMED])}{more}"
 
 
-def weight_proof(run: "Run", steps: Sequence[int], replicas: Sequence[str]) -> Proof:
+def weight_proof(run: "Run", steps: Sequence[int], replicas: Sequence[str]) -> OnRecord:
     """The proof about these steps. replicas: names of the engines in the token rows; empty if they are not on record."""
     found = weight_arrivals(run)
     wrong = [one for one in found if one.newest.state == "differs"]
     if wrong:
         words = "; ".join(one.words for one in wrong)
-        return Proof({_code(wrong, found): words}, side="engine", side_because=words, side_of=DELIVERY)
+        return OnRecord(shown={_code(wrong, found): words}, side="engine", side_because=words, side_of=DELIVERY)
     if equal := _equal(found, steps, replicas):
-        return Proof(ruled_out=dict.fromkeys(DELIVERY, f"digests equal: {equal}"))
-    return Proof()
+        return OnRecord(ruled_out=dict.fromkeys(DELIVERY, f"digests equal: {equal}"))
+    return OnRecord()
 
 
 def _code(wrong: Sequence[Replica], replicas: Sequence[Replica]) -> str:

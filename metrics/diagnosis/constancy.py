@@ -25,7 +25,7 @@ LEAST_STEPS = 3
 
 
 def moved(cause: Cause, evidence: Evidence, result: Result) -> str:
-    """How the fit of a constant cause moves over the steps, in words; empty if it is constant or cannot be told."""
+    """The way in which the fit of a constant cause moves over the steps, in words; empty if it is constant or cannot be told."""
     if cause.course != "constant" or not result.holds or not evidence.has("step"):
         return ""
     return _by_setting(cause, evidence) if cause.setting is not None else _by_size(evidence, result)

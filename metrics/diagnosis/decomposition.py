@@ -162,9 +162,12 @@ def _by_evidence(undone: Sequence[Likely], left: Evidence) -> list[Likely]:
         else item
         for item in undone
     ]
-    leads = [item for item in doubted if item.fact or item.cause.comes_first and item.of_whole > LEAST_SHARE]
-    others = [item for item in doubted if item not in leads]
-    return leads + sorted(others, key=lambda item: -item.of_whole * SURENESS[item.confidence])
+
+    def place(item: Likely) -> tuple[bool, float]:
+        leads = bool(item.fact) or item.cause.comes_first and item.of_whole > LEAST_SHARE
+        return not leads, 0.0 if leads else -item.of_whole * SURENESS[item.confidence]
+
+    return sorted(doubted, key=place)
 
 
 def _doubted(item: Likely, doubt: str) -> Likely:
@@ -245,7 +248,7 @@ def _best(causes: Sequence[Cause], results: Mapping[str, Result]) -> Cause | Non
     fits = [results[cause.code].fit for cause in causes if results[cause.code].holds]
     best = max(
         fits, default=0.0
-    )  # of courses that predict the steps nearly as well, the best one is named, beside the others
+    )  # the best of the courses that predict the steps nearly as well; the others are its rivals
     scored = [
         (score, cause)
         for cause in causes

@@ -79,7 +79,7 @@ class Repeats(NamedTuple):
 
 @once
 def repeats(evidence: Evidence) -> Repeats:
-    """How far each side repeats its own log-prob of a token after the same ids."""
+    """The spread of the log-probs that each side gives one token after the same ids."""
     kind = kinds(evidence)
     counts = np.bincount(kind)
     own = counts[kind] > 1

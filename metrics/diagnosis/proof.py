@@ -2,8 +2,8 @@
 
 That reading reproduces the log-probs of a side under one change."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from ..grading.finding import Confidence
 from .catalogue import CAUSE
@@ -12,23 +12,8 @@ from .on_record import OnRecord, Side
 from .share import Share
 
 
-@dataclass(frozen=True)
-class Proof:
-    """The evidence of one source. The fields are those of OnRecord, and empty where the source tells nothing."""
-
-    shown: Mapping[str, str] = field(default_factory=dict)
-    """Code of a cause -> the fact that shows it."""
-    ruled_out: Mapping[str, str] = field(default_factory=dict)
-    """Code of a cause -> the fact that excludes it."""
-    side: Side | None = None
-    side_because: str = ""
-    """The fact that tells the side."""
-    side_of: tuple[str, ...] = ()
-    """Codes of the causes whose side it is; empty: of every cause."""
-
-
-def with_proofs(record: OnRecord, proofs: Iterable[Proof]) -> OnRecord:
-    """The record with these proofs, the strongest first: it tells the side, and what it shows another one cannot rule out."""
+def with_proofs(record: OnRecord, proofs: Iterable[OnRecord]) -> OnRecord:
+    """The record with what each of these shows and rules out, the strongest first: what it shows another one cannot rule out."""
     for proof in proofs:
         shown = {**proof.shown, **record.shown}
         ruled_out = {**proof.ruled_out, **record.ruled_out}

@@ -119,5 +119,5 @@ SPECS: tuple[Spec, ...] = (
 
 
 def cases(tokens: int = 1700) -> list[Make]:
-    """What makes each run of the family."""
+    """The maker of each run of the family."""
     return f.cases_of(FAMILY, SPECS, NETS, {}, tokens)

@@ -637,7 +637,7 @@ def case_of(
 def cases_of(
     family: str, specs: Sequence[Spec], nets: tuple[Net, ...], extra: Mapping[str, Any], tokens: int
 ) -> list[Make]:
-    """What makes each run of a family; None if the fault of a run leaves no trace."""
+    """The maker of each run of a family; None if the fault of a run leaves no trace."""
     return [
         partial(
             case_of, family, spec, f"{family}.{spec.stem}.{strength}.{number}", strength, parameter, nets, extra, tokens

@@ -152,7 +152,7 @@ def prompt_of(vocab: int, rng: Rng, length: int) -> Prompt:
 
 @dataclass(frozen=True)
 class View:
-    """How one side computes."""
+    """One side and the way it computes."""
 
     dtype: str = "fp32"
     noise: float = 0.0

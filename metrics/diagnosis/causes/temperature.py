@@ -46,6 +46,16 @@ def _curve(entropy: Floats) -> Floats:
     return np.asarray(columns / np.maximum(np.abs(columns).max(axis=0), 1e-9))
 
 
+def _design(evidence: Evidence, side: Floats) -> tuple[Booleans, Floats]:
+    """(tokens of the regression, its columns): the log-probs of a side, 1, and functions of the entropy if on record."""
+    usable: Booleans = np.abs(evidence.log_ratio) < WITHIN
+    columns = [side[:, None], np.ones((len(evidence), 1))]
+    if evidence.has("entropy"):
+        usable = usable & np.isfinite(evidence.facts["entropy"])
+        columns.append(_curve(np.nan_to_num(evidence.facts["entropy"])))
+    return usable, np.concatenate(columns, axis=1)
+
+
 @once
 def _fit(evidence: Evidence) -> tuple[float, float, Floats]:
     """(slope, its error, fitted earlier - later) of earlier = slope * later + a function of the entropy.
@@ -53,12 +63,7 @@ def _fit(evidence: Evidence) -> tuple[float, float, Floats]:
     With logits z, log p_T = z / T - A(1 / T): two temperatures differ by a slope, and by A, a function of the distribution
     and not of the token, which the entropy stands for. Without entropy only the slope is fitted.
     """
-    usable: Booleans = np.abs(evidence.log_ratio) < WITHIN
-    columns = [evidence.later[:, None], np.ones((len(evidence), 1))]
-    if evidence.has("entropy"):
-        usable = usable & np.isfinite(evidence.facts["entropy"])
-        columns.append(_curve(np.nan_to_num(evidence.facts["entropy"])))
-    design = np.concatenate(columns, axis=1)
+    usable, design = _design(evidence, evidence.later)
     kept = evidence.kept(usable)
     coefficients, errors = least_squares(design[usable], -kept.log_ratio, kept)
     return float(1 + coefficients[0]), float(errors[0]), np.where(usable, design @ coefficients, 0.0)
@@ -67,13 +72,9 @@ def _fit(evidence: Evidence) -> tuple[float, float, Floats]:
 @once
 def _other_way(evidence: Evidence) -> float:
     """The slope that the regression of later on earlier tells; that of earlier on later if nothing else is between them."""
-    usable: Booleans = np.abs(evidence.log_ratio) < WITHIN
-    columns = [evidence.earlier[:, None], np.ones((len(evidence), 1))]
-    if evidence.has("entropy"):
-        usable = usable & np.isfinite(evidence.facts["entropy"])
-        columns.append(_curve(np.nan_to_num(evidence.facts["entropy"])))
+    usable, design = _design(evidence, evidence.earlier)
     kept = evidence.kept(usable)
-    slope = float(least_squares(np.concatenate(columns, axis=1)[usable], kept.later, kept)[0][0])
+    slope = float(least_squares(design[usable], kept.later, kept)[0][0])
     return 1 / slope if slope > 0 else np.inf
 
 
@@ -127,8 +128,7 @@ def _two_temperatures(evidence: Evidence, honest: bool) -> Result:
     )
     if not evidence.has("entropy"):
         effect = f"the sampler's log-probs rise {slope:.3f} ± {error:.1g} times as fast as the trainer's"
-    back = _other_way(evidence)
-    if clear and np.log(back / slope) > AMBIGUOUS * abs(np.log(slope)):
+    if clear and np.log((back := _other_way(evidence)) / slope) > AMBIGUOUS * abs(np.log(slope)):
         effect += f", and {min(back, 99):.3g} times if read the other way round: more than a temperature lies between the sides"
         clear = False
     # To second order, raw log-probs would raise the mean weight by E[x^2]: between it and 1 lies what the record must tell apart.

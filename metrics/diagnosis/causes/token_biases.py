@@ -154,6 +154,7 @@ def row_tokens(evidence: Evidence) -> tuple[str, Booleans, str]:
     Ids are found in one half of the sequences and used in the other half. Rows of the output layer show at their own ids, rows
     of the embeddings at the token after them.
     """
+    weighted = evidence.weights * evidence.distance
     before = np.where(np.diff(evidence.row, prepend=-1) == 0, np.roll(evidence.facts["token"], 1), -1)
     best: tuple[str, Booleans, str, float] = ("at", np.zeros(len(evidence), np.bool_), "", 0.0)
     for place, ids in (("at", evidence.facts["token"]), ("after", before)):
@@ -168,10 +169,7 @@ def row_tokens(evidence: Evidence) -> tuple[str, Booleans, str]:
             )
             bad |= ~own & clear[index]
             flagged |= clear
-        share = float(
-            (evidence.weights * evidence.distance)[bad].sum()
-            / max((evidence.weights * evidence.distance).sum(), 1e-300)
-        )
+        share = float(weighted[bad].sum() / max(weighted.sum(), 1e-300))
         if bad.any() and evidence.mean(bad) < RARE and share > best[3]:
             best = place, bad, ", ".join(map(str, token[flagged][:5].tolist())), share
     return best[:3]

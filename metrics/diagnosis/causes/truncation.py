@@ -199,13 +199,13 @@ def _tested(evidence: Evidence, kind: str) -> Result:
         effect += f", and {shape.one_sided:.0%} of the clear differences are negative"
     shown = f"a mean weight below {min(1 - CLEAR * error, 0.998):.4f} with a one-sided gap would show"
     kept_mass: dict[str, Parameter] = {"kept_mass": round(mean, 4)}
+    known = evidence.has("entropy")
+    doubts = (() if known else (WITHOUT_ENTROPY,)) + ((NOT_TOLD,) if alike else ())
     if kind != "truncation":
         undone = evidence.kept(evidence.log_ratio >= 0)
         ids = token_rows(evidence) if holds and evidence.has("token") else None
         few = ids is not None and ids.holds and ids.share is not None and ids.share.share > 0.5
-        doubts: tuple[str, ...] = ("few ids carry it, as rows of the output layer that differ do",) if few else ()
-        doubts += (NOT_TOLD,) if alike else ()
-        doubts += () if evidence.has("entropy") else (WITHOUT_ENTROPY,)
+        doubts += ("few ids carry it, as rows of the output layer that differ do",) if few else ()
         return Result(holds, effect, shown, one_sided, undone, kept_mass if holds else {}, doubts=doubts, alike=alike)
     sampler, parameter = _sampler(shape, evidence)
     about = f" about {parameter:.2f}" if parameter else ""
@@ -213,8 +213,6 @@ def _tested(evidence: Evidence, kind: str) -> Result:
     if parameter:
         parameters["top_p"] = round(parameter, 3)
     undone = evidence.with_earlier(evidence.earlier + _lost_mass(evidence))
-    known = evidence.has("entropy")
-    doubts = (() if known else (WITHOUT_ENTROPY,)) + ((NOT_TOLD,) if alike else ())
     share = by_mass if known else one_sided
     return Result(holds, effect, shown, share, undone, parameters if holds else {}, doubts=doubts, alike=alike)
 
