@@ -113,9 +113,15 @@ def _named_events(run: Run) -> pl.DataFrame:
 
 
 def _facts(window: Window, facts: Mapping[str, Floats], steps: Integers) -> Iterator[NearbyChange]:
-    """Facts whose means over NEAR steps differ clearly between the sides of the onset."""
-    at = int(np.searchsorted(steps, window.onset))
-    sides = slice(max(at - NEAR, 0), at), slice(at, at + NEAR)
+    """Facts whose means over NEAR steps differ clearly between the sides of the onset; of a change that begins with the
+    record, between its first and its last steps.
+    """
+    at, end = (int(np.searchsorted(steps, step)) for step in (window.onset, window.last))
+    sides = (
+        (slice(max(at - NEAR, 0), at), slice(at, at + NEAR))
+        if at > 1
+        else (slice(NEAR), slice(max(end - NEAR, NEAR), end))
+    )
     for name, values in facts.items():
         before, after = (values[side][np.isfinite(values[side])] for side in sides)
         if min(len(before), len(after)) < 2:

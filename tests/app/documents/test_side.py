@@ -1,6 +1,7 @@
 """Which side is off: the sentence and the numbers of a third reading in the report, in three formats."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -42,8 +43,8 @@ def test_the_engine_that_stands_off_is_named_with_numbers(data: Material) -> Non
     )
     facts = dict(found.facts)
     assert list(facts) == ["engine to referee", "trainer to referee", "engine to trainer", "what was read"]
-    size = float(facts["engine to referee"].rpartition(" ")[2].rstrip(")"))
-    assert size == pytest.approx(np.sqrt(2 / np.pi) * APART, rel=0.1)
+    size, k3 = (float(text) for text in re.findall(r"^[0-9.]+|[0-9.]+(?=\)$)", facts["engine to referee"]))
+    assert size == pytest.approx(np.sqrt(2 / np.pi) * APART, rel=0.1) and k3 == pytest.approx(APART**2 / 2, rel=0.2)
     sequences = (len(READ) - 1) * SEQUENCES + SEQUENCES // 2
     assert facts["what was read"].startswith(f"{sequences} sequences of ")
     assert facts["what was read"].endswith("at steps 0 to 3, by tiny in float32; steps 4 to 5 have no reading")
