@@ -3,7 +3,7 @@
 // that a run of the script is to come: what goes over the websocket can.
 (numbers) => {
   const FRAMES = 6; // 0.1 s where the machine is idle, and longer where it is not
-  const asked = new Map(); // fragment that was asked for, "" for the whole script: whether a run of it has begun since
+  const asked = new Map(); // fragment that was asked for, "" for the whole script: "waits", "runs" since, or was "cut" short
   const decoder = new TextDecoder();
   let asks = 0;
   let last = "";
@@ -39,7 +39,7 @@
     if (!state || state.get(numbers.auto)) return; // a part that runs every second keeps no page from being at rest
     asks += 1;
     last = decoder.decode(state.get(numbers.fragment) ?? new Uint8Array());
-    asked.set(last, false);
+    asked.set(last, "waits");
     quiet = 0;
   };
 
@@ -48,18 +48,23 @@
     return [...fields(run)].filter(([number]) => number === numbers.fragments).map(([, name]) => decoder.decode(name));
   };
 
+  // A run that is cut short is followed by one of the same part, or of the whole script. If another part follows, it had ended:
+  // Streamlit says of the end of a fragment that it came early where the next run begins before it is sent.
   const begins = (message) => {
     const parts = fragments(message);
-    for (const part of asked.keys()) if (!parts.length || parts.includes(part)) asked.set(part, true);
+    for (const [part, state] of asked) {
+      if (!parts.length || parts.includes(part)) asked.set(part, "runs");
+      else if (state === "cut") asked.delete(part);
+    }
   };
 
   // A session runs one thing at a time: what has begun is over when anything ends. The end of its own run may never be sent,
   // for Streamlit forgets the last message of a run if a fragment is asked for just then.
   const ends = (early) => {
     ended += 1;
-    for (const [part, begun] of asked) {
-      if (begun && early) asked.set(part, false);
-      else if (begun) asked.delete(part);
+    for (const [part, state] of asked) {
+      if (state === "runs" && early) asked.set(part, "cut");
+      else if (state === "runs") asked.delete(part);
     }
   };
 

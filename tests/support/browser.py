@@ -211,6 +211,17 @@ class Opened:
         self.page.set_viewport_size({"width": width, "height": height})
         self.settled()
 
+    def close_dialog(self) -> None:
+        """Presses Escape until the dialog is gone: one that has only just come does not listen yet."""
+        dialog = self.page.get_by_role("dialog")
+        dialog.first.wait_for()
+        for seconds in range(DEADLINE):
+            self.page.keyboard.press("Escape")
+            try:
+                return dialog.first.wait_for(state="detached", timeout=1000)
+            except PlaywrightTimeout:
+                assert seconds < DEADLINE - 1, f"{self.page.url}: the dialog stays"
+
     @property
     def exceptions(self) -> int:
         """Boxes with a traceback."""

@@ -226,8 +226,7 @@ def test_a_question_mark_lists_the_keys_and_is_typed_where_text_is_typed(
         opened.settled()
     opened.page.keyboard.press("?")
     opened.page.get_by_role("dialog").get_by_text("next sequence").wait_for()
-    opened.page.keyboard.press("Escape")
-    opened.page.get_by_role("dialog").wait_for(state="detached")
+    opened.close_dialog()
     assert opened.errors == [] and opened.exceptions == 0
     opened.page.close()
 

@@ -174,7 +174,7 @@ def test_a_page_that_is_held_keeps_its_steps_while_another_tab_follows_the_run(
         assert "some parts show newer steps" not in held.page.content()
         held.page.locator(f".st-key-{CHART} .rs-numbers").click()
         held.page.get_by_text("CSV, 4 rows").wait_for()
-        held.page.keyboard.press("Escape")
+        held.close_dialog()
         held.page.get_by_role("textbox", name="steps", exact=True).fill("-2:")
         held.page.keyboard.press("Enter")
         held.page.get_by_text("some parts show newer steps").wait_for()
