@@ -334,7 +334,7 @@ def test_checksums_of_miles_engines_name_the_one_with_older_weights(tmp_path: Pa
     assert_same(trace, drive(None, "miles", rollouts=3, engines_checked=3))
     found = {one.newest.replica: one for one in weight_arrivals(ratioscope.open_run(tmp_path / "run"))}
     assert set(found) == {"0", "1", "2"} and found["0"].versions == 3  # of the last push nothing was sampled
-    assert found["1"].newest.state == "differs" and found["1"].newest.differing == ()
+    assert found["1"].newest.state == "differs" and found["1"].newest.differing == ("rank0/lm_head", "rank1/lm_head")
     assert found["1"].words.startswith("replica 1 holds the weights of version 2 where version 3 was sent")
     assert found["0"].newest.state == "unknown" and "most engines hold the same weights" in found["0"].words
 
