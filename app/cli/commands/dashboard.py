@@ -19,8 +19,10 @@ from ratioscope.ingest.files.run_tree import runs_below
 from ...dashboard.server.options import ServerOptions
 from ...dashboard.server.sign_in import way_in
 from ..terminal import say
+from ..watching.webhook import Webhook, webhook_of
 from .arguments import BaselineName, RunFolders, attempt_asked, floor_named, opened
 from .server_options import AllowHost, Host, NoBrowser, Port, Token, place_of, server_options
+from .watch import PrivateOption
 
 PageOption = Annotated[str | None, typer.Option(metavar="NAME", help="The page to open, such as tokens.")]
 GapOption = Annotated[str | None, typer.Option(metavar="mismatch|total|drift", help="The gap to show.")]
@@ -33,6 +35,15 @@ OnlyOption = Annotated[
 ChooseOption = Annotated[
     list[str] | None,
     typer.Option(metavar="KEY=VALUE", help="Any other control of a page, by its name in the URL; repeatable."),
+]
+HookOption = Annotated[
+    str | None,
+    typer.Option(
+        "--webhook",
+        metavar="URL",
+        envvar="RATIOSCOPE_DASHBOARD_WEBHOOK",
+        help="Post each new alert of the served runs to this https address.",
+    ),
 ]
 
 
@@ -51,16 +62,35 @@ def dashboard(
     token: Token = None,
     allow_host: AllowHost = None,
     no_browser: NoBrowser = False,
+    webhook: HookOption = None,
+    allow_private: PrivateOption = False,
 ) -> int:
-    """Browse runs in the dashboard. Without a token, only this machine can connect."""
+    """Browse runs in the dashboard. Without a token, only this machine can connect.
+
+    With --webhook it also tells an address of each new alert of the runs it serves, as `ratioscope watch` does of one run.
+    """
     floor_named(baseline)
     choices = {"gap": gap, "step": step, "steps": steps, "sequence": sequence, "only": only, "baseline": baseline}
     place = place_of(page, choices, choose)
     options = server_options(host, port, token, allow_host)
+    hook = None if webhook is None else webhook_of(webhook, allow_private=allow_private)  # refused before a run is read
     for run in runs:
         _check_path(run)
+    if hook is not None:
+        _tell_of_alerts(runs, hook, options)
     show(runs, options, place=place, browser=not no_browser, attempt=attempt_asked())
     return 0
+
+
+def _tell_of_alerts(runs: Sequence[Path], hook: Webhook, options: ServerOptions) -> None:
+    """Posts each new alert of the served runs, with a link if other machines can open one."""
+    from ...dashboard.model.served_runs import SearchedRoots
+    from ..watching.followed import follow_runs
+    from ..watching.telling import teller
+
+    link = f"http://{options.hosts[0]}:{options.port}/" if options.hosts and options.port else ""
+    roots = SearchedRoots(tuple(str(run.resolve()) for run in runs))
+    follow_runs(lambda: roots.now().runs, teller(None, hook, link), say)
 
 
 def _check_path(folder: Path) -> None:

@@ -17,10 +17,8 @@ from .arguments import RulesFile, RunFolder, attempt_asked
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from ratioscope.metrics.grading.alerts import Alert
-
     from ..watching.looks import Look
-    from ..watching.webhook import Webhook
+    from ..watching.telling import Tell
 
 LAST_STEPS, LAST_ALERTS, LAST_WORDS = 6, 8, 4
 """Rows of the screen."""
@@ -46,6 +44,9 @@ HookOption = Annotated[
 PrivateOption = Annotated[
     bool, typer.Option("--allow-private", help="The webhook may lead to a machine on a private network.")
 ]
+DashboardOption = Annotated[
+    str, typer.Option("--dashboard", metavar="URL", help="A dashboard that serves the run: alerts link to it.")
+]
 
 
 def watch(
@@ -54,6 +55,7 @@ def watch(
     on_alert: OnAlertOption = None,
     webhook: HookOption = None,
     allow_private: PrivateOption = False,
+    dashboard: DashboardOption = "",
     rules: RulesFile = None,
 ) -> int:
     """Follow a run in the terminal until it ends; without a terminal, print one line per change.
@@ -64,7 +66,7 @@ def watch(
     from ratioscope.ingest.files.rules_file import rules_of_file
 
     from ..watching.looks import Watched
-    from ..watching.telling import arguments_of
+    from ..watching.telling import arguments_of, teller
     from ..watching.webhook import webhook_of
 
     words = None if on_alert is None else arguments_of(on_alert)
@@ -72,15 +74,14 @@ def watch(
     watched = Watched(run, None if rules is None else rules_of_file(rules), attempt_asked())
     first = watched.look()
     with _screen() as show:
-        _follow(first, watched.look, every, _teller(words, hook), show)
+        _follow(first, watched.look, every, teller(words, hook, dashboard), show)
     return 0
 
 
-Tell = Callable[[str, "Alert"], list[str]]
 Show = Callable[["Look", list[str]], None]
 
 
-def _follow(first: "Look", look: "Callable[[], Look]", every: float, tell: Tell, show: Show) -> None:
+def _follow(first: "Look", look: "Callable[[], Look]", every: float, tell: "Tell", show: Show) -> None:
     """Shows each look and tells of new alerts, until the run ends."""
     from ...presentation.alert_words import alert_line
     from ..watching.looks import KnownAlerts
@@ -99,19 +100,6 @@ def _follow(first: "Look", look: "Callable[[], Look]", every: float, tell: Tell,
         for alert in known.new(seen.alerts):
             words += [f"alert: {alert_line(alert)}", *tell(seen.name, alert)]
         show(seen, words)
-
-
-def _teller(words: tuple[str, ...] | None, hook: "Webhook | None") -> Tell:
-    """Tells the command and the webhook of an alert; returns what failed."""
-    from ..watching.telling import failure_of_command, payload, variables
-    from ..watching.webhook import failure_of_post
-
-    def tell(run: str, alert: "Alert") -> list[str]:
-        failures = [] if words is None else [failure_of_command(words, variables(run, alert))]
-        failures += [] if hook is None else [failure_of_post(hook, payload(run, alert))]
-        return [failure for failure in failures if failure]
-
-    return tell
 
 
 @contextmanager

@@ -8,11 +8,13 @@ import re
 import shlex
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from ratioscope.errors import ConfigError
+from ratioscope.ingest.analysis.recorded_events import until
 from ratioscope.metrics.grading.alerts import Alert
 from ratioscope.redaction import without_secrets
 from ratioscope.version import __version__
@@ -20,6 +22,11 @@ from ratioscope.version import __version__
 from ...presentation.alert_words import alert_line
 from ...presentation.escape import visible
 from ...presentation.json_values import jsonable
+from ...presentation.theme import LIGHT
+from .webhook import Webhook, failure_of_post
+
+Tell = Callable[[str, Alert], list[str]]
+"""Tells others of an alert of the run of this name; returns what failed, in words."""
 
 SECONDS = 30.0
 """Time limit of a command. Convention: to tell somebody takes less."""
@@ -29,9 +36,10 @@ _LONGEST_NAME = 200
 _OF_PATH = re.compile(r"[/\\]")
 
 
-def facts(run: str, alert: Alert) -> dict[str, Any]:
-    """Name -> value. run: the run's name; of a name like a path only the last part is told."""
+def facts(run: str, alert: Alert, dashboard: str = "") -> dict[str, Any]:
+    """Name -> value. run: the run's name; of a name like a path only the last part is told. dashboard: a URL that serves it."""
     name = visible(without_secrets(_OF_PATH.split(run.rstrip("/\\"))[-1]), _LONGEST_NAME)
+    link = _link(dashboard, run) if dashboard else ""
     return {
         "run": name,
         "severity": alert.severity.label,
@@ -45,18 +53,79 @@ def facts(run: str, alert: Alert) -> dict[str, Any]:
         "reading": alert.reading,
         "remedy": alert.signal.remedy,
         "text": f"{name}: {alert_line(alert)}",
+        "subject": f"{alert.severity.label}: {alert.signal.title} in {name}",
+        "body": "\n".join(
+            line
+            for line in (f"{alert.gaps}, {until(alert)}: {alert.reading}", f"Do: {alert.signal.remedy}", link)
+            if line
+        ),
+        "link": link,
     }
 
 
-def variables(run: str, alert: Alert) -> dict[str, str]:
-    """The facts as environment variables of a command."""
-    return {f"{PREFIX}{name.upper()}": visible(str(value)) for name, value in facts(run, alert).items()}
+def _link(dashboard: str, run: str) -> str:
+    """The run's first page on a dashboard. What else the URL holds, as a token, is left out."""
+    parts = urlsplit(dashboard)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path or "/", urlencode({"run": run}), ""))
 
 
-def payload(run: str, alert: Alert) -> dict[str, Any]:
-    """The facts as the JSON of a webhook. `text` is the line that chat services show."""
-    plain: dict[str, Any] = jsonable({"source": "ratioscope", "version": __version__, **facts(run, alert)})
+def variables(run: str, alert: Alert, dashboard: str = "") -> dict[str, str]:
+    """The facts as environment variables of a command. Only the body has several lines."""
+    return {
+        f"{PREFIX}{name.upper()}": "\n".join(map(visible, str(value).split("\n")))
+        for name, value in facts(run, alert, dashboard).items()
+    }
+
+
+def payload(run: str, alert: Alert, dashboard: str = "", host: str = "") -> dict[str, Any]:
+    """What the webhook's host understands: a message of Slack or Discord, else the facts; `subject` and `body` make a mail."""
+    told = facts(run, alert, dashboard)
+    message = next((made for name, made in _MESSAGES.items() if host == name or host.endswith(f".{name}")), None)
+    if message is not None:
+        return message(told)
+    plain: dict[str, Any] = jsonable({"source": "ratioscope", "version": __version__, **told})
     return plain
+
+
+def _of_slack(told: Mapping[str, Any]) -> dict[str, Any]:
+    """https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks: three signs are escaped, so nobody is called."""
+    subject, body = (
+        told[name].replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") for name in ("subject", "body")
+    )
+    return {"text": subject, "attachments": [{"color": LIGHT.severity[told["severity"]], "text": body}]}
+
+
+def _of_discord(told: Mapping[str, Any]) -> dict[str, Any]:
+    """https://docs.discord.com/developers/resources/webhook: it refuses a message without content or embeds; nobody is called."""
+    subject, body = (_DISCORD_ACTIVE.sub(r"\\\1", told[name]) for name in ("subject", "body"))
+    embed = {
+        "title": subject[:256],
+        "description": body[:4096],
+        "color": int(LIGHT.severity[told["severity"]].lstrip("#"), 16),
+        "url": told["link"] or None,
+    }
+    return {"embeds": [embed], "allowed_mentions": {"parse": []}}
+
+
+_DISCORD_ACTIVE = re.compile(r"([\\`*_~|\[\]()<>#])")
+_MESSAGES: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "hooks.slack.com": _of_slack,
+    "hooks.slack-gov.com": _of_slack,
+    "discord.com": _of_discord,
+    "discordapp.com": _of_discord,
+}
+"""Host of a chat service that takes no other JSON -> its message. Mattermost, Rocket.Chat and Zulip read `text` of the facts."""
+
+
+def teller(words: Sequence[str] | None, hook: Webhook | None, dashboard: str = "") -> Tell:
+    """Tells a command and a webhook of an alert."""
+
+    def tell(run: str, alert: Alert) -> list[str]:
+        failures = [] if words is None else [failure_of_command(words, variables(run, alert, dashboard))]
+        failures += [] if hook is None else [failure_of_post(hook, payload(run, alert, dashboard, hook.host))]
+        return [failure for failure in failures if failure]
+
+    return tell
 
 
 def arguments_of(command: str) -> tuple[str, ...]:

@@ -20,8 +20,9 @@ from support.waiting import wait_until
 from ratioscope.app import cli
 from ratioscope.app.cli import main
 from ratioscope.app.cli.commands.demo import sample_runs
+from ratioscope.app.cli.watching.followed import follow_runs
 from ratioscope.app.cli.watching.looks import KnownAlerts, Watched
-from ratioscope.app.cli.watching.telling import arguments_of, facts, failure_of_command, payload, variables
+from ratioscope.app.cli.watching.telling import arguments_of, facts, failure_of_command, payload, teller, variables
 from ratioscope.app.cli.watching.webhook import Webhook, failure_of_post, is_public, webhook_of
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.analysis.recorded_events import events_and_alerts
@@ -177,6 +178,50 @@ def test_facts_hold_no_path_secret_or_control_character(alert: Alert) -> None:
     json.dumps(payload("x", alert), allow_nan=False)
     for path in ("C:\\Users\\ann\\night", "\\\\server\\share\\night\\", "~/runs/night/", "s3://ann:word@bucket/night"):
         assert facts(path, alert)["run"] == "night"
+
+
+@pytest.mark.parametrize("host", ["hooks.slack.com", "discord.com", "canary.discord.com", "chat.example.org"])
+def test_a_chat_gets_the_message_that_it_takes_and_nobody_is_called(host: str, alert: Alert) -> None:
+    told = payload("x/<!channel> @everyone & `co`", alert, "https://ann:pw@gpu-7.example.org:8501/?token=s3cret", host)
+    text, link = json.dumps(told), "https://gpu-7.example.org:8501/?run=x%2F%3C%21channel%3E+%40everyone+%26+%60co%60"
+    assert (
+        "s3cret" not in text and "pw" not in text and alert.signal.title in text and "from step 21, still open" in text
+    )
+    if host == "hooks.slack.com":
+        assert set(told) == {"text", "attachments"} and "<" not in text and "&amp;" in told["text"]
+        assert set(told["attachments"][0]) == {"color", "text"} and told["attachments"][0]["text"].endswith(link)
+    elif "discord" in host:
+        (embed,) = told["embeds"]
+        assert told["allowed_mentions"] == {"parse": []} and embed["url"] == link and 0 < embed["color"] < 1 << 24
+        assert len(embed["title"]) <= 256 and "\\`co\\`" in embed["title"]
+    else:
+        assert told["link"] == link and told["body"].splitlines()[-1] == link
+        assert told["subject"] == f"act: {alert.signal.title} in <!channel> @everyone & `co`"
+
+
+def test_a_server_tells_of_what_happens_while_it_serves(tmp_path: Path, server: Server) -> None:
+    runs, said = {"old": tmp_path / "old", "ended": tmp_path / "ended"}, list[str]()
+    with Writer(runs["ended"], noise=0.8) as writer:
+        writer.write(5)
+    with Writer(runs["old"], noise=0.8) as writer:
+        writer.write(5)
+        rounds = iter(range(1_000_000))
+        tell = teller(None, webhook_of(server.url))
+
+        def found() -> dict[str, str]:
+            next(rounds)
+            return {name: str(path) for name, path in runs.items()}
+
+        ended = follow_runs(found, tell, said.append, every=0.1)
+        wait_until(lambda: next(rounds) > 3)
+        assert not server.posts, "what was open before is no news"
+        runs["gone"] = tmp_path / "gone"
+        runs["new"] = tmp_path / "new"
+        with Writer(runs["new"], noise=0.8) as later:
+            later.write(6)
+            wait_until(lambda: bool(server.posts))
+    ended.set()
+    assert {body["run"] for _, body in server.posts} == {"new"} and len(said) <= 1
 
 
 @pytest.mark.parametrize(
