@@ -78,8 +78,8 @@ class Column:
     """Words of its cells, and those in their place in a narrow window."""
     is_number: bool = False
     """True if it holds numbers, though they are words."""
-    anchor: str = ""
-    """Before the text of a cell the name of a place in the same file, to which the cell leads; empty if it leads nowhere."""
+    tips: Mapping[str, str] = field(default_factory=dict)
+    """Names that its cells hold, and the words behind each; empty if they hold none."""
 
 
 @dataclass(frozen=True)

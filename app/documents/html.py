@@ -178,13 +178,13 @@ def numbers_of(block: Table, columns: Sequence[pl.Series]) -> list[bool]:
 
 
 def _cells(own: pl.Series, column: Column) -> Iterator[str]:
-    """The cells of a column. Lists of numbers are lines; a cell with an anchor leads to the place of its text."""
+    """The cells of a column. Lists of numbers are lines; a name with a tip has it behind."""
     if own.dtype == pl.List:
         yield from ("" if values is None else _line(values.to_list(), column.ends) for values in own)
         return
     for text in texts_of(own):
-        name, place = escaped(text).replace("_", "_<wbr>"), escaped(column.anchor + text)
-        yield f'<a href="#{place}"><code>{name}</code></a>' if column.anchor else _cell(text)
+        name, tip = escaped(text).replace("_", "_<wbr>"), escaped(column.tips.get(text, ""))
+        yield f'<code title="{tip}">{name}</code>' if column.tips else _cell(text)
 
 
 def _line(values: Sequence[float | None], ends: tuple[float, float] | None) -> str:

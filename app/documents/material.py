@@ -10,7 +10,7 @@ from ratioscope.ingest.analysis.copies import judged_first
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.grading.finding import Finding
 
-from ..blocks import Block, Chart, Section
+from ..blocks import Block, Chart, Paragraph, Section
 from ..pages.baseline import Baseline, compared_with
 from ..pages.gaps import gaps_of_readings, steps_of_all
 from ..pages.glossary import glossary
@@ -32,6 +32,7 @@ from .drawings import Drawing, drawing
 from .html import whole
 
 Stage = Callable[[str], None]
+APPENDIX = "The measurements behind the answer, for those who check it."
 
 
 @dataclass(frozen=True)
@@ -112,12 +113,14 @@ class Material:
 
     @cached_property
     def printed(self) -> tuple[tuple[Section, tuple[Block, ...]], ...]:
-        """The sections of the report with their blocks: what each page has printed, and the glossary."""
+        """The sections of the report with their blocks: the answer, then as an appendix what every other page has printed."""
         made = []
         for page in PAGES:
             self.stage(page.title.lower())
             made += [(section, whole(section.blocks())) for section in page.printed(self.scope)]
-        made += [(section, whole(section.blocks())) for section in glossary()]
+            if page is PAGES[0]:
+                made.append((Section("appendix", "Appendix", lambda: ()), (Paragraph(APPENDIX, "muted"),)))
+        made += [(section, whole(section.blocks())) for section in glossary(self.run.gaps)]
         return tuple((section, blocks) for section, blocks in made if blocks)
 
     @cached_property

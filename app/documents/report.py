@@ -60,5 +60,5 @@ def markdown_report(read: Material) -> str:
 
 def summary(read: Material) -> LabelledTexts:
     """The run and the data of the report, in a few facts."""
-    gaps, graded = (*read.run.gaps, *read.readings), graded_counts(read.view.grades())
-    return run_facts(read.run.steps, gaps, read.reproduction.trainer, graded)
+    facts = run_facts(read.run.steps, (), read.reproduction.trainer, graded_counts(read.view.grades()))
+    return [fact for fact in facts if fact[0] != "gaps"]  # the scorecard heads a table with each

@@ -15,6 +15,7 @@ from .drawing.canvas import saying
 from .drawing.faint_run import FaintRun, beside_words, faint, within
 from .drawing.lines import line_of, metric_canvas, size_words, why_absent
 from .drawing.marks import add_events, fit
+from .drawing.overlay import lay_over, vertical_line, words
 from .drawing.plot import Pen, Trace, infinities, line_trace, value_words
 from .drawing.plotly_objects import go
 from .drawing.scale import suitable
@@ -32,6 +33,7 @@ def metric_over_steps(
     limits: Sequence[Limit] = (),
     events: pl.DataFrame | None = None,
     beside: FaintRun | None = None,
+    since: int | None = None,
     theme: Theme = LIGHT,
     points: int = POINTS,
     height: int = 250,
@@ -39,7 +41,7 @@ def metric_over_steps(
     """The metric's line over `frame` (a metric frame with one row per step), thinned by bucket mean with min and max kept.
 
     events: columns step, event, note. beside: another run, drawn faint at the steps within those of the frame.
-    A frame without the metric gives an empty chart with the reason.
+    since: the step from which on the metric is out of bounds. A frame without the metric gives an empty chart with the reason.
     """
     run = line_of(frame, metric, gap)
     drawn = run.bounded(thinned_steps(run.steps, run.values, run.errors, points))
@@ -63,6 +65,11 @@ def metric_over_steps(
     figure.add_traces(traces)
     add_events(figure, events, theme)
     axis_along(figure, run.steps, "step", live=theme.live)
+    if since is not None and run.steps[0] < since <= run.steps[-1]:
+        side, away = ("left", 4) if since < (run.steps[0] + run.steps[-1]) / 2 else ("right", -4)
+        place = {"x": since, "xanchor": side, "xshift": away, "y": 0, "yref": "paper", "yanchor": "bottom"}
+        said = words(f"out of bounds since {since}", theme.ink["act"], bgcolor=theme.background, **place)
+        lay_over(figure, [vertical_line(since, theme.ink["act"], width=1.5)], [said])
     return figure
 
 

@@ -18,6 +18,7 @@ from ..blocks import (
     Beside,
     Block,
     Box,
+    Charts,
     Code,
     Drawer,
     Facts,
@@ -46,7 +47,7 @@ from ..presentation.sentence import capital, sentence
 from ..referee.answer import SideOff
 from .answered import Answered
 from .gaps import gaps_of_readings
-from .head import verdict_rows
+from .head import head_of, verdict_rows
 from .scope import NO_STEPS, Scope
 from .step_choice import worst_step
 from .timeline import courses
@@ -100,8 +101,8 @@ def diagnosis(scope: Scope) -> Iterator[Block]:
 
 
 def printed(scope: Scope) -> Iterator[Section]:
-    yield Section("side", SIDE, partial(_printed_side, scope))
     yield Section("diagnosis", "Diagnosis", partial(_printed_diagnosis, scope))
+    yield Section("side", SIDE, partial(_printed_side, scope))
 
 
 def _side(side: SideOff) -> Iterator[Block]:
@@ -118,21 +119,25 @@ def _printed_side(scope: Scope) -> Iterator[Block]:
     yield Paragraph(DISTANCES, "small")
     for gap in scope.view.of(gaps_of_readings, scope.gap):
         if gap != scope.gap:
-            yield Heading(f"{direction(gap)} over the steps, {gap}: {difference_words(gap)}")
-            yield courses(scope, gap, metrics_at("first", gap))
+            charts = courses(scope, gap, metrics_at("first", gap))
+            title = f"{direction(gap)} over the steps, {gap}: {difference_words(gap)}"
+            yield Drawer(title, lambda charts=charts: (charts,))
 
 
 def _printed_diagnosis(scope: Scope) -> Iterator[Block]:
-    """The causes, the verdict, what stays open and what is ruled out, as facts."""
+    """The causes, the verdict, what stays open and what is ruled out, as facts; without those that head the report."""
     known, verdict = scope.view.diagnosis(), scope.view.judged_verdict()
+    told = {text for _, text in head_of(scope, known).facts}
     if known is None or known.result is None:
-        reason = "" if known is None else known.reason
-        yield Facts([*verdict_rows(verdict, None), ("diagnosis", f"not available, because {reason}")])
+        yield Facts([row for row in verdict_rows(verdict, None) if row[1] not in told])
         return
     found, context = known.result.diagnosis, known.context
     for place, item in enumerate(found.likely):
         yield Heading(f"{place + 1}. {capital(item.title)}")
-        yield Facts([("share", share_words(item)), *cause_facts(item, context)])
+        facts = [("share", share_words(item)), *cause_facts(item, context)]
+        yield Facts([row for row in facts if row[1] not in told])
+        if picture := undone(item, known.result.gap, f"undoing_{place}"):
+            yield Charts((picture,))
         if settings := settings_of(item.cause.code, context):
             yield Code(settings.splitlines(), "python")
     if found.likely:
@@ -147,7 +152,7 @@ def _printed_diagnosis(scope: Scope) -> Iterator[Block]:
         ("diagnosed from", known.result.read.removeprefix("Read: ")),
         ("ruled out", "; ".join(title for title, _ in excluded)),
     )
-    yield Facts([(name, text) for name, text in rows if text])
+    yield Facts([(name, text) for name, text in rows if text and text not in told])
     if excluded:
         yield Drawer(f"what was measured of {count(len(excluded), 'cause')} ruled out", lambda: (Facts(excluded),))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from ratioscope.ingest.analysis.known_context import KnownContext
-from ratioscope.metrics.diagnosis.diagnosis import Diagnosis, Likely
+from ratioscope.metrics.diagnosis.diagnosis import Likely
 from ratioscope.metrics.grading.finding import LABELS, Finding, Severity
 
 from ..presentation.answer import Answer, title_of
@@ -22,8 +22,8 @@ from .baseline import compared_with
 from .scope import Scope
 from .verdict import COMPUTED, answer_to
 
-RULED_OUT = 4
-"""Most causes that the head names as ruled out; the report lists all."""
+CHECKPOINT = "(?i)checkpoint"
+"""Pattern of the name of an event that says that the weights were saved."""
 
 
 @dataclass(frozen=True)
@@ -49,41 +49,62 @@ def head_of(scope: Scope, known: Answered | None) -> Head:
         rows += view.of(compared_with, scope.good).head
     answer = answer_to(verdict, known)
     if known is None or known.result is None or known.context is None or answer is None:
-        rows += _verdict_facts(verdict)
+        rows += _verdict_facts(verdict, _cost(scope, fixed=False))
         if verdict.signal:  # a run without a gap gives the same reason already
             rows += [("diagnosis", COMPUTED if known is None else f"not available, because {known.reason}")]
         return Head(verdict.word, title_of(verdict, None), rows, None)
     diagnosis, context = known.result.diagnosis, known.context
+    cost, excluded = _cost(scope, fixed=bool(known.result.record.fixed_weights)), len(diagnosis.excluded)
     likely = diagnosis.likely[0] if diagnosis.likely else None
     rows += [
-        *_cause_facts(likely, answer, verdict, context),
+        *_cause_facts(likely, answer, verdict, context, cost),
         ("noise floor", _floor(context)),
-        ("ruled out", _ruled_out(diagnosis)),
+        ("ruled out", f"{count(excluded, 'other cause')}, each with what was measured of it" if excluded else ""),
     ]
     share = None if likely is None or likely.share is None else likely.of_whole
     return Head(verdict.word, title_of(verdict, answer), [(name, text) for name, text in rows if text], share)
 
 
-def _verdict_facts(verdict: Finding) -> LabelledTexts:
+def _cost(scope: Scope, *, fixed: bool) -> str:
+    """The steps out of bounds, and what they mean for the weights; empty if none is at act. fixed: the weights never change."""
+    grades = scope.view.grades()
+    out = grades.filter(pl.col("severity").to_physical() > 0)["step"].to_list()
+    acts = graded_counts(grades)[Severity.ACT.label]
+    if not acts:
+        return ""
+    first = min(out)
+    said = f"{count(len(out))} of {count(len(grades), 'step')} are out of bounds, the first is {first}; {acts} are graded act."
+    if fixed:
+        return said
+    events = scope.view.run.events.filter(pl.col("event").str.contains(CHECKPOINT), pl.col("step") < first)
+    saved = f" The last checkpoint on record before them is of step {events['step'].max()}." if len(events) else ""
+    return f"{said} The weights trained since then have learnt from them.{saved}"
+
+
+def _verdict_facts(verdict: Finding, cost: str) -> LabelledTexts:
     rows = (
         ("when", verdict.when),
         ("confidence", verdict.confidence),
         ("measured", verdict.measured),
+        ("cost", cost),
         ("do", verdict.remedy.removesuffix("Nothing.")),
     )
     return tuple((name, text) for name, text in rows if text)
 
 
-def _cause_facts(likely: Likely | None, answer: Answer, verdict: Finding, context: KnownContext) -> LabelledTexts:
+def _cause_facts(
+    likely: Likely | None, answer: Answer, verdict: Finding, context: KnownContext, cost: str
+) -> LabelledTexts:
     if likely is None:
         said = () if answer.leads else (("diagnosis", answer.sentence),)
-        return (*said, *_verdict_facts(verdict))
+        return (*said, *_verdict_facts(verdict, cost))
     if verdict.severity == Severity.HEALTHY:  # a cause that does no harm asks for nothing
-        return (("likely cause", f"{answer.sentence} {answer.share}"), *_verdict_facts(verdict))
+        return (("likely cause", f"{answer.sentence} {answer.share}"), *_verdict_facts(verdict, cost))
     return (
         ("when", verdict.when),
         ("likely cause", answer.share),
         ("proof", answer.proof),
+        ("cost", cost),
         (f"do in {answer.trainer}" if answer.trainer else "do", answer.do),  # its source is told further down
         ("meanwhile", dict(cause_facts(likely, context)).get("meanwhile", "")),
         ("next", answer.next),
@@ -99,12 +120,6 @@ def _floor(context: KnownContext) -> str:
         low, high = (digits(end, 2) for end in reference.usual)
         usual = f"usual for {reference.words}: {f'{low} to ' if reference.usual[0] else 'at most '}{high}"
     return sentence(capital("; ".join(part for part in (own, usual) if part)))
-
-
-def _ruled_out(diagnosis: Diagnosis) -> str:
-    titles = [item.cause.title for item in diagnosis.excluded]
-    more = f"; and {count(len(titles) - RULED_OUT, 'more cause')}" if len(titles) > RULED_OUT else ""
-    return sentence("; ".join(titles[:RULED_OUT]) + more) if titles else ""
 
 
 def plain_head(head: Head) -> Mapping[str, object]:

@@ -10,7 +10,6 @@ import polars as pl
 from ratioscope.ingest.analysis.growth import doubling_of
 from ratioscope.ingest.analysis.recorded_events import until
 from ratioscope.metrics.analysis.over_steps import worst_step
-from ratioscope.metrics.analysis.slice_parts import size_metric
 from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.grading.alerts import Alert
 from ratioscope.metrics.grading.coverage import NOT_MEASURED
@@ -94,18 +93,20 @@ def _waiting(scope: Scope) -> Iterator[Block]:
         yield from _verdict(scope)
 
 
-def _verdict(scope: Scope) -> Iterator[Block]:
-    view, known, proof = scope.view, scope.view.diagnosis(), None
-    if known is not None and known.result is not None and known.result.diagnosis.likely:
-        proof = undone(known.result.diagnosis.likely[0], known.result.gap, "proof")
+def _verdict(scope: Scope, *, is_printed: bool = False) -> Iterator[Block]:
+    """The answer beside its proof. Printed it stands beside the course of the deciding metric, which the page draws itself."""
+    view, known, frame, chart = scope.view, scope.view.diagnosis(), scope.course(), None
+    if not is_printed and known is not None and known.result is not None and known.result.diagnosis.likely:
+        chart = undone(known.result.diagnosis.likely[0], known.result.gap, "proof")
+    shown = [each for each in _first(scope.gap, view.verdict()) if has_value(frame, f"{scope.gap}/{each.name}")]
+    if chart is None and shown:
+        chart = replace(_chart(scope, frame, shown[0]), name="proof")
     head = head_of(scope, known)
-    if proof is None and has_value(scope.course(), f"{scope.gap}/{size_metric(scope.gap)}"):
-        proof = replace(_chart(scope, scope.course(), BY_NAME[size_metric(scope.gap)]), name="proof")
-    yield Verdict(head.severity, head.title, head.facts, verdict_lines(view, known), head.share, proof)
+    yield Verdict(head.severity, head.title, head.facts, verdict_lines(view, known), head.share, chart)
 
 
 def printed(scope: Scope) -> Iterator[Section]:
-    yield Section("verdict", "", partial(_verdict, scope))
+    yield Section("verdict", "", partial(_verdict, scope, is_printed=True))
     name = "" if scope.good is None else scope.good.name
     yield Section("compared", f"Compared with {name}", partial(comparison, scope))
 
@@ -239,10 +240,12 @@ def _worst(frame: pl.DataFrame, metric: Metric, gap: str) -> str:
 def _course(scope: Scope, name: str, theme: ThemeName) -> go.Figure:
     """The chart of a metric."""
     metric = BY_NAME[name]
-    limits, events = scope.limits(metric), _within(scope)
+    verdict, limits, events = scope.view.verdict(), scope.limits(metric), _within(scope)
+    since = verdict.since_step if metric.signal == verdict.signal and scope.gap == verdict.gap else None
     return metric_over_steps(
-        scope.course(), metric, scope.gap, limits=limits, events=events, beside=scope.beside, theme=THEMES[theme]
-    )
+        scope.course(), metric, scope.gap, limits=limits, events=events, beside=scope.beside, since=since,
+        theme=THEMES[theme],
+    )  # fmt: skip
 
 
 def _within(scope: Scope) -> pl.DataFrame:

@@ -274,8 +274,14 @@ def _table_of(title: str, shown: Sequence[Score]) -> Iterator[Block]:
     texts = ("metric", "name", "whole run", "reading", "over steps", "worst step", "its reading", "limits", "N")
     schema = {name: pl.List(pl.Float64) if name == "over steps" else pl.String for name in texts}
     columns = {name: Column(is_number=True) for name in ("whole run", "worst step", "N")}
+    tips = Column(tips={name: metric.meaning for name, metric in BY_NAME.items()})
     frame = pl.DataFrame(rows, schema=schema, orient="row")
-    yield Table(title, frame, "no value", columns={**columns, "name": Column(anchor="metric-")})
+    yield Table(
+        title,
+        frame,
+        "no value",
+        columns={**columns, "name": tips},
+    )
     reasons: dict[str, list[str]] = {}
     for score in shown:
         if score.absent:

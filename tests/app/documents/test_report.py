@@ -229,16 +229,26 @@ def test_the_verdict_comes_first_in_all_of_them(data: Material, html: str, twin:
     assert twin["head"] == {"severity": "act", "title": head.title, "facts": dict(head.facts)}
     assert list(twin)[:2] == ["schema", "head"]
     assert [label for label, _ in head.facts] == [
-        "when", "likely cause", "proof", "do in trl", "meanwhile", "next", "noise floor", "ruled out",
+        "when", "likely cause", "proof", "cost", "do in trl", "meanwhile", "next", "noise floor", "ruled out",
     ]  # fmt: skip
     assert (
         text.index(head.title) < text.index("every other metric of")
         and "high confidence" in dict(head.facts)["likely cause"]
     )
+    cost = "8 of 12 steps are out of bounds, the first is 4; 6 are graded act. "
+    assert dict(head.facts)["cost"] == cost + "The weights trained since then have learnt from them."
     for _, fact in head.facts:
         assert fact in text and visible(fact) in markdown.replace("\\", "")
     assert twin["verdict"]["severity"] == "act" and twin["verdict"]["since_step"] == 4
     assert twin["graded"] == {"healthy": 4, "watch": 2, "act": 6}
+
+
+def test_a_checkpoint_is_named_only_if_the_record_has_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = open_run(folder)
+    saved = pl.DataFrame({"step": [2, 3, 4], "event": ["weight_sync", "Checkpoint saved", "checkpoint"]})
+    events = pl.concat([run.events, saved], how="diagonal_relaxed")
+    monkeypatch.setattr(type(run), "events", property(lambda own: events))
+    assert dict(material(run).head.facts)["cost"].endswith(" The last checkpoint on record before them is of step 3.")
 
 
 def test_the_diagnosis_is_in_all_of_them(data: Material, html: str, twin: dict[str, Any], folder: Path) -> None:
@@ -327,11 +337,13 @@ def test_the_command_of_the_reproduction_runs_and_makes_the_same_report(
     assert (tmp_path / "own.json").read_text() == json_report(data)
 
 
-def test_every_metric_has_its_card_and_every_link_its_target(html: str) -> None:
+def test_every_metric_has_its_meaning_and_every_link_its_target(html: str) -> None:
     page = Page(html)
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
-    assert {f"metric-{metric.name}" for metric in METRICS} <= set(ids)
+    tips = {str(attributes["title"]) for tag, attributes in page.tags if tag == "code" and "title" in attributes}
+    assert {metric.meaning for metric in METRICS if metric.is_of("mismatch")} <= tips
+    assert BY_NAME["mean_weight_token"].formula in page.text, "no name of a metric is taken for a secret"
     links = {str(attributes["href"])[1:] for tag, attributes in page.tags if tag == "a"}
     assert links <= set(ids)
 
