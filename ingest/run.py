@@ -403,7 +403,8 @@ class Run:
         with self._lock:
             writers = self._catalog.writers
             shadowed, set_aside = self._not_shown
-            return conservation(writers, endings(writers), sum(shadow.rows for shadow in shadowed), set_aside)
+            ended, heard = endings(writers), endings(writers, silence=SILENT_SECONDS)
+            return conservation(writers, ended, heard, sum(shadow.rows for shadow in shadowed), set_aside)
 
     @property
     def states(self) -> dict[str, str]:

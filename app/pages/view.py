@@ -145,7 +145,7 @@ class View:
 
     def verdict(self) -> Finding:
         """The verdict on the run: the problem, its first step, its certainty, a remedy and the checks not made."""
-        return self.of(_verdict_of, self)
+        return self.of(_verdict_of, self, self.run.conservation.unheard)
 
     def diagnosis(self, gap: str = "", steps: range | None = None) -> Answered | None:
         """The diagnosis of these steps, None if it is being made. gap: empty for the best one on record."""
@@ -203,7 +203,8 @@ def _steps(run: Run) -> list[int]:
     return run.steps
 
 
-def _verdict_of(run: Run, shown: View) -> Finding:
+def _verdict_of(run: Run, shown: View, unheard: tuple[int, int]) -> Finding:
+    """unheard: part of the key of the cache alone. A writer that dies commits nothing, so that the revision stays the same."""
     return verdict_of(run, shown.graded())
 
 

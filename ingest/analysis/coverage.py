@@ -21,6 +21,7 @@ from ratioscope.metrics.grading.coverage import Absence, Coverage, Known, Offere
 from ratioscope.metrics.metric import SAMPLED
 from ratioscope.metrics.step_holes import holes, usual_distance
 
+from ..commits.liveness import SILENT_SECONDS
 from ..rows.token_frame import token_counts
 from .copies import COMPUTED_APART, EQUAL, copied_steps, is_placeholder
 from .feature_requirements import FEATURES, missing_of
@@ -65,12 +66,11 @@ def coverage_of(run: "Run", least: float) -> Coverage:
 
 
 def covered(run: "Run", least: float) -> Covered:
-    """`coverage_of` with the unknown steps, made once for all faces until the run grows or a writer ends."""
-    counts = run.conservation
-    return run.once(_covered, least, counts.gone + counts.silent)
+    """`coverage_of` with the unknown steps, made once for all faces until the run grows, or a writer ends or falls silent."""
+    return run.once(_covered, least, run.conservation.unheard)
 
 
-def _covered(run: "Run", least: float, ended: int) -> Covered:
+def _covered(run: "Run", least: float, unheard: tuple[int, int]) -> Covered:
     if run.no_tokens:
         return Covered(_of_numbers(run, least))
     copied, counted = copied_steps(run), _counted(run)
@@ -79,7 +79,7 @@ def _covered(run: "Run", least: float, ended: int) -> Covered:
         return Covered(_copy(run, copied) if any(gap in copied for gap in SAMPLED) else _nothing(run))
     offered = _offered(run, measured, counted)
     found = coverage(offered, least)
-    return Covered(_silent(run, found, ended) or found, offered.unknown_steps(least))
+    return Covered(_silent(run, found, unheard) or found, offered.unknown_steps(least))
 
 
 def _counted(run: "Run") -> pl.DataFrame:
@@ -136,15 +136,22 @@ def _of_numbers(run: "Run", least: float) -> Coverage:
     return Coverage(Known.PARTLY, share, why, "Find out why the trainer logs the gap at these steps alone.")
 
 
-def _silent(run: "Run", found: Coverage, ended: int) -> Coverage | None:
-    """The coverage if writers ended without closing, as those of a killed job: nobody counted what they had not written."""
-    if not ended:
+def _silent(run: "Run", found: Coverage, unheard: tuple[int, int]) -> Coverage | None:
+    """The coverage if writers ended without closing, as those of a killed job, or are silent: nobody counted what they had not
+    written."""
+    ended, quiet = unheard
+    if not (ended or quiet):
         return None
     writers = run.conservation.writers
-    who = f"{ended} of {writers} writers" if writers > 1 else "The writer"
+    who = f"{ended or quiet} of {writers} writers" if writers > 1 else "The writer"
     last = f"The last step on record is {max(run.steps)}." if run.steps else ""
-    why = f"{who} ended without closing: nobody counted what was taken and not written. {last}"
-    remedy = "Look into the job's own log for its end; start it again into the same folder to go on."
+    fate = "ended without closing" if ended else f"wrote nothing for over {SILENT_SECONDS / 60:g} minutes and did not close"
+    why = f"{who} {fate}: nobody counted what was taken and not written. {last}"
+    remedy = (
+        "Look into the job's own log for its end; start it again into the same folder to go on."
+        if ended
+        else "Look whether the job still runs: its process cannot be seen from this machine."
+    )
     return Coverage(
         Known.SILENT if found.is_measured else found.known,
         found.share,

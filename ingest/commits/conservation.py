@@ -63,6 +63,8 @@ class Conservation:
     """Number of these writers that ended without closing."""
     silent: int = 0
     """Number of them without a commit for an hour, on a machine that cannot be seen from here."""
+    quiet: int = 0
+    """Number of further ones that every face calls silent, though they may still write."""
     hidden: int = 0
     """Token rows that are not shown because their step was recorded again."""
     set_aside: int = 0
@@ -80,6 +82,11 @@ class Conservation:
     @property
     def lost(self) -> int:
         return sum(part.sequences for part in self.losses)
+
+    @property
+    def unheard(self) -> tuple[int, int]:
+        """Writers that ended without closing, and those that are merely silent: what a verdict knows changes with them."""
+        return self.gone + self.silent, self.quiet
 
     @property
     def is_whole(self) -> bool:
@@ -135,13 +142,19 @@ def endings(
 
 
 def conservation(
-    histories: Collection[WriterHistory], ended: Mapping[str, Ending], hidden: int = 0, set_aside: int = 0
+    histories: Collection[WriterHistory],
+    ended: Mapping[str, Ending],
+    heard: Mapping[str, Ending],
+    hidden: int = 0,
+    set_aside: int = 0,
 ) -> Conservation:
-    """The fates of the sequences of these writers. ended: writers that will write no more, see `endings`."""
+    """The fates of the sequences of these writers. ended: writers that will write no more, see `endings`; heard: the same, with
+    those that are silent and may still write."""
     counted = counts_by_writer(histories)
     open_of = {writer: own.open for writer, own in counted.items()}
     newest = max((history.attempt for history in histories), default=0)
-    ways = [ended.get(history.log.writer) for history in histories if history.attempt == newest]
+    current = [history.log.writer for history in histories if history.attempt == newest]
+    ways = [ended.get(writer) for writer in current]
     losses = [
         Lost(
             history.log.writer,
@@ -162,6 +175,7 @@ def conservation(
         writers=len(ways) - ways.count("replaced"),
         gone=ways.count("gone"),
         silent=ways.count("silent"),
+        quiet=sum(heard.get(writer) == "silent" for writer in current) - ways.count("silent"),
         hidden=hidden,
         set_aside=set_aside,
     )

@@ -1,5 +1,6 @@
 """The coverage of recorded runs: starts, writers and rows are told apart."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ratioscope.ingest.analysis import coverage as coverage_file
 from ratioscope.ingest.analysis.coverage import coverage_of
 from ratioscope.ingest.analysis.diagnosis import diagnosis_of
 from ratioscope.ingest.analysis.grades import verdict_of
+from ratioscope.ingest.commits.liveness import SILENT_SECONDS
 from ratioscope.ingest.run import Run, open_run
 
 ROLLOUT = -np.random.default_rng(0).gamma(1.0, 0.7, (8, 40))
@@ -67,6 +69,17 @@ def test_a_killed_writer_leaves_no_run_healthy(tmp_path: Path) -> None:
     FakeWriter(tmp_path / "run", rank=1).open()
     found = verdict_of(open_run(tmp_path / "run"))
     assert found.word == "partly measured" and "ended without closing" in found.brief
+
+
+def test_a_silent_writer_leaves_no_run_healthy(tmp_path: Path) -> None:
+    write_run_file(tmp_path / "run")
+    recorded(tmp_path / "run", 1, 2, 3)
+    quiet = FakeWriter(tmp_path / "run", rank=1, clock=time.time() - SILENT_SECONDS - 60).open()
+    run = open_run(tmp_path / "run")
+    found = verdict_of(run)
+    assert found.word == "partly measured" and "wrote nothing for over 2 minutes and did not close" in found.brief
+    quiet.close()
+    assert run.refresh() and verdict_of(run).is_healthy
 
 
 @pytest.mark.parametrize("one_side", ["rollout_logprobs", "old_logprobs"])

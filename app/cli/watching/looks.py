@@ -63,7 +63,7 @@ class Watched:
         if self._run.is_replaced:
             self._run, self._seen = open_run(self.path, rules=self.rules, attempt=self.attempt), None
         changed = self._run.refresh()
-        if self._seen is None or changed:
+        if self._seen is None or changed or self._seen.state.life != state.life:  # a writer that dies commits nothing
             events = events_and_alerts(self._run)
             verdict = judged_verdict(self._run, events.graded)
             steps = self._run.metrics(by=("step",))

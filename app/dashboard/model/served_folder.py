@@ -18,7 +18,7 @@ from ratioscope.layout import COMMITS, RUN_FILE
 from ratioscope.process import Here, here
 
 from ...pages.folder import Folder, ListedRun, Summary, summary_of
-from ...presentation.run_state import RunState, run_state
+from ...presentation.run_state import Life, RunState, run_state
 from ...presentation.theme import MARKS
 from .live import beside
 from .opened_runs import opened_run
@@ -48,6 +48,8 @@ def signature_of(path: str) -> FolderSignature:
 @dataclass(frozen=True)
 class _KeptSummary:
     signature: FolderSignature
+    life: Life | None
+    """State of the run. A writer that dies commits nothing, and its run is no longer measured whole."""
     summary: Summary
     until: float
     """Time on the clock up to which it is used without a new look at the folder."""
@@ -62,6 +64,8 @@ class Summaries:
     _kept: dict[str, _KeptSummary] = field(default_factory=dict)
     """Path of a run -> its summary."""
     _words: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _lives: dict[str, Life] = field(default_factory=dict)
+    """Path of a run -> its state at the last look."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def known(self, path: str) -> Summary | None:
@@ -76,7 +80,9 @@ class Summaries:
         except SourceError:
             self._words.pop(path, None)
             return RunState("dead", "gone: its folder was deleted or moved", "", brief=f"{MARKS['act']} gone")
-        return run_state(current_writers(word for _, word in self._words[path].values()), here, now)
+        known = run_state(current_writers(word for _, word in self._words[path].values()), here, now)
+        self._lives[path] = known.life
+        return known
 
     def read_some(self, paths: Iterable[str], seconds: float) -> int:
         """Reads runs that were never read, then changed ones, for about so many seconds; at least one.
@@ -97,19 +103,21 @@ class Summaries:
         yield from new
         for path in paths:
             entry = self._kept[path]
-            if path not in new and self.clock() >= entry.until and signature_of(path) != entry.signature:
+            if path in new or self.clock() < entry.until:
+                continue
+            if self._lives.get(path) != entry.life or signature_of(path) != entry.signature:
                 yield path
 
     def _read(self, path: str) -> _KeptSummary:
         began = self.clock()
-        signature = signature_of(path)
+        signature, life = signature_of(path), self._lives.get(path)
         try:
             summary = summary_of(opened_run(path))
         except RatioscopeError as error:
             summary = Summary(error=str(error))
         except OSError as error:
             summary = Summary(error=f"it cannot be opened: {error.strerror}")
-        return _KeptSummary(signature, summary, self.clock() + AGAIN * (self.clock() - began))
+        return _KeptSummary(signature, life, summary, self.clock() + AGAIN * (self.clock() - began))
 
 
 @st.cache_resource(show_spinner=False)
@@ -125,6 +133,7 @@ def served_folder() -> Folder:
 
 
 def _listed(wanted: Sequence[str]) -> tuple[list[ListedRun], int]:
-    known, asking, now = summaries(), here(), time.time()
-    waiting, runs = known.read_some(wanted, BUDGET), served().runs
-    return [ListedRun(name, known.known(path), known.state(path, asking, now)) for name, path in runs.items()], waiting
+    known, asking, now, runs = summaries(), here(), time.time(), served().runs
+    states = {name: known.state(path, asking, now) for name, path in runs.items()}
+    waiting = known.read_some(wanted, BUDGET)
+    return [ListedRun(name, known.known(path), states[name]) for name, path in runs.items()], waiting

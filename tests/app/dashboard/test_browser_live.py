@@ -194,10 +194,15 @@ def test_a_dead_writer_an_ended_run_and_a_deleted_folder_are_told_apart(
         opened = browser.visit(dashboard.url)
         page = opened.page
         page.get_by_text("● live · step 1 · ").wait_for()
+        page.locator(".st-key-body_place").get_by_text("● healthy", exact=True).first.wait_for()
+        listed = browser.visit(f"{dashboard.url}/runs")
         first.kill()
         page.get_by_text("■ dead: no commit for ").wait_for()
         assert "its process is gone" in page.content()
-        page.wait_for_function("document.title.includes('■ dead · ')")
+        page.wait_for_function("document.title.includes('■ dead · partly measured · ')")
+        page.get_by_text("◐ partly measured", exact=True).wait_for()
+        listed.page.get_by_text("1 partly measured").wait_for()
+        listed.page.close()
         page.locator(".st-key-pause").wait_for(state="detached")
         assert (
             page.get_by_text("dead (1 writer), 1 of 1 ended without closing").count() and " ago" not in page.content()
