@@ -74,7 +74,7 @@ def verdict(
 
 NOTHING = Coverage(
     Known.NOT_MEASURED, None, "No step has both sides of a gap between sampler and trainer.",
-    "Pass rollout_logprobs and old_logprobs to Collector.log.",
+    "Pass rollout_logprobs= and old_logprobs= to Collector.log.",
 )  # fmt: skip
 
 UNGRADED = Coverage(
@@ -148,6 +148,9 @@ def _healthy(steps: pl.DataFrame, all_checks: tuple[Check, ...], in_force: RunRu
     among = f"the highest of {len(own)} steps" if len(own) > 1 else "the only step"
     beyond = int((own["value"] >= signal.watch).sum()) if len(of_kl) else 0
     bound = f"; watch begins at {signal.watch:g}" if len(of_kl) else ""
+    highest = f"{reading(signal, peak)} at step {peak['step']}, {among}{bound}."
+    if signal.none and not peak["value"]:
+        highest = f"{peak['gap']}: {signal.none} in any step."
     unsure = (
         f" Two standard errors are subtracted before grading, which leaves {digits(peak['tested'])}. {beyond} of {len(own)} steps"
         " exceed the bound by less than that."
@@ -170,7 +173,7 @@ def _healthy(steps: pl.DataFrame, all_checks: tuple[Check, ...], in_force: RunRu
     return Finding(
         Severity.HEALTHY, f"no signal is out of its bounds{among_measured}", peak["signal"], peak["gap"], None,
         sure if coverage.is_measured else "low",
-        f"{reading(signal, peak)} at step {peak['step']}, {among}{bound}.{unsure}",
+        f"{highest}{unsure}",
         f"No check that ran found a value beyond its bound on {span}.", remedy, coverage,
         now=Severity.HEALTHY, checks=all_checks, rules=in_force.sentence,
     )  # fmt: skip

@@ -85,6 +85,8 @@ class Signal:
     """Size of a value for grading; larger is worse."""
     unit: str = ""
     """Unit of the tested value; empty for a share or a chi-squared."""
+    none: str = ""
+    """The words in place of `shown` for a value that is 0 at every step; empty: there are none."""
     limit: Callable[[float], float] = float
     """Threshold of the tested value -> the value of the metric `reads` at which it is reached."""
 
@@ -211,7 +213,7 @@ SIGNALS: tuple[Signal, ...] = (
            "{value:.2%} of the tokens have a log-prob that is NaN or infinite",
            "Tokens without a usable log-prob are left out of every metric, and their sequences out of sequence metrics.",
            "Look for missing log-probs in the engine's response, float16 overflow, or a mask that covers unscored tokens.",
-           f"0.1% warn, 1% fail; {_CATALOGUE}"),
+           f"0.1% warn, 1% fail; {_CATALOGUE}", none="no NaN and no infinity"),
     Signal("zero_weight", "zero_weight_tokens", "the trainer rules out tokens that were sampled",
            SAMPLED, _share_of_tokens("zero_weight_tokens"), 1e-12, 0.001,
            "{value:.2%} of the tokens have a log-prob of -inf under the later policy: the KL is infinite",

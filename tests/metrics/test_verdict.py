@@ -191,3 +191,8 @@ def test_every_signal_reads_a_metric_that_exists() -> None:
 def test_nothing_was_checked_of_a_run_without_both_sides() -> None:
     found = verdict(graded_of([])[:0], {"mismatch": "because old_logprobs is not on record"})
     assert found.confidence == "low" and "old_logprobs is not on record" in found.checked
+
+
+def test_zero_is_said_as_none_and_not_as_a_share_of_nothing() -> None:
+    found = verdict(grade_signals(frame_of({"tokens": [40.0] * 3, "non_finite": [0.0] * 3})))
+    assert found.evidence == "mismatch: no NaN and no infinity in any step."
