@@ -24,7 +24,7 @@ from ratioscope.metrics.step_holes import holes, usual_distance
 from ..commits.liveness import SILENT_SECONDS
 from ..rows.token_frame import token_counts
 from .copies import COMPUTED_APART, EQUAL, copied_steps, is_placeholder
-from .feature_requirements import FEATURES, missing_of
+from .feature_requirements import MISMATCH, columns_on_record, missing_of
 from .no_gap import why_no_gap
 from .step_rows import columns_of
 from .ties import ties
@@ -145,7 +145,11 @@ def _silent(run: "Run", found: Coverage, unheard: tuple[int, int]) -> Coverage |
     writers = run.conservation.writers
     who = f"{ended or quiet} of {writers} writers" if writers > 1 else "The writer"
     last = f"The last step on record is {max(run.steps)}." if run.steps else ""
-    fate = "ended without closing" if ended else f"wrote nothing for over {SILENT_SECONDS / 60:g} minutes and did not close"
+    fate = (
+        "ended without closing"
+        if ended
+        else f"wrote nothing for over {SILENT_SECONDS / 60:g} minutes and did not close"
+    )
     why = f"{who} {fate}: nobody counted what was taken and not written. {last}"
     remedy = (
         "Look into the job's own log for its end; start it again into the same folder to go on."
@@ -163,15 +167,18 @@ def _silent(run: "Run", found: Coverage, unheard: tuple[int, int]) -> Coverage |
 def _nothing(run: "Run") -> Coverage:
     """The coverage of a run without a gap between a sampler and a trainer: why, and the arguments that record one."""
     if reason := why_no_gap(run):
-        return Coverage(Known.NOT_MEASURED, 0.0, f"{reason[0].upper()}{reason[1:]}", _record("mismatch"))
+        return Coverage(Known.NOT_MEASURED, 0.0, f"{reason[0].upper()}{reason[1:]}", _record(run))
     reason = dict(missing_of(run)).get("mismatch", "because no token has both sides of it")
     words = f"The gap between the sampler and the trainer was not measured, {reason.partition(';')[0]}."
-    return Coverage(Known.NOT_MEASURED, 0.0, words, _record("mismatch"))
+    return Coverage(Known.NOT_MEASURED, 0.0, words, _record(run))
 
 
-def _record(feature: str) -> str:
-    arguments = next(each.record for each in FEATURES if each.name == feature)
-    return f"Pass {arguments} to Collector.log."
+def _record(run: "Run") -> str:
+    """The arguments of the mismatch that the run lacks, or those whose rows do not meet."""
+    wanted = [f"{argument}=" for argument in MISMATCH.lacking(columns_on_record(run)).values()]
+    if not wanted:
+        return "Log rollout_logprobs= and old_logprobs= under the same step and the same sequence_ids."
+    return f"Pass {' and '.join(wanted)} to Collector.log."
 
 
 def _copy(run: "Run", copied: Mapping[str, frozenset[int]]) -> Coverage:
