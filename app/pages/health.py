@@ -13,6 +13,7 @@ import polars as pl
 from ratioscope.ingest.analysis.no_gap import why_no_gap
 from ratioscope.ingest.commits.conservation import UNSEEN, Conservation, Dropped
 from ratioscope.ingest.run import Run
+from ratioscope.metrics.grading.coverage import NOT_MEASURED
 
 from ..blocks import Block, Cards, Facts, Heading, Json, Markup, Paragraph, Section, Table
 from ..figures.html.cards import facts_line
@@ -27,7 +28,7 @@ from .quality import quality, quality_facts
 from .reproduction import reproduction, reproduction_facts
 from .scope import Scope
 
-NARROW = ("step", "note", "ended", "lost", "dropped")
+NARROW = ("step", "note", "state", "lost", "dropped")
 """Columns that follow a table's first in a narrow window, which has no room for more."""
 
 
@@ -44,7 +45,7 @@ def health(scope: Scope) -> Iterator[Block]:
         yield Paragraph(note, "absent")
     if why := scope.view.of(why_no_gap):
         yield Paragraph(capital(why), "info")
-    yield from _listed("Writers", run.writers.rename(lambda name: name.replace("_", " ")), "The run has no commit log.")
+    yield from _listed("Writers", _writers(run), "The run has no commit log.")
     for title, frame, _ in ways:
         if len(frame):
             yield from _listed(title, frame)
@@ -94,8 +95,21 @@ def _reproduction(scope: Scope) -> Iterator[Block]:
         yield Json("configuration of the run", made.config)
 
 
+def _writers(run: Run) -> pl.DataFrame:
+    """The writers, each with one state in the words of the header. What a writer lost that ended without closing is not known."""
+    ended, state = pl.col("ended"), pl.col("state")
+    unknown = ended.is_in(["gone", "silent"]) & (pl.col("lost") == 0)
+    well = pl.when(ended == "closed").then(pl.lit("ended")).otherwise(pl.lit("live"))
+    writers = run.writers.with_columns(
+        state=pl.when(state == "ok").then(well).otherwise(state), lost=pl.when(~unknown.fill_null(False)).then("lost")
+    )
+    return writers.drop("ended").rename(lambda name: name.replace("_", " "))
+
+
 def _facts(run: Run) -> tuple[tuple[str, str, str], ...]:
     counts = run.conservation
+    if not _counts_sequences(run):
+        return (("steps", count(len(run.steps)), "steps with numbers of the log"),)
     return (
         ("steps", count(len(run.steps)), "steps with statistics or token rows"),
         (
@@ -129,6 +143,11 @@ def _facts(run: Run) -> tuple[tuple[str, str, str], ...]:
     )
 
 
+def _counts_sequences(run: Run) -> bool:
+    """False for the import of a scalar log: it was offered none, so that 0 of them lost says nothing."""
+    return bool(run.conservation.offered) or not run.no_tokens
+
+
 def _unknown_loss(counts: Conservation) -> bool:
     """True if a writer ended without closing and no loss is on record: nobody counted what it took after its last line."""
     return bool(counts.gone or counts.silent) and not counts.lost
@@ -137,6 +156,8 @@ def _unknown_loss(counts: Conservation) -> bool:
 def _ways(run: Run) -> tuple[tuple[str, pl.DataFrame, str], ...]:
     """Title and table of each way in which data can be missing, and a sentence for a run in which none is."""
     counts = run.conservation
+    if not _counts_sequences(run):
+        return (("Set aside", _set_aside(run), "Every file of the run could be read."),)
     return (
         ("Dropped", _dropped(counts), "Nothing was dropped."),
         ("Dropped, by step", run.drops, ""),
@@ -216,7 +237,7 @@ def _shown(path: Path) -> str:
 def collector_line(run: Run, state: RunState, theme: Theme = LIGHT) -> str:
     """One line: the state of the writers, the counts of sequences, and the last commit."""
     counts, set_aside = run.conservation, len(run.quarantined)
-    facts = [("collector", collector_state(run, state))]
+    facts = [("collector", collector_state(run, state) if _counts_sequences(run) else f"none: {run.no_tokens}")]
     if counts.offered:
         facts += [("offered", count(counts.offered, "sequence")), ("written", count(counts.written))]
         facts += [("left out by the budget", count(counts.left_out))] if counts.left_out else []
@@ -230,7 +251,7 @@ def collector_line(run: Run, state: RunState, theme: Theme = LIGHT) -> str:
         facts.append(
             ("last commit", f"{last:%Y-%m-%d %H:%M:%S} UTC")
         )  # an age would stand still until the next drawing
-    return facts_line(doubt(run, state) or "healthy", facts, theme=theme)
+    return facts_line(doubt(run, state) or ("healthy" if _counts_sequences(run) else NOT_MEASURED), facts, theme=theme)
 
 
 def doubt(run: Run, state: RunState) -> str:
@@ -247,7 +268,7 @@ def collector_state(run: Run, state: RunState) -> str:
         return "no commit log"
     newest = writers.filter(pl.col("attempt") == pl.col("attempt").max())
     open_ones = newest.filter(pl.col("closed").is_null() & pl.col("ended").is_null())
-    troubled = open_ones.filter(pl.col("state") != "ok")["state"].unique().sort()
+    troubled = open_ones.filter(~pl.col("state").is_in(["ok", state.life]))["state"].unique().sort()
     gone = [f"{count(counts.gone)} of {counts.writers:,} ended without closing"] if counts.gone else []
     silent = [f"{count(counts.silent)} of {counts.writers:,} silent for an hour"] if counts.silent else []
     return ", ".join((f"{state.life} ({count(len(newest), 'writer')})", *gone, *silent, *troubled))

@@ -181,7 +181,9 @@ def quality_facts(counts: Quality) -> LabelledTexts:
         ("set aside", _listed(_set_aside(counts)) or "nothing"),
         (
             "sequences logged",
-            f"{count(counts.offered)} by {count(counts.writers, 'writer')}, {count(counts.written)} written",
+            f"{count(counts.offered)} by {count(counts.writers, 'writer')}, {count(counts.written)} written"
+            if counts.offered
+            else "none",
         ),
         *(
             [("in statistics only", f"{count(counts.left_out, 'sequence')}, because of the budget")]

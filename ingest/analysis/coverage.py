@@ -18,6 +18,7 @@ from ratioscope.inside import is_file, open_regular
 from ratioscope.layout import REJECTED
 from ratioscope.metrics.engines.arrow_columns import gap_rows
 from ratioscope.metrics.grading.coverage import Absence, Coverage, Known, Offered, coverage, steps_in_words
+from ratioscope.metrics.grading.signals import SIGNALS
 from ratioscope.metrics.metric import SAMPLED
 from ratioscope.metrics.step_holes import holes, usual_distance
 
@@ -45,6 +46,7 @@ _WHICH = (
     f"If each side was computed by itself, say so with Collector({COMPUTED_APART}=True); else pass the engine's own log-probs. "
     "`ratioscope rescore RUN` reads the tokens a third time, and tells which."
 )
+_OF_LOG = "Import it again with --dialect TRAINER@VERSION, if its numbers depend on the version; else record log-probs."
 
 _LENGTH_LOOKS, _LENGTH_LOOKS_AFAR = 4, 1
 """Steps whose rows are read; of a run on a store, where each is a request."""
@@ -125,8 +127,10 @@ def _of_numbers(run: "Run", least: float) -> Coverage:
     )
     if not known:
         why = "The log has no number of the gap between sampler and trainer."
-        do = "Import it again with --dialect TRAINER@VERSION, if its numbers depend on the version; else record log-probs."
-        return Coverage(Known.NOT_MEASURED, None, why, do)
+        return Coverage(Known.NOT_MEASURED, None, why, _OF_LOG)
+    if not {name.partition("/")[2] for name in names} & {signal.reads for signal in SIGNALS}:
+        why = "This run was imported from a scalar log, and no signal grades the numbers that it has of the gap."
+        return Coverage(Known.NOT_MEASURED, None, why, _OF_LOG)
     usual = int(usual_distance([after - before for before, after in pairwise(known)])) if len(known) > 1 else 1
     wanted = (max(run.steps) - min(run.steps)) // usual + 1
     share = min(1.0, len(known) / wanted)

@@ -102,6 +102,8 @@ def test_every_face_says_the_state_of_a_run_in_the_same_word(
     app = opened("health", root)
     assert f"collector <b>{life} (1 writer)" in html(app) and f"{life}" in plain(app)
     assert " ago" not in html(app), "an age that stands still"
+    listed = next(table.value for table in app.dataframe if "writer" in table.value)
+    assert [*listed["state"]] == [life] and "ended" not in listed, "one state of a writer, and no other word beside it"
     assert any(button.key == "pause" for button in app.button) == (life in ("live", "silent"))
 
 

@@ -217,7 +217,7 @@ def _words(state: RunState, shown: View) -> str:
         f":{COLOURS[state.life]}[{label(state.word, 100)}]" if state.life in COLOURS else label(state.word, 100),
         f"step {steps[-1]}" if steps else "",
         state.ago if state.brief == state.word else "",
-        f"{MARKS['watch'] + ' ' if counts.dropped else ''}{counts.dropped:,} dropped",
+        f"{MARKS['watch'] + ' ' if counts.dropped else ''}{counts.dropped:,} dropped" if counts.offered else "",
         f"{MARKS['act']} at least {counts.lost:,} lost" if counts.lost else "",
         f"{MARKS['watch']} {label(shown.run.behind, 200)}" if shown.run.behind else "",
     ]

@@ -66,7 +66,7 @@ def facts_line(severity: str, facts: Sequence[tuple[str, str]], *, theme: Theme 
     style = (
         f"{root}{{display:flex;flex-wrap:wrap;gap:2px 16px;font:13px/1.5 {FONT};color:{theme.muted};align-items:baseline}}"
         f"{root} b{{font-weight:500;color:{theme.text};overflow-wrap:anywhere}}"
-        f"{root} i{{font-style:normal;color:{theme.ink[severity]}}}"
+        f"{root} i{{font-style:normal;color:{theme.ink.get(severity, theme.muted)}}}"
     )
     return f'<div class="rs-facts-{theme.name}"><style>{style}</style><i>{MARKS[severity]}</i>{items}</div>'
 

@@ -52,6 +52,12 @@ def test_the_overview_of_a_log_offers_nothing_that_wants_tokens(opened: Open, kn
     assert "only" not in {field.key for field in app.text_input} and "no standard error · step 6" in html(app)
 
 
+def test_health_of_a_log_counts_no_sequence_that_nobody_offered(read: Read, known: Path) -> None:
+    shown = read("health", known)
+    assert "collector <b>none: this run was imported from a scalar log" in html(shown) and "●" not in html(shown)
+    assert "Nothing was dropped" not in plain(shown) and "offered" not in html(shown)
+
+
 def test_a_metric_that_the_log_lacks_is_named_and_has_no_empty_chart(read: Read, known: Path) -> None:
     app = read("metrics", known)
     (only,) = charts(app)
