@@ -45,6 +45,7 @@ from .corrections_threshold import one_threshold
 from .face import Choice, Face
 from .scope import NO_STEPS, Scope, Steps
 from .step_choice import are_few
+from .sync_periods import sync_blocks, synced_otherwise
 from .verdict import cause_line
 from .view import CacheRequest, View, figure_request
 
@@ -120,6 +121,7 @@ def corrections(scope: Scope) -> Iterator[Block]:
     else:
         none = "Nothing is compared. Add a threshold, a standard correction, a preset or your own configuration."
         yield Paragraph(none, "muted")
+    yield from sync_blocks(synced_otherwise(view.metrics(("lag",), scope.chosen, gap), gap))
     if not face.unasked((gap,)):
         panel = Part("one_threshold", partial(one_threshold, source, face, partial(compared, face)))
         yield Drawer("try one threshold", lambda: (panel,), "try")

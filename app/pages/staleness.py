@@ -14,7 +14,7 @@ from ratioscope.ingest.analysis.evidence import MOST_STEPS
 from ratioscope.ingest.analysis.slice_over_steps import SINGLE, lag_over_steps, lag_table
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.slice_parts import MOST_NUMERIC, size_metric, slice_parts
-from ratioscope.metrics.analysis.staleness import Lagged, Staleness, decomposition
+from ratioscope.metrics.analysis.staleness import Staleness, decomposition, lagged
 from ratioscope.metrics.analysis.staleness import staleness as share_of_lag
 from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.metric import SAMPLED, Metric
@@ -200,17 +200,6 @@ def lag_parts(by_lag: pl.DataFrame, gap: str) -> pl.DataFrame:
     parts = slice_parts(by_lag, "lag", gap, size_metric(gap), most=MOST_NUMERIC)
     places = by_lag.select(key="lag", at="first_lag")
     return parts.join(places, on="key", how="left").sort("at", nulls_last=True).drop("at")
-
-
-def lagged(frame: pl.DataFrame, gap: str) -> list[Lagged]:
-    """The sizes of the gap by lag. frame: metrics by lag."""
-    size = size_metric(gap)
-    columns = ["lag", *(f"{gap}/{name}" for name in ("tokens", size, f"{size}_se"))]
-    known = frame.select(columns).drop_nulls(columns[:3])
-    return [
-        Lagged(int(lag), tokens, value, math.nan if error is None else error)
-        for lag, tokens, value, error in known.rows()
-    ]
 
 
 def single_lag(lag: str, *, is_sampled: bool) -> tuple[str, str]:

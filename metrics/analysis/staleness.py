@@ -19,6 +19,8 @@ import polars as pl
 from ratioscope.arrays import Floats
 from ratioscope.record import GAPS
 
+from .slice_parts import size_metric
+
 PARTS = ("mismatch", "drift")
 WHOLE = "total"
 EXACT = 1e-9
@@ -98,6 +100,17 @@ class Staleness:
         if math.isnan(self.explained):
             return "the gap is zero or infinite: there is nothing to share out"
         return ""
+
+
+def lagged(frame: pl.DataFrame, gap: str) -> list[Lagged]:
+    """The sizes of the gap by lag. frame: a metric frame by lag."""
+    size = size_metric(gap)
+    columns = ["lag", *(f"{gap}/{name}" for name in ("tokens", size, f"{size}_se"))]
+    known = frame.select(columns).drop_nulls(columns[:3])
+    return [
+        Lagged(int(lag), tokens, value, math.nan if error is None else error)
+        for lag, tokens, value, error in known.rows()
+    ]
 
 
 def staleness(lags: Sequence[Lagged]) -> Staleness:

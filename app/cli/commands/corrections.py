@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
     from ratioscope.ingest.run import Run
+    from ratioscope.metrics.analysis.sync_periods import SyncPeriods
     from ratioscope.metrics.corrections.correction import Correction
     from ratioscope.metrics.distribution import Level
 
@@ -75,6 +76,8 @@ def corrections(
 
     from ratioscope.ingest.analysis.correction_effects import TrainerCorrection, correction_effects, effect_frame
 
+    from ...pages.sync_periods import plain_sync_periods, sync_blocks
+
     opened_run = opened(run)
     chosen, reading = _weighted(opened_run, chosen, gap)
     with stages("corrections", len(opened_run.row_digests(gap=reading))) as advance:
@@ -89,15 +92,20 @@ def corrections(
     ]
     if len(effects.absent) == len(chosen) and frame.is_empty():
         raise SchemaError("; ".join(absences))
+    synced = _synced(opened_run, frame, reading) if by == "run" else None
     if as_json:
         absent = [{"correction": title, "reason": why} for title, why in effects.absent.items()]
-        print_json(pl.concat([frame, pl.DataFrame(absent)], how="diagonal").to_dicts() if absent else frame.to_dicts())
+        rows = pl.concat([frame, pl.DataFrame(absent)], how="diagonal").to_dicts() if absent else frame.to_dicts()
+        more = {} if synced is None else {"sync_periods": plain_sync_periods(synced)}
+        print_json([{**row, **more} for row in rows])
         return
     if by == "run" and not reading:
         _say_best(effect_frame(effects.sums, ("step",)), opened_run)
     _print(frame, opened_run, by)
     for line in absences:
         say(line, "dim")
+    if synced is not None and not dialect:
+        print_blocks(sync_blocks(synced))
     if dialect and effects.by_minibatch:
         say(FIRST_MINIBATCH, "dim")
     if dialect and len(chosen) == 1 and isinstance(only := chosen[0], TrainerCorrection):
@@ -200,6 +208,16 @@ def _print(frame: "pl.DataFrame", run: "Run", by: str) -> None:
     )
     head = [*keys, *(column.replace("_", " ") for column in COLUMNS)]
     print_blocks([text_table("the effects of corrections", head, rows)])
+
+
+def _synced(run: "Run", frame: "pl.DataFrame", reading: str) -> "SyncPeriods | None":
+    """The gap of the first row at other sync periods; None without rows."""
+    from ...pages.sync_periods import synced_otherwise
+
+    if frame.is_empty():
+        return None
+    gap = str(frame["gap"][0])
+    return synced_otherwise(run.metrics(("lag",), gap=gap if reading else None), gap)
 
 
 def _say_best(by_step: "pl.DataFrame", run: "Run") -> None:

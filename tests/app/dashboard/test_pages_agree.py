@@ -4,8 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.edge_runs import made
 from support.pages_open import Open, html, plain, well
 from support.pages_read import Read
+from support.paths import ROOT
 
 from ratioscope.app import cli
 from ratioscope.app.dashboard.model.diagnoses import diagnoses
@@ -14,6 +16,7 @@ from ratioscope.app.documents.material import material
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.run import open_run
 
+STALE = ROOT / "sample_data" / "runs" / "trl-vllm-stale"
 NO_ALERT = "No alert, although step 3 is graded ■ act: an alert opens after 2 graded steps in a row out of bounds"
 
 
@@ -72,3 +75,22 @@ def test_a_cause_that_is_known_for_sure_leaves_no_run_healthy(opened: Open, few_
     named = "Likely cause: A constant stands in place of missing log-probs"
     for page in ("alerts", "corrections"):
         assert named in plain(opened(page, few_fillers)).replace("**", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (STALE, "With a sync every 2 updates the mean K3 would be 0.002035 ± 6.4·10⁻⁵, and "),
+        ("long_response", "that a sync brings the lag back to 1, and that each batch adds 1 to it"),
+        ("healthy", "Not available, because every token has lag 0: no other lag is on record."),
+        ("one_step", "Not available, because weight versions were not recorded; pass trainer_version="),
+    ],
+)
+def test_corrections_say_the_same_on_the_page_and_in_the_terminal(
+    read: Read, runs: Path, capsys: pytest.CaptureFixture[str], name: str | Path, said: str
+) -> None:
+    page = read("corrections", name)
+    assert cli.main(["corrections", str(name if isinstance(name, Path) else made(runs, name))]) == 0
+    told = capsys.readouterr().out
+    (words,) = (each for each in plain(page).split("\n") if said in each)
+    assert words in told
