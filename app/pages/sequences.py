@@ -1,16 +1,17 @@
 """The Sequences page: the sequences of one step, worst first, with a line for each, filters, and the list of prompts."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
 import polars as pl
+import polars.selectors as cs
 
 from ratioscope.ingest.analysis.sequence_lines import POINTS, log_ratio_lines, text_previews, tokens_within
 from ratioscope.metrics.grading.coverage import NOT_MEASURED
 
-from ..blocks import Action, Actions, Block, Column, Link, Paragraph, Section, Table
+from ..blocks import Action, Actions, Block, Column, Paragraph, Section, Table
 from ..presentation.digits import count, digits, percent
 from ..presentation.metric_places import in_words, sequence_measures_at, title_of
 from ..presentation.slice_names import part_words
@@ -20,14 +21,15 @@ from .face import Choice, Face, Step
 from .prompt_groups import asked_group, one_prompt, prompts
 from .scope import Scope
 from .sequence_filters import Filters, asked_filters, known
-from .step_choice import FACTS, KEY, no_rows, rows_of, severity_of, with_part_only, worst_first
+from .step_choice import FACTS, KEY, no_rows, opened, rows_of, severity_of, with_part_only, worst_first
+from .text_search import MATCH, asked_search, hits_at, over_steps
 from .view import View, asked_gap
 from .worst_of_run import worst_of_run
 
-FIRST = ("lag", "reward", "group_id")
+FIRST = ("replica", "lag", "reward", "group_id")
 """Facts that stand left of the gap's metrics, because a table on half a screen is cut off on the right."""
-OWN = ("matching", "tokens_within", "first_within")
-"""Columns of a filter: its tokens in a sequence, and the first of them."""
+OWN = ("hits", "matching", "tokens_within", "first_within")
+"""Columns of a search and of filters: its hits or their tokens in a sequence, and the first of these."""
 NUMBERS = (*sequence_measures_at("column"), *sequence_measures_at("fault"), "advantage", "reward", "lag", *OWN)
 WHOLE = ("worst_position", "tokens", *sequence_measures_at("fault"), "lag", *OWN)
 SHOWN = 500
@@ -62,9 +64,14 @@ def sequences(scope: Scope) -> Iterator[Block]:
     if step is None:
         yield from worst_of_run(scope)
         return
+    wanted = yield from asked_search(face)
+    if wanted.over is not None:
+        yield from over_steps(scope, wanted)
+        return
     if frame.is_empty():
         yield from no_rows(view, step, gap)
         return
+    found = (yield from hits_at(scope, step, wanted)) if wanted.expression else None
     with face.menu("sequence_filters", "which sequences", is_wide=True):
         filters, wrong = asked_filters(face, frame, _columns_offered(frame, gap))
     if wrong:
@@ -75,6 +82,8 @@ def sequences(scope: Scope) -> Iterator[Block]:
         yield Paragraph(said, "muted", "Only")
     passing = with_part_only(scope, filters.of(of_group, gap), step)
     matching = _having(view, passing, step, gap, filters.within)
+    if found is not None:
+        matching = matching.join(found.rows.select("sequence_id", "hits", "match", "at"), on="sequence_id", how="inner")
     yield from _about_step(view, step, gap, frame, matching, filters, by_prompt=listing.by_prompt)
     if listing.group is not None and len(matching):
         yield from one_prompt(matching, of_group["sequence_id"].n_unique())
@@ -129,7 +138,8 @@ def _list(scope: Scope, ranked: pl.DataFrame, step: int, order: str) -> Iterator
     for beside in (view.of(log_ratio_lines, step, gap), view.of(text_previews, step)):
         with_lines = with_lines.join(beside, on=KEY, how="left", nulls_equal=True, maintain_order="left")
     last = len(ranked) - 1
-    here, leads = min(face.remembered("_here", 0), last), partial(_opened, ranked.select(KEY).rows())
+    here = min(face.remembered("_here", 0), last)
+    leads = partial(opened, ranked.select("minibatch", cs.by_name("at", require_all=False), sequence="sequence_id"))
     yield Actions(
         "walk",
         (
@@ -148,6 +158,7 @@ def _list(scope: Scope, ranked: pl.DataFrame, step: int, order: str) -> Iterator
         columns={
             "": Column(width=28),
             "text": Column("begins with", width=230),
+            "match": MATCH,
             "line": Column("log-ratio along it", "", LINE.format(digits(reach)), 130, (-reach, reach)),
             **_titled(shown),
         },
@@ -157,11 +168,6 @@ def _list(scope: Scope, ranked: pl.DataFrame, step: int, order: str) -> Iterator
         leads=leads,
         cut=("sequence_id", "group_id", "replica", "finish_reason"),
     )
-
-
-def _opened(rows: Sequence[tuple[str, int | None]], row: int) -> Link:
-    sequence_id, minibatch = rows[row]
-    return Link("tokens", {"sequence": sequence_id} | ({} if minibatch is None else {"minibatch": minibatch}))
 
 
 def _move(face: Face, row: int) -> None:
@@ -197,7 +203,7 @@ def _columns(ranked: pl.DataFrame, gap: str) -> pl.DataFrame:
     facts = [name for name in FACTS if known(ranked, name)]
     first = [name for name in FIRST if name in facts]
     later = [name for name in facts if name not in first]
-    text = ["text"] if known(ranked, "text") else []
+    text = [name for name in ("match", "text") if known(ranked, name)][:1]
     return ranked.select("sequence_id", *text, "line", *own, *first, *named, *later).rename(named)
 
 

@@ -102,6 +102,11 @@ def worst_first(frame: pl.DataFrame, gap: str, order: str) -> pl.DataFrame:
     return frame.sort(size, "sequence_id", descending=[True, False], nulls_last=True)
 
 
+def opened(choices: pl.DataFrame, row: int) -> Link:
+    """The page of the sequence of a row. choices: `sequence` and, unless they are null, others of that page."""
+    return Link("tokens", {name: value for name, value in choices.row(row, named=True).items() if value is not None})
+
+
 def with_part_only(scope: Scope, frame: pl.DataFrame, step: int) -> pl.DataFrame:
     """The rows with a token of the filter, and the number of these tokens; all rows without a filter."""
     if scope.only is None:

@@ -112,6 +112,7 @@ _TITLES = {
     "reward": "Reward",
     "advantage": "Advantage",
     "lag": "Version lag",
+    "hits": "Hits",
     "matching": "Tokens of the filter",
     "tokens_within": "Tokens in the range",
     "first_within": "First of these",

@@ -12,6 +12,7 @@ from support.edge_runs import made
 from support.pages_open import Open, plain, well, words
 from support.pages_read import PageRead, Read
 
+from ratioscope.app.pages import text_search
 from ratioscope.app.pages.prompt_groups import group_table
 from ratioscope.app.pages.sequence_filters import Filters, range_of
 from ratioscope.app.presentation.value_text import number_format
@@ -205,3 +206,51 @@ def test_a_column_writes_all_its_numbers_in_one_way(opened: Open) -> None:
     for name in ("kl_k3", "mean_abs_log_ratio", "weight"):
         if name in told:
             assert told[name]["type_config"]["format"] == number_format(pl.Series(table.value[name]))
+
+
+def _with_texts(folder: Path, steps: int = 3) -> Path:
+    """Two sequences a step whose texts name the step, and one without a text."""
+    with Collector(folder) as collector:
+        for step in range(steps):
+            sides = {"rollout_logprobs": [[-1.0, -2.0]] * 2, "old_logprobs": [[-1.1, -2.3]] * 2}
+            texts = [["so", f" wait {step}"], ["no", "thing"]]
+            collector.log(step=step, sequence_ids=[f"{step}-a", f"{step}-b"], token_texts=texts, **sides)  # type: ignore[arg-type]
+            bare = {name: rows[:1] for name, rows in sides.items()}
+            collector.log(step=step, sequence_ids=[f"{step}-c"], prompt_texts=["WAIT for it"], **bare)  # type: ignore[arg-type]
+    return folder
+
+
+def test_a_search_lists_the_hits_of_a_step_and_says_what_has_no_text(read: Read, tmp_path: Path) -> None:
+    run = _with_texts(tmp_path / "run")
+    app = well(read("sequences", [run], step="1", search="wait"))
+    assert dict(app.dataframe[0].value[["sequence_id", "match"]].itertuples(index=False)) == {
+        "1-a": "so «wait» 1", "1-c": "prompt: «WAIT» for it",
+    }  # fmt: skip
+    assert "2 hits in 2 of 3 sequences searched, step 1" in plain(app)
+    assert "no text on record of the prompt for 2 of 3 sequences (prompt_texts=) and of the response for 1 of" in plain(
+        app
+    )
+    assert read("sequences", [run], step="1", search="/^so wait/").button("open").value.choices["at"] == 0
+    app = read("sequences", [run], step="1", search=r"/(a)\1/")
+    assert "backreferences are not supported; wanted" in words(app) and len(app.dataframe[0].value) == 3
+    assert "0 hits in 0 of 3 sequences" in words(well(read("sequences", [run], step="1", search="/nowhere/")))
+
+
+def test_a_search_of_many_steps_begins_with_the_newest_and_pauses(
+    read: Read, opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = _with_texts(tmp_path / "run")
+    many = {"search": "wait", "over_steps": "many steps"}
+    app = read("sequences", [run], **many, steps="1:")
+    assert _ids(app) == ["2-a", "2-c", "1-a", "1-c"] and "4 hits in 4 of 6 sequences searched, steps 1 to 2" in plain(
+        app
+    )
+    assert "no steps in this range" in words(read("sequences", [run], **many, steps="7:9"))
+    assert "wanted first:last" in plain(opened("sequences", run, **many, steps="x"))
+    monkeypatch.setattr(text_search, "SECONDS", -1.0)
+    page = opened("sequences", run, **many)
+    assert _ids(page) == ["2-a", "2-c"] and page.button(key="search_on").label == "search 2 earlier steps too"
+    well(page.button(key="search_on").click().run())
+    assert _ids(page) == ["2-a", "2-c", "1-a", "1-c"] and page.query_params["search"] == "wait"
+    bare = read("sequences", ["many_steps"], **many)
+    assert "no text on record" in words(bare) and "have no token rows" not in words(bare) and not bare.dataframe
