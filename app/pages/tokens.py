@@ -26,6 +26,7 @@ from ..presentation.theme import THEMES, ThemeName
 from .face import AtMostOne, Choice, Face, Number, Step, Switch
 from .scope import Scope
 from .step_choice import FACTS, no_rows, rows_of, with_part_only, worst_first
+from .turn_heads import heads_from, turn_heads
 from .view import View
 from .worst import sequence_facts
 from .worst_of_run import worst_listed, worst_of
@@ -255,7 +256,14 @@ def _ordinal(number: int) -> str:
 def _tinted(
     chosen: SequenceKey, first: int, gap: str, by: str, band: WeightBand, at: int | None, theme: ThemeName
 ) -> str:
-    return token_text(chosen.tokens.slice(first, WINDOW), gap, theme=THEMES[theme], by=by, band=band, at=at)
+    heads = heads_from(chosen.view.figure(_heads, chosen, gap), first)
+    return token_text(
+        chosen.tokens.slice(first, WINDOW), gap, theme=THEMES[theme], by=by, band=band, at=at, heads=heads
+    )
+
+
+def _heads(chosen: SequenceKey, gap: str) -> dict[int, str]:
+    return turn_heads(chosen.tokens, gap)
 
 
 def _strip_at(

@@ -12,6 +12,7 @@ from ..figures.html.tinted_text import token_text
 from ..presentation.digits import count
 from ..presentation.without_texts import has_texts
 from .scope import Scope
+from .turn_heads import turn_heads
 from .view import asked_gap, metrics_of
 from .worst import WorstSequence, sequence_facts, text_of, worst_sequences, worst_tokens
 
@@ -32,7 +33,9 @@ def worst_of_run(scope: Scope) -> Iterator[Block]:
             f"{place}. {item.sequence_id}",
             sequence_facts(item),
             item.prompt,
-            token_text(item.tokens, gap, legend=False, styled=False),
+            token_text(
+                item.tokens, gap, legend=False, styled=False, heads=None if cut else turn_heads(item.tokens, gap)
+            ),
             more,
             text_of(item),
             worst_tokens(item, gap, WORST_TOKENS),

@@ -9,7 +9,7 @@ The style sheet of tinted tokens: the tints on their scale, the frame, the hover
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -79,18 +79,19 @@ def token_text(
     by: str = "log_ratio",
     band: WeightBand = OPEN,
     at: int | None = None,
+    heads: Mapping[int, str] | None = None,
 ) -> str:
     """One element holding the text of `tokens` (a frame with a row per token, see Run.sequence), tinted by a value of the gap.
 
     Tokens without text show their ids, or their positions if ids are missing too. by: a name of token_values.VALUES.
     at: the position of a token that is marked, and to which the text is scrolled when it appears. styled: False for a document
-    that has the style already.
+    that has the style already. heads: row -> words over what begins there; None for `borders`.
     """
     value = BY_NAME[by]
     earlier, x, values = token_values(tokens, gap, value)
     confident = confident_disagreement(earlier, x).tolist()
     rows = zip(tokens.iter_rows(named=True), values.tolist(), x.tolist(), confident, strict=True)
-    begins = borders(tokens)
+    begins = borders(tokens) if heads is None else heads
     body = "".join(
         f"{_border(begins.get(place, ''))}{_token(row, tint(value, by), ratio, sure, band, at)}"
         for place, (row, value, ratio, sure) in enumerate(rows)

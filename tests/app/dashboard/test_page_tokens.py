@@ -10,13 +10,18 @@ import numpy as np
 import polars as pl
 import pytest
 from streamlit.testing.v1 import AppTest
+from support import oracle
 from support.frames import tokens
 from support.pages_open import Open, codes, html, plain, well, words
 
 from ratioscope.app.figures.html.tinted_text import WeightBand, borders, tint, token_text
 from ratioscope.app.figures.strip_chart import strip_at, token_strip
 from ratioscope.app.pages.tokens import worst_order
+from ratioscope.app.pages.turn_heads import heads_from, turn_heads
+from ratioscope.app.presentation.digits import digits
+from ratioscope.app.presentation.metric_places import title_of
 from ratioscope.collectors.collector import Collector
+from ratioscope.ingest.analysis.part_metrics import part_metrics
 from ratioscope.ingest.rows.sequence_json import sequence_metrics
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.analysis.token_values import BY_NAME, VALUES
@@ -183,6 +188,57 @@ def test_turns_have_borders_that_tell_who_wrote_them() -> None:
     few = response([0] * 5 + [1] * 9, [True] * 5 + [True] * 4 + [False] * 2 + [True] * 3)
     assert borders(few) == {0: "turn 0 · policy", 5: "turn 1 · policy"}, "a few masked tokens are no part"
     assert borders(several.drop("turn")) == {} and borders(several.clear()) == {}
+
+
+@pytest.mark.parametrize(
+    ("gap", "sides", "metric"),
+    [
+        ("mismatch", ("rollout", "old"), "kl_k3"),
+        ("total", ("rollout", "current"), "kl_k3"),
+        ("drift", ("old", "current"), "kl_k2"),
+    ],
+)
+def test_each_turn_has_the_gap_of_its_own_sampled_tokens(
+    gap: str, sides: tuple[str, str], metric: str, tmp_path: Path
+) -> None:
+    draws = np.random.default_rng(0)
+    turns, mask = [0] * 7 + [1] * 20 + [2] * 9, [True] * 7 + [False] * 8 + [True] * 21
+    rollout = -draws.exponential(1.0, (1, 36))
+    rollout[0, 30], mask[33] = math.nan, False
+    others = {f"{policy}_logprobs": rollout - draws.exponential(0.3, (1, 36)) for policy in ("old", "current")}
+    with Collector(tmp_path / "run") as collector:
+        turned: dict[str, Any] = {"turns": [turns], "mask": [mask], "sequence_ids": ["a"]}
+        collector.log(step=0, minibatch=0, rollout_logprobs=rollout, **others, **turned)
+    run = open_run(tmp_path / "run")
+    frame = run.sequence(0, "a")
+    heads = turn_heads(frame, gap)
+    policy, tool = "policy", "not sampled: tool, user or template"
+    assert [head.split(" · ")[:2] for head in heads.values()] == [
+        ["turn 0", policy], ["turn 1", tool], ["turn 1", policy], ["turn 2", policy]
+    ]  # fmt: skip
+    assert heads[7].endswith("8 tokens"), "what nobody sampled has no gap"
+    earlier, later = (frame[f"{side}_logprob"].cast(pl.Float64).fill_null(math.nan).to_list() for side in sides)
+    of_run = run.metrics(("turn",))
+    parts = part_metrics(frame, [*heads], gap)
+    for turn, (part, first, last) in enumerate(((0, 0, 7), (2, 15, 27), (3, 27, 36))):
+        own = [oracle.Tokens(earlier[first:last], later[first:last], mask[first:last])]
+        size, largest = (oracle.ORACLE[name](own) for name in (metric, "max_abs_log_ratio"))
+        found = parts.filter(part=part)[f"{gap}/{metric}"][0]
+        assert found == pytest.approx(size, rel=1e-9)
+        assert found == pytest.approx(of_run.filter(turn=str(turn))[f"{gap}/{metric}"][0], rel=1e-12)
+        told = f"{last - first} tokens · {title_of(metric)} {digits(size)} · largest |log-ratio| {digits(largest)}"
+        assert heads[first].endswith(told), "a single sequence has no standard error"
+
+
+def test_a_text_that_begins_within_a_turn_says_which_one(opened: Open) -> None:
+    assert heads_from({0: "a", 5: "b", 9: "c"}, 7) == {0: "b (begins at token 5)", 2: "c"}
+    assert (
+        heads_from({0: "a", 5: "b"}, 5) == {0: "b"} and heads_from({}, 7) == {} and heads_from({0: "a"}, 0) == {0: "a"}
+    )
+    shown = html(opened("tokens", ["long_response"], **{"from": "1200"}))
+    assert (
+        re.findall("<h6>(.*?) · policy · 1,000 tokens · KL", shown) == ["turn 1"] and "begins at token 1,000" in shown
+    )
 
 
 def test_a_click_on_a_bucket_of_the_strip_names_its_worst_token() -> None:
