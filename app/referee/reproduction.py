@@ -18,7 +18,7 @@ from ratioscope import layout
 from ratioscope.arrays import Floats
 from ratioscope.collectors.writing.offline import OfflineWriter
 from ratioscope.errors import SourceError, not_writable
-from ratioscope.metrics.diagnosis.evidence import CLIP
+from ratioscope.metrics.diagnosis.evidence import distances
 from ratioscope.record import POLICIES
 
 from ..presentation.json_values import jsonable
@@ -471,7 +471,7 @@ def _told(whole: _Readings, policy: str, name: str, steps: tuple[int, ...]) -> B
     mean, floors = _mean(x), {each: whole.floor(policy, each, places) for each in (name, PLAIN.name)}
     best = Best(
         policy, name, own.meaning, steps, mean, _mean(plain), float((np.abs(x) <= ROUNDING).mean()) if len(x) else float("nan"),
-        own.code, floors[name], floors[PLAIN.name], whole.told(policy), k3=_k3(x), k3_plain=_k3(plain),
+        own.code, floors[name], floors[PLAIN.name], whole.told(policy), k3=_mean(distances(x)), k3_plain=_mean(distances(plain)),
     )  # fmt: skip
     if best.verdict not in ("reproduced", "fits best") or name == PLAIN.name:
         return best
@@ -482,11 +482,6 @@ def _told(whole: _Readings, policy: str, name: str, steps: tuple[int, ...]) -> B
     ]  # fmt: skip
     codes = dict.fromkeys(other.code for other in others if other.code != own.code)
     return replace(best, others=tuple(other.name for other in others), other_codes=tuple(codes))
-
-
-def _k3(x: Floats) -> float:
-    clipped = np.clip(x, -CLIP, CLIP)
-    return float((np.expm1(clipped) - clipped).mean()) if len(x) else float("nan")
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
