@@ -8,8 +8,10 @@ import polars as pl
 
 from ratioscope.ingest.analysis.copies import judged_first
 from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
+from ratioscope.ingest.analysis.correction_ranking import InUse, correction_in_use
 from ratioscope.ingest.analysis.no_gap import why_no_rows
 from ratioscope.ingest.jobs.correction_results import CorrectionResults
+from ratioscope.ingest.run import Run
 from ratioscope.metrics.corrections.correction import WeightedGap, weighted_gap
 from ratioscope.metrics.dialects import NAMES, dialect
 from ratioscope.record import GAPS, sides
@@ -39,8 +41,9 @@ from ..presentation.digits import a_step, count
 from ..presentation.escape import visible
 from ..presentation.sentence import capital
 from ..presentation.theme import THEMES, ThemeName
+from .correction_advice import advice_blocks, own_reason
 from .corrections_outcomes import CorrectionOutcome, Outcomes, OutcomeSource, effects_ahead, outcomes_of
-from .corrections_text import DEFAULT, Entry, compared, comparison_of, controls, syntax
+from .corrections_text import DEFAULT, IN_USE, Entry, compared, comparison_of, controls, syntax, with_own
 from .corrections_threshold import one_threshold
 from .face import Choice, Face
 from .scope import NO_STEPS, Scope, Steps
@@ -117,7 +120,7 @@ def corrections(scope: Scope) -> Iterator[Block]:
     if not face.unasked((gap,)):
         yield from controls(face, comparison)
     if comparison.entries:
-        yield from _comparison(scope, source, comparison.entries)
+        yield from _comparison(scope, source, with_own(view.of(_in_use).made, gap, comparison.entries))
     else:
         none = "Nothing is compared. Add a threshold, a standard correction, a preset or your own configuration."
         yield Paragraph(none, "muted")
@@ -132,10 +135,15 @@ def ahead(view: View, theme: ThemeName) -> Iterator[CacheRequest]:
     gap = weighted_gap(next(iter(view.of(judged_first)), ""))
     if gap is None:
         return
-    source, entries = OutcomeSource(view, gap, Steps().of(view.steps)), comparison_of(DEFAULT).entries
+    source = OutcomeSource(view, gap, Steps().of(view.steps))
+    entries = with_own(view.of(_in_use).made, gap, comparison_of(DEFAULT).entries)
     yield from effects_ahead(source, entries)
     outcomes = outcomes_of(source, entries)
     yield from (figure_request(_over_steps, outcomes, name, theme) for name in [*CHARTS][:FIRST])
+
+
+def _in_use(run: Run) -> InUse:
+    return correction_in_use(run.info)
 
 
 def _comparison(scope: Scope, source: OutcomeSource, entries: Sequence[Entry]) -> Iterator[Block]:
@@ -204,19 +212,22 @@ def _job(scope: Scope, source: OutcomeSource, results: Sequence[CorrectionResult
 
 
 def _advice(scope: Scope, outcomes: Outcomes) -> Iterator[Block]:
-    """The best of the compared corrections, in the words of the run's verdict."""
-    found = outcomes.advice()
+    """The best of the compared corrections, in the words of the run's verdict, and a judgement on the run's own one."""
+    known = scope.view.diagnosis()
+    refuted = "" if known is None or known.context is None else known.context.correction.refuted
+    found = outcomes.advice(is_on=not refuted)
     if found is None:
         return
-    unranked = len(outcomes.each) - len(outcomes.fair)
-    lacking = "could not be ranked: the effect on the tokens of this gap is not known yet."
-    more = f" {count(unranked, 'correction')} {lacking}" if unranked else ""
     risk = (
         f"Risk is bias² + 1 / (ESS × sequences of a step), averaged over {count(len(outcomes.common), 'step')}: by convention an "
         "estimate of the squared error of a step's gradient."
     )
-    yield Paragraph(f"{capital(found.title)} · {found.confidence} confidence", "answer")
-    yield Paragraph(f"{found.why}{more}", "muted", help=risk)
+    reason = own_reason(scope.view.of(_in_use), outcomes.source.gap, refuted)
+    yield from advice_blocks(found, reason, risk)
+    fair = {each.entry.text for each in outcomes.fair}
+    if unranked := ", ".join(each.entry.name for each in outcomes.each if each.entry.text not in fair):
+        lacking = "not ranked, because the effect on the tokens of this gap is not known yet"
+        yield Paragraph(f"{visible(unranked, 300)}: {lacking}.", "muted")
     yield from cause_line(scope)
 
 
@@ -249,7 +260,7 @@ def _over_steps(outcomes: Outcomes, name: str, theme: ThemeName) -> go.Figure:
 def _asked_outcome(face: Face, outcomes: Outcomes) -> CorrectionOutcome:
     """The correction whose weights and configuration are shown."""
     known = {each.entry.text: each for each in outcomes.each}
-    usual = next((text for text in known if text != "none"), "none")
+    usual = next((text for text in known if text not in ("none", IN_USE)), next(iter(known)))
     names = {text: each.entry.name for text, each in known.items()}
     return known[face.ask(Choice("shown", "correction to show", [*known], usual, names.__getitem__, width=480))]
 

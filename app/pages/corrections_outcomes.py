@@ -13,21 +13,19 @@ from ratioscope.ingest.jobs.correction_job import CorrectionWork
 from ratioscope.ingest.jobs.correction_results import CorrectionResults, gap_of
 from ratioscope.ingest.jobs.step_ledger import Digests
 from ratioscope.ingest.run import Run
-from ratioscope.metrics.corrections.advice import Advice, advice, risk_per_step
+from ratioscope.metrics.corrections.advice import Advice, ranked
 from ratioscope.metrics.corrections.correction import WeightedGap
 from ratioscope.metrics.corrections.effect import SUMS, compared_values, merged_weights
-from ratioscope.metrics.corrections.threshold import Threshold, treated
+from ratioscope.metrics.corrections.threshold import NOTHING, Threshold, treated
 from ratioscope.metrics.corrections.threshold_effect import VALUES, threshold_effects, whole_effect
 from ratioscope.metrics.distribution import Histogram, Interval, Level, whole_histogram
 
 from ..figures.html.comparison import COLUMNS, TableRow
 from ..presentation.digits import count
-from .corrections_text import Entry
+from .corrections_text import IN_USE, Entry
 from .view import CacheRequest, View, figure_request
 
 SHOWN = (*VALUES, "removed_share_sequence")
-NOTHING = Threshold("reject")
-"""No correction, as a threshold: rejection without bounds leaves weights of 1."""
 NO_ROWS = "none of these steps has token rows, and only a single threshold can be computed from statistics"
 
 
@@ -208,7 +206,7 @@ class Outcomes:
 
     def rows(self) -> list[TableRow]:
         """A row of the table for each."""
-        gap, rows = self.each[0].gap, []
+        gap, rows = self.source.gap, []
         for each in self.each:
             size = int(each.at(self.common)["weights"].sum())
             over = count(size, each.unit) if size else "–"
@@ -238,20 +236,20 @@ class Outcomes:
         ]
         return pl.concat(parts) if parts else pl.DataFrame(schema={"step": pl.Int64, "correction": pl.String})
 
-    def advice(self) -> Advice | None:
-        """The best of them, in agreement with the run's verdict; None if they have no step in common."""
+    def advice(self, *, is_on: bool = True) -> Advice | None:
+        """The best of them, in agreement with the run's verdict; None if they have no step in common.
+
+        is_on: False if the run's own correction is set, but the record shows that it is not on.
+        """
         view, name = self.source.view, f"{self.source.gap}/sequences"
         frame = view.metrics(gap=self.source.gap)
         if name not in frame.columns or not self.common:
             return None
         sizes = frame.select("step", sequences=pl.col(name).cast(pl.Float64))
-        risks = {
-            each.entry.name: risk_per_step(each.at(self.common), sizes)
-            for each in self.fair
-            if each.entry.text != "none"
-        }
+        effects = {each.entry.name: each.at(self.common) for each in self.fair if each.entry.text != "none"}
         nothing = _outcome(self.source, Entry("none", "no correction", NOTHING), None)
-        return advice(risks, risk_per_step(nothing.at(self.common), sizes), view.verdict())
+        own = next((each.entry.name for each in self.fair if is_on and each.entry.text == IN_USE), "")
+        return ranked(effects, nothing.at(self.common), sizes, view.verdict(), own)
 
 
 def outcomes_of(source: OutcomeSource, entries: Sequence[Entry]) -> Outcomes:

@@ -21,6 +21,7 @@ from typing import Any
 
 from ratioscope.errors import ConfigError, RatioscopeError
 from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
+from ratioscope.ingest.analysis.correction_ranking import bound_of, does_the_same, reads, title_of
 from ratioscope.metrics.corrections.correction import CORRECTIONS, NONE, USUAL, Correction, Reject, WeightedGap
 from ratioscope.metrics.corrections.threshold import LEVEL_BY_NAME, RULE_BY_NAME, RULES, Threshold, threshold_of
 from ratioscope.metrics.dialects import NAMES, dialect
@@ -34,6 +35,8 @@ from ..presentation.escape import visible
 from .face import Choice, Face, Several, Text
 
 EMPTY = "-"
+IN_USE = "own"
+"""The text of the run's own correction, which no address has to name."""
 MOST = 6
 LONGEST = 8000
 """Most characters of the whole text."""
@@ -94,6 +97,14 @@ def comparison_of(text: str) -> Comparison:
         except RatioscopeError as error:
             refused.append((part, str(error)))
     return Comparison(tuple(entries.values()), tuple(refused))
+
+
+def with_own(own: Correction | TrainerCorrection | None, gap: WeightedGap, entries: Sequence[Entry]) -> list[Entry]:
+    """The run's own correction, if it weighs this gap, and then the entries, without one that does the same."""
+    if own is None or not reads(own, gap):
+        return [*entries]
+    others = [each for each in entries if not does_the_same(own, each.correction(gap))]
+    return [Entry(IN_USE, title_of(own), bound_of(own) or own), *others]
 
 
 def comparison_text(parts: Sequence[str]) -> str:

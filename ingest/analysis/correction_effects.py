@@ -31,6 +31,11 @@ class TrainerCorrection:
     version: str | None = None
     """Version of the trainer; the newest known unless given."""
 
+    @property
+    def name(self) -> str:
+        """Its title, as a Correction has its name."""
+        return self.title
+
 
 @dataclass(frozen=True)
 class StepEffects:

@@ -9,15 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import polars as pl
-
 from ratioscope.errors import ConfigError, RatioscopeError
-from ratioscope.metrics.corrections.advice import Advice, advice, risk_per_step
-from ratioscope.metrics.corrections.correction import NONE, USUAL, Correction, weighted_gap
-from ratioscope.metrics.corrections.threshold import threshold_of
+from ratioscope.metrics.corrections.advice import OWN, Advice
+from ratioscope.metrics.corrections.correction import USUAL, Correction, weighted_gap
 from ratioscope.metrics.diagnosis.cause import Cause
 from ratioscope.metrics.dialects import NAMES, dialect
-from ratioscope.metrics.dialects.translation import correction_in, written
+from ratioscope.metrics.dialects.translation import written
 from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.known.faults import Remedy, can_be_corrected, faults_in, is_done, remedy_for
 from ratioscope.metrics.known.references import FACTS, Reference, RunFacts, missing_facts, reference_for, references
@@ -27,7 +24,7 @@ from ratioscope.record import GAPS
 from ..run import Run
 from .comparability import run_facts
 from .copies import CopyFact
-from .correction_effects import correction_effects, effect_frame
+from .correction_ranking import by_histogram, correction_in_use, ranking, reads, title_of, without_double
 from .diagnosis import RunDiagnosis
 from .grades import floors_of
 from .group_facts import Count, group_facts, plain_counts
@@ -59,21 +56,21 @@ class Bridge:
     helps: bool
     """False if no correction can help, because the log-probs are not those of what was sampled."""
     advice: Advice | None = None
-    """The comparison of corrections; None if none was compared."""
+    """The comparison of corrections, by the names that the page of corrections gives them; None if none was compared."""
     settings: str = ""
     """The recommended correction in the syntax of the run's trainer; empty if the trainer has none, or is not known."""
-    rule: str = ""
-    """The name that the page of corrections gives the recommended one, such as `truncate token at 2`; empty if it has none."""
+    name: str = ""
+    """The recommended one in the field's words, such as `token TIS 2`; empty without one, and for the run's own."""
     steps: int = 0
     """Number of steps on which corrections were compared."""
     own: str = ""
-    """The rule of the run's own correction if it is of the recommended kind: then there is nothing to add."""
+    """The run's own correction, such as `truncate token at 3`; empty if it has none, or if it could not be compared."""
 
     @property
     def best(self) -> str:
-        """The recommended correction and its rule, such as `Token TIS 2 (truncate token at 2)`; empty without one."""
-        best = self.advice.best if self.helps and self.advice is not None and not self.own else None
-        return f"{best} ({self.rule})" if best and self.rule else best or ""
+        """The correction to change to, and its rule, such as `token TIS 2 (truncate token at 2)`; empty without one."""
+        rule = self.advice.best if self.advice is not None and self.helps else None
+        return "" if not self.name or not rule else self.name if rule == self.name else f"{self.name} ({rule})"
 
     @property
     def words(self) -> str:
@@ -82,14 +79,17 @@ class Bridge:
             return "no correction helps: weights made of these log-probs are no importance weights; fix the cause"
         if self.advice is None:
             return ""
-        if self.advice.best is None:
+        over = f"over {self.steps:,} step{'s' * (self.steps != 1)}"
+        if self.advice.outcome == "its own is as good":
+            return f"{over}, {self.advice.own[0].lower()}{self.advice.own[1:]} Keep it"
+        if not self.best:
             return self.advice.title[0].lower() + self.advice.title[1:]
-        if self.own:
-            return f"the run's own correction ({self.own}) is of the kind that bridges the gap best; keep it"
-        own = "; its settings are below" if self.settings else ""
-        read = f"at the {self.steps} steps that were read" if self.steps > 1 else "at the step that was read"
+        settings = "; its settings are below" if self.settings else ""
         rank = "" if self.advice.as_good else " best"
-        return f"{self.best} bridges the gap{rank} {read} ({self.advice.confidence} confidence){own}"
+        bridges = f"{self.best} bridges the gap{rank} {over} ({self.advice.confidence} confidence)"
+        further = "a further " if self.own else ""
+        gain = f"it lowers the gradient's squared error by {further}{self.advice.gain:.0%}"
+        return f"{f'in place of {self.own}, ' if self.own else ''}{bridges}: {gain}{settings}"
 
 
 @dataclass(frozen=True)
@@ -195,12 +195,13 @@ def known_context(run: Run, result: RunDiagnosis, verdict: Finding) -> KnownCont
     codes = [item.cause.code for item in result.diagnosis.likely]
     own = result.record.settings or settings(run.info)
     remedies = {code: remedy for code in codes if (remedy := remedy_for(code, trainer, own)) is not None}
+    own_correction = own_correction_of(run, result.steps, result.gap)
     return KnownContext(
         trainer,
         reference_of(run, result.gap),
         remedies,
-        bridge_of(run, result, verdict, trainer),
-        own_correction_of(run, result.steps, result.gap),
+        bridge_of(run, result, verdict, trainer, is_on=not own_correction.refuted),
+        own_correction,
         (*group_facts(run, result.steps), *map(_copied, result.untold)),
         setting_faults(run.info),
         growth_of(run, result.gap, result.among),
@@ -278,11 +279,15 @@ def plain_reference(found: ReferenceRange) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def bridge_of(run: Run, result: RunDiagnosis, verdict: Finding, trainer: str | None) -> Bridge | None:
+def bridge_of(
+    run: Run, result: RunDiagnosis, verdict: Finding, trainer: str | None, *, is_on: bool = True
+) -> Bridge | None:
     """The bridge for the likeliest cause that explains a part of the gap; None if no cause does.
 
-    Corrections are compared on the steps that the diagnosis has read. trainer: only corrections that it can express are
-    compared; None, or a trainer without a dialect: all.
+    Corrections are compared over all steps that were asked about, the run's own one among them; if that needs token rows, on
+    the steps that the diagnosis has read. trainer: only corrections
+    that it can express are compared; None, or a trainer without a dialect: all. is_on: False if the loss mask on record shows
+    that the run's own correction is not on.
     """
     likely = next((item for item in result.diagnosis.likely if item.share is not None), None)
     if likely is None:
@@ -293,47 +298,19 @@ def bridge_of(run: Run, result: RunDiagnosis, verdict: Finding, trainer: str | N
     gap = weighted_gap(result.gap)
     if gap is None:
         return Bridge(code, helps=True)
-    texts = {each.name: _written(each, trainer) for each in USUAL if each.steps}
-    fair = [replace(each, gap=gap) for each in USUAL if texts.get(each.name) is not None]
-    recommendation = _advice(run, result.steps, fair, replace(NONE, gap=gap), verdict)
-    best = None if recommendation is None else recommendation.best
-    if best is None:
-        return Bridge(code, helps=True, advice=recommendation)
-    if own := _own_rule(run, best):
-        return Bridge(code, True, recommendation, own=own, steps=len(result.steps))
-    return Bridge(code, True, recommendation, texts[best] or "", _rule(best), len(result.steps))
-
-
-def _own_rule(run: Run, best: str) -> str:
-    """The rule of the run's own correction if it bounds the weights as the best one does, at whatever bound; else empty."""
-    own, wanted = own_settings(run.info), next(threshold_of(each) for each in USUAL if each.name == best)
-    try:
-        rule = None if own is None else threshold_of(correction_in(own.dialect, own.config))
-    except RatioscopeError:  # its settings are told elsewhere
-        return ""
-    return rule.name if rule and wanted and (rule.rule, rule.level) == (wanted.rule, wanted.level) else ""
-
-
-def _advice(
-    run: Run, steps: Sequence[int], corrections: Sequence[Correction], nothing: Correction, verdict: Finding
-) -> Advice | None:
-    name = f"{nothing.gap}/sequences"
-    frame = run.metrics(by=("step",), names=("sequences",))
-    if name not in frame.columns or not corrections:
-        return None
-    sizes = frame.select("step", sequences=pl.col(name).cast(pl.Float64))
-    sums = correction_effects(run, [*corrections, nothing], steps=steps).sums
-    effects = {key[0]: part for key, part in effect_frame(sums, ("step",)).group_by("correction", maintain_order=True)}
-    if nothing.name not in effects:
-        return None
-    risks = {each.name: risk_per_step(effects[each.name], sizes) for each in corrections}
-    return advice(risks, risk_per_step(effects[nothing.name], sizes), verdict)
-
-
-def _rule(name: str) -> str:
-    """The correction of this name as one bound on a weight; empty if it takes several steps."""
-    threshold = next(threshold_of(each) for each in USUAL if each.name == name)
-    return threshold.name if threshold else ""
+    texts = {title_of(each): _written(each, trainer) for each in USUAL if each.steps}
+    usual = {title_of(each): replace(each, gap=gap) for each in USUAL if texts.get(title_of(each)) is not None}
+    own = correction_in_use(run.info).made
+    compared = without_double(own if own and reads(own, gap) else None, [*usual.values()])
+    exact = [each for each in compared if by_histogram(each)]
+    steps: Sequence[int] = result.steps
+    if exact[:1] == compared[:1]:  # the run's own correction needs no rows, so that all steps can be compared at once
+        compared, steps = exact, [step for step in run.steps if result.among is None or step in result.among]
+    found = ranking(run, compared, verdict, gap=gap, steps=steps, is_on=is_on)
+    used = title_of(compared[0]).removesuffix(OWN) if found and found.own else ""
+    best = found.best if found and found.best in usual else None
+    settings, name = ("", "") if best is None else (texts[best] or "", usual[best].name)
+    return Bridge(code, True, found, settings, name, len(steps), used)
 
 
 def _written(correction: Correction, trainer: str | None) -> str | None:
@@ -354,7 +331,7 @@ def plain_bridge(bridge: Bridge | None) -> Mapping[str, Any] | None:
         return None
     own = bridge.advice
     return {
-        "cause": bridge.cause, "helps": bridge.helps, "correction": None if own is None else own.best, "words": bridge.words,
+        "cause": bridge.cause, "helps": bridge.helps, "correction": bridge.name or bridge.own or None, "words": bridge.words,
         "confidence": None if own is None else own.confidence, "why": "" if own is None else own.why,
         "settings": bridge.settings,
     }  # fmt: skip

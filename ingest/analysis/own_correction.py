@@ -76,6 +76,11 @@ class OwnCorrection:
     """Settings that the trainer accepts silently, but that do harm."""
 
     @property
+    def refuted(self) -> str:
+        """The answer if the loss mask on record shows that the correction is not on; else empty."""
+        return self.words if self.state == "not on" else ""
+
+    @property
     def short(self) -> str:
         """The shares for a verdict line; empty if none is known."""
         if self.removed is not None and self.clipped is not None and self.state != "none set":
@@ -127,7 +132,7 @@ def _own_correction(run: Run, steps: Sequence[int]) -> OwnCorrection:
     settings = own_settings(run.info)
     on_record = _masked_on_record(records_of(run, step) for step in steps)
     if settings is None:
-        return OwnCorrection("no settings", _no_settings(run.info), masked_on_record=on_record)
+        return OwnCorrection("no settings", no_settings(run.info), masked_on_record=on_record)
     try:
         warnings = tuple(str(note) for note in dialect(settings.dialect).parse(settings.config).warnings)
         counts = _counts(run, steps, settings)
@@ -209,7 +214,7 @@ def _words(
     }[state]  # fmt: skip
 
 
-def _no_settings(info: Mapping[str, Any]) -> str:
+def no_settings(info: Mapping[str, Any]) -> str:
     trainer = trainer_named(info.get("trainer"))
     if trainer in WITHOUT_DIALECT and info.get("config"):
         return f"ratioscope cannot read the correction settings of {trainer}: only the loss mask on record shows it"

@@ -11,14 +11,15 @@ convention of this project.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import polars as pl
 
-from ratioscope.arrays import Booleans, Floats
+from ratioscope.arrays import Floats
 
+from ..digits import digits
 from ..grading.finding import Confidence, Finding, Severity
 
 RECORDS = frozenset({"non_finite", "positive_logprobs", "alignment", "mean_weight", "surprisal"})
@@ -29,9 +30,34 @@ WORTH = 0.05
 """A correction makes a difference if it lowers the risk of no correction by at least this share. A convention."""
 FEW = 5
 """With fewer steps than this no correction is recommended. A convention."""
+OWN = " (own)"
+"""The end of the name of the correction that the run itself uses."""
 AdviceOutcome = Literal[
-    "repair the records first", "none is needed", "none makes a difference", "none helps for sure", "one helps"
+    "repair the records first",
+    "none is needed",
+    "none makes a difference",
+    "none helps for sure",
+    "one helps",
+    "its own is as good",
 ]
+
+
+@dataclass(frozen=True)
+class Own:
+    """The correction that the run itself uses, among the compared ones. Shares are of the tokens."""
+
+    name: str
+    clipped: float
+    """Share whose weight it changes."""
+    removed: float
+    """Share that it takes out of the loss."""
+
+    @property
+    def words(self) -> str:
+        """Such as `The run's own truncate token at 3 clips 0.85% of the tokens`."""
+        parts = [f"clips {_share(self.clipped)}"] if self.clipped > self.removed or not self.removed > 0 else []
+        parts += [f"removes {_share(self.removed)}"] if self.removed > 0 else []
+        return f"The run's own {self.name.removesuffix(OWN)} {' and '.join(parts)} of the tokens"
 
 
 @dataclass(frozen=True)
@@ -40,14 +66,18 @@ class Advice:
 
     outcome: AdviceOutcome
     best: str | None
-    """Name of the recommended correction; None if none is recommended."""
+    """Name of the recommended correction, the run's own one if none is better; None if none is recommended."""
     title: str
     why: str
-    """The reasons, in sentences."""
+    """The reasons, in sentences; empty where the judgement on the run's own correction says all."""
     confidence: Confidence
     """The certainty that the recommended correction lowers the risk, or that none is to be recommended."""
     as_good: tuple[str, ...] = ()
     """Names of those whose risk is too close to that of the recommended one to call, ascending by risk."""
+    gain: float = np.nan
+    """Share by which the recommended one lowers the risk of the run as it is, with its own correction if it has one."""
+    own: str = ""
+    """The run's own correction, judged in one sentence; empty if it is not among the compared ones."""
 
 
 def risk(bias: Floats, ess: Floats, sequences: Floats) -> Floats:
@@ -70,11 +100,36 @@ def risk_per_step(effects: pl.DataFrame, sequences: pl.DataFrame) -> Floats:
     return risk(*columns)
 
 
-def advice(risks: Mapping[str, Floats], nothing: Floats, verdict: Finding) -> Advice:
+def ranked(
+    effects: Mapping[str, pl.DataFrame], nothing: pl.DataFrame, sequences: pl.DataFrame, verdict: Finding, own: str = ""
+) -> Advice:
+    """The advice over the steps that all of these have. Every face ranks by it.
+
+    effects: name of a correction -> its effect by step, with the columns of `risk_per_step` and weights (their number),
+    clipped_share, removed_share. nothing: the same without a correction. sequences: as for `risk_per_step`. own: name of the
+    run's own correction; it may lack.
+    """
+    frames = (nothing, *effects.values())
+    common = set.intersection(*(set(frame["step"].to_list()) for frame in frames))
+    here = {name: frame.filter(pl.col("step").is_in(common)) for name, frame in effects.items()}
+    risks = {name: risk_per_step(frame, sequences) for name, frame in here.items()}
+    bare = risk_per_step(nothing.filter(pl.col("step").is_in(common)), sequences)
+    used = Own(own, *(_whole(here[own], name) for name in ("clipped_share", "removed_share"))) if own in here else None
+    return advice(risks, bare, verdict, used)
+
+
+def _whole(effects: pl.DataFrame, name: str) -> float:
+    """The share over all steps."""
+    values, weights = (effects[each].cast(pl.Float64).fill_null(np.nan).to_numpy() for each in (name, "weights"))
+    known = ~np.isnan(values)
+    return float((values[known] * weights[known]).sum() / max(weights[known].sum(), 1.0))
+
+
+def advice(risks: Mapping[str, Floats], nothing: Floats, verdict: Finding, own: Own | None = None) -> Advice:
     """The advice for a run.
 
     risks: name of a correction -> risk per step, the same steps for all corrections. nothing: risk per step without any
-    correction. verdict: the verdict of the run, see run_verdict.py.
+    correction. verdict: the verdict of the run, see run_verdict.py. own: the one of them that the run itself uses.
     """
     if verdict.signal in RECORDS and verdict.severity > Severity.HEALTHY:
         why = f"{verdict.title}: weights made of these log-probs are no importance weights. {verdict.remedy}"
@@ -82,26 +137,64 @@ def advice(risks: Mapping[str, Floats], nothing: Floats, verdict: Finding) -> Ad
     common = ~np.isnan(nothing)
     for values in risks.values():
         common = common & ~np.isnan(values)
-    steps = int(common.sum())
-    if not risks or not steps:
+    if not risks or not common.any():
         return Advice(
             "none helps for sure", None, "Nothing to compare yet", "No step has been measured for all.", "low"
         )
-    means = {name: float(values[common].mean()) for name, values in risks.items()}
+    known, bare = {name: values[common] for name, values in risks.items()}, nothing[common]
+    found = _of_all(known, bare, verdict)
+    return found if own is None else _with_own(found, own, known, bare, verdict)
+
+
+def _of_all(risks: Mapping[str, Floats], nothing: Floats, verdict: Finding) -> Advice:
+    steps = len(nothing)
+    means = {name: float(values.mean()) for name, values in risks.items()}
     best = min(means, key=lambda name: means[name])
-    gain = _in_standard_errors(nothing[common] - risks[best][common])
+    gain = _in_standard_errors(nothing - risks[best])
     if verdict.severity == Severity.HEALTHY:
-        return _not_needed(best, means[best], float(nothing[common].mean()), verdict)
-    least, most = _reduction(nothing[common], risks[best][common])
+        return _not_needed(best, means[best], float(nothing.mean()), verdict)
+    least, most = _reduction(nothing, risks[best])
     if steps >= FEW and (most < WORTH or LIKELY <= gain and least < WORTH):
         return _no_difference(best, least, most, verdict)
     if gain < LIKELY or steps < FEW:
         why = (
-            f"{best} has the smallest risk of those compared, {_lower(means[best], nothing[common])}, "
+            f"{best} has the smallest risk of those compared, {_lower(means[best], nothing)}, "
             f"but {_too_little(gain, steps)}. {verdict.remedy}"
         )
         return Advice("none helps for sure", None, "None of these helps for sure", why, "low")
-    return _helps(best, risks, nothing, common)
+    return _helps(best, risks, nothing)
+
+
+def _with_own(found: Advice, own: Own, risks: Mapping[str, Floats], nothing: Floats, verdict: Finding) -> Advice:
+    """The advice with a judgement on the run's own correction. Where no other one is better for sure, its own stays."""
+    mine, others = risks[own.name], {name: values for name, values in risks.items() if name != own.name}
+    rival = min(others, key=lambda name: float(others[name].mean()), default="")
+    gain = _reduction(mine, others[rival])[0] if rival else 0.0
+    is_better = gain >= WORTH and len(mine) >= FEW and _in_standard_errors(mine - others[rival]) >= LIKELY
+    doubt = "" if is_better else ", which is no difference" if gain < WORTH else ", which is not sure"
+    more = f"{rival} would lower it by a further {gain:.1%}{doubt}"
+    parts = (
+        f"{own.words} and {_effect(_reduction(nothing, mine)[0])}",
+        (more if gain > 0 else "none of the others lowers it further") if rival else "",
+        "" if verdict.is_healthy else "the cause stays",
+    )
+    sentence = f"{'; '.join(filter(None, parts))}."
+    distance = _in_standard_errors(nothing - mine)
+    if found.outcome != "one helps" or is_better or distance < LIKELY:
+        return replace(found, own=sentence, gain=gain if is_better else found.gain)
+    title = "The run's own correction is as good as any of these"
+    sure: Confidence = "high" if distance >= SURE else "medium"
+    return Advice("its own is as good", own.name, title, "", sure, (rival,) if gain > 0 else (), 0.0, sentence)
+
+
+def _effect(lower: float) -> str:
+    if abs(lower) < 5e-4:
+        return "leaves the gradient's squared error as it is"
+    return f"{'lowers' if lower > 0 else 'raises'} the gradient's squared error by {abs(lower):.1%}"
+
+
+def _share(value: float) -> str:
+    return f"{digits(100 * value)}%"
 
 
 def _not_needed(best: str, least: float, nothing: float, verdict: Finding) -> Advice:
@@ -122,9 +215,9 @@ def _no_difference(best: str, lower: float, most: float, verdict: Finding) -> Ad
     )
 
 
-def _helps(best: str, risks: Mapping[str, Floats], nothing: Floats, common: Booleans) -> Advice:
-    own, bare = risks[best][common], nothing[common]
-    more = {name: values[common] - own for name, values in risks.items() if name != best}
+def _helps(best: str, risks: Mapping[str, Floats], nothing: Floats) -> Advice:
+    own = risks[best]
+    more = {name: values - own for name, values in risks.items() if name != best}
     others = sorted(more, key=lambda name: float(more[name].mean()))
     as_good = tuple(name for name in others if _in_standard_errors(more[name]) < LIKELY)
     ranked = as_good or others[:1]
@@ -132,13 +225,14 @@ def _helps(best: str, risks: Mapping[str, Floats], nothing: Floats, common: Bool
         "one helps",
         best,
         f"{best} helps" if as_good else f"{best} helps most",
-        f"Its risk is {_lower(float(own.mean()), bare)}, and lower at {int((own < bare).sum()):,} of {len(own):,} steps."
+        f"Its risk is {_lower(float(own.mean()), nothing)}, and lower at {int((own < nothing).sum()):,} of {len(own):,} steps."
         + (" As good, too close to call: " if as_good else " Next is " if ranked else "")
         + ", ".join(f"{name}, {_higher(own, more[name])}" for name in ranked)
         + ("." if ranked else "")
         + " A correction limits the harm of the gap and leaves its cause, which the diagnosis names.",
-        "high" if _in_standard_errors(bare - own) >= SURE else "medium",
+        "high" if _in_standard_errors(nothing - own) >= SURE else "medium",
         as_good,
+        _reduction(nothing, own)[0],
     )
 
 

@@ -74,12 +74,26 @@ class Threshold:
         return Correction(self.name, (Weigh(self.level, self.low, self.high, outside),), gap)
 
 
+NOTHING = Threshold("reject")
+"""No correction, as a threshold: rejection without bounds leaves weights of 1."""
+
+
 def threshold_of(correction: Correction) -> Threshold | None:
     """The correction as one bound on a weight; None if it takes several steps, or none."""
     match correction.steps:
         case (Weigh(level, low, high, outside),):
             return Threshold("truncate" if outside == "clamp" else "mask", level, low, high)
     return None
+
+
+def rule_name(correction: Correction) -> str:
+    """The name of the correction as one bound on a weight, which pages show; its own name if it is none.
+
+    >>> rule_name(Correction("token TIS 2", (Weigh("token", high=2.0),))), rule_name(Correction("none", ()))
+    ('truncate token at 2', 'none')
+    """
+    threshold = threshold_of(correction)
+    return threshold.name if threshold else correction.name
 
 
 def place(bound: float) -> tuple[int, bool]:

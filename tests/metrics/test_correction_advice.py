@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.real_runs import records
 
-from ratioscope.metrics.corrections.advice import RECORDS, advice, risk, risk_per_step
+from ratioscope.metrics.corrections.advice import RECORDS, Own, advice, ranked, risk, risk_per_step
 from ratioscope.metrics.corrections.correction import CORRECTIONS, NONE
 from ratioscope.metrics.corrections.effect import SUMS, correction_sums, effect_values
 from ratioscope.metrics.grading.coverage import MEASURED
@@ -123,6 +125,76 @@ def test_nothing_measured_gives_no_advice() -> None:
     empty = np.array([np.nan, np.nan])
     for risks in ({}, {"a": empty}):
         assert advice(risks, empty, ACT).best is None
+
+
+OWN = Own("x (own)", 0.0085, 0.0)
+
+
+def test_the_runs_own_correction_is_judged_in_one_sentence_and_is_never_advised_anew() -> None:
+    for own, rival, more in (
+        (0.5, 0.49, "r would lower it by a further 2"),
+        (0.5, 0.7, "none of the others lowers it"),
+    ):
+        risks = {"x (own)": values(own, seed=1), "r": values(rival, seed=2)}
+        found = advice(risks, values(1.0), ACT, OWN)
+        assert (found.outcome, found.best, found.confidence, found.gain) == (
+            "its own is as good",
+            "x (own)",
+            "high",
+            0.0,
+        )
+        assert found.own.startswith(
+            "The run's own x clips 0.85% of the tokens and lowers the gradient's squared error by "
+        )
+        assert (
+            more in found.own and found.own.endswith("; the cause stays.") and "x (own)" not in found.title + found.why
+        )
+    healthy = advice({"x (own)": values(0.99), "r": values(1.1)}, values(1.0), HEALTHY, OWN)
+    assert healthy.outcome == "none is needed" and healthy.own and "the cause stays" not in healthy.own
+
+
+def test_a_better_one_is_advised_with_what_it_gains_over_the_runs_own() -> None:
+    masks = Own("x (own)", 0.02, 0.02)
+    for own, effect in ((0.8, "lowers"), (1.5, "raises")):
+        found = advice({"x (own)": values(own, seed=1), "r": values(0.4, seed=2)}, values(1.0), ACT, masks)
+        assert (found.outcome, found.best) == ("one helps", "r") and found.gain == pytest.approx(
+            1 - 0.4 / own, abs=0.02
+        )
+        assert f"The run's own x removes 2% of the tokens and {effect} the gradient's squared error by " in found.own
+        assert f"r would lower it by a further {found.gain:.1%}; the cause stays." in found.own
+    vague = advice({"x (own)": values(1.0, noise=1.0, seed=1), "r": values(0.8, noise=1.0)}, values(1.0), ACT, masks)
+    assert "which is not sure" in vague.own
+
+
+@given(st.lists(st.floats(0.01, 10), min_size=3, max_size=3), st.integers(0, 2))
+def test_the_order_and_the_names_of_corrections_do_not_change_the_advice(sizes: list[float], own: int) -> None:
+    names = ["a", "b", "c"]
+    names[own] += " (own)"
+    risks = {name: values(size, seed=at) * size for at, (name, size) in enumerate(zip(names, sizes, strict=True))}
+    used = Own(names[own], 0.1, 0.0)
+    found = advice(risks, values(1.0), ACT, used)
+    assert found == advice(dict(reversed([*risks.items()])), values(1.0), ACT, used)
+    assert found.best != names[own] or found.outcome == "its own is as good"
+
+
+def test_corrections_are_ranked_over_the_steps_that_all_have() -> None:
+    def effects(bias: float, steps: range) -> pl.DataFrame:
+        rows = {"step": [*steps], "bias": [bias + 0.01 * (step % 3) for step in steps], "ess_after": [0.9] * len(steps)}
+        return pl.DataFrame(rows).with_columns(
+            weights=pl.col("step"), clipped_share=pl.col("step") / 100, removed_share=0.0
+        )
+
+    sizes = pl.DataFrame({"step": [*range(20)], "sequences": [32.0] * 20})
+    found = ranked(
+        {"a (own)": effects(0.1, range(4, 20)), "b": effects(0.3, range(12))},
+        effects(1.0, range(20)),
+        sizes,
+        ACT,
+        "a (own)",
+    )
+    assert found.outcome == "its own is as good"
+    share = sum(step**2 for step in range(4, 12)) / sum(range(4, 12)) / 100
+    assert f"clips {100 * share:.3g}% of the tokens" in found.own
 
 
 def test_on_a_stale_real_run_token_truncation_beats_sequence_weights_and_nothing() -> None:

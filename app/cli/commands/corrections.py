@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
+    from ratioscope.ingest.analysis.correction_ranking import InUse
     from ratioscope.ingest.run import Run
     from ratioscope.metrics.analysis.sync_periods import SyncPeriods
     from ratioscope.metrics.corrections.correction import Correction
@@ -75,14 +76,21 @@ def corrections(
     import polars as pl
 
     from ratioscope.ingest.analysis.correction_effects import TrainerCorrection, correction_effects, effect_frame
+    from ratioscope.ingest.analysis.correction_ranking import correction_in_use, reads, without_double
+    from ratioscope.metrics.corrections.advice import OWN
 
     from ...pages.sync_periods import plain_sync_periods, sync_blocks
 
     opened_run = opened(run)
     chosen, reading = _weighted(opened_run, chosen, gap)
+    is_usual = dialect is None and threshold is None
+    used = correction_in_use(opened_run.info)
+    own = used.made if is_usual and used.made and reads(used.made, gap or "mismatch") else None
+    own = None if slice and isinstance(own, TrainerCorrection) else own
+    every = [*([] if own is None else [own]), *chosen]
     with stages("corrections", len(opened_run.row_digests(gap=reading))) as advance:
         effects = correction_effects(
-            opened_run, chosen, by=slice, gap=reading, progress=lambda done, total: advance(f"step {done} of {total}")
+            opened_run, every, by=slice, gap=reading, progress=lambda done, total: advance(f"step {done} of {total}")
         )
     keys = {"run": (), "step": ("step",)}.get(by, ("key",))
     frame = effect_frame(effects.sums, keys).rename({"key": by} if slice else {})
@@ -90,18 +98,19 @@ def corrections(
         f"{', '.join(title for title, own in effects.absent.items() if own == why)}: not available, {why}"
         for why in dict.fromkeys(effects.absent.values())
     ]
-    if len(effects.absent) == len(chosen) and frame.is_empty():
+    if len(effects.absent) == len(every) and frame.is_empty():
         raise SchemaError("; ".join(absences))
     synced = _synced(opened_run, frame, reading) if by == "run" else None
     if as_json:
         absent = [{"correction": title, "reason": why} for title, why in effects.absent.items()]
         rows = pl.concat([frame, pl.DataFrame(absent)], how="diagonal").to_dicts() if absent else frame.to_dicts()
         more = {} if synced is None else {"sync_periods": plain_sync_periods(synced)}
-        print_json([{**row, **more} for row in rows])
+        print_json([{**row, "own": row["correction"].endswith(OWN), **more} for row in rows])
         return
-    if by == "run" and not reading:
-        _say_best(effect_frame(effects.sums, ("step",)), opened_run)
-    _print(frame, opened_run, by)
+    compared = without_double(own, chosen)
+    if by == "run" and is_usual and not frame.is_empty():
+        _say_best(opened_run, compared, effect_frame(effects.sums, ("step",)), used)
+    _print(frame, opened_run, by, compared)
     for line in absences:
         say(line, "dim")
     if synced is not None and not dialect:
@@ -184,7 +193,9 @@ def of_trainer(name: str, presets: Sequence[str], config: Path | None) -> "Seque
     return [TrainerCorrection(f"{name} {each}", name, trainer.PRESETS[each]) for each in presets or trainer.PRESETS]
 
 
-def _print(frame: "pl.DataFrame", run: "Run", by: str) -> None:
+def _print(frame: "pl.DataFrame", run: "Run", by: str, compared: "Sequence[Correction | TrainerCorrection]") -> None:
+    from ratioscope.ingest.analysis.correction_ranking import title_of
+
     if frame.is_empty():
         from ratioscope.ingest.analysis.no_gap import why_no_gap
 
@@ -198,13 +209,15 @@ def _print(frame: "pl.DataFrame", run: "Run", by: str) -> None:
     gaps = frame["gap"].unique()
     if len(gaps) == 1:
         say_gap(gaps[0], run.name)
+    titles = {each.name: title_of(each) for each in compared}
     keys = [column for column in (by, "correction", *(["gap"] if len(gaps) > 1 else [])) if column in frame.columns]
     rows = (
         [
-            *(str(row[key]) for key in keys),
+            *(titles[row[key]] if key == "correction" else str(row[key]) for key in keys),
             *("n/a" if row[column] is None else digits(row[column]) for column in COLUMNS),
         ]
         for row in frame.to_dicts()
+        if row["correction"] in titles
     )
     head = [*keys, *(column.replace("_", " ") for column in COLUMNS)]
     print_blocks([text_table("the effects of corrections", head, rows)])
@@ -220,23 +233,17 @@ def _synced(run: "Run", frame: "pl.DataFrame", reading: str) -> "SyncPeriods | N
     return synced_otherwise(run.metrics(("lag",), gap=gap if reading else None), gap)
 
 
-def _say_best(by_step: "pl.DataFrame", run: "Run") -> None:
-    """Says which of the corrections over one gap helps most, or why none is recommended, as the page Corrections does."""
+def _say_best(
+    run: "Run", compared: "Sequence[Correction | TrainerCorrection]", by_step: "pl.DataFrame", used: "InUse"
+) -> None:
+    """Says which of the corrections of one gap helps most, or why none is recommended, as the page Corrections does."""
+    from ratioscope.ingest.analysis.correction_ranking import ranking, refuted
     from ratioscope.ingest.analysis.grades import verdict_of
-    from ratioscope.metrics.corrections.advice import advice, risk_per_step
-    from ratioscope.metrics.corrections.correction import NONE
 
-    parts = {str(name): part for (name,), part in by_step.group_by("correction", maintain_order=True)}
-    nothing = parts.pop(NONE.name, None)
-    if nothing is None:
-        return
-    gap, steps = nothing["gap"][0], nothing["step"].to_list()
-    sizes = run.metrics(("step",)).select("step", sequences=f"{gap}/sequences")
-    risks = {
-        name: risk_per_step(part, sizes)
-        for name, part in parts.items()
-        if part["gap"][0] == gap and sorted(part["step"]) == sorted(steps)
-    }
-    recommendation = advice(risks, risk_per_step(nothing, sizes), verdict_of(run))
-    say(f"{recommendation.title} ({recommendation.confidence} confidence). {recommendation.why}")
-    say()
+    from ...pages.correction_advice import advice_blocks, own_reason
+
+    gap, contradiction = str(by_step["gap"][0]), refuted(run)
+    found = ranking(run, compared, verdict_of(run), gap=gap, by_step=by_step, is_on=not contradiction)
+    if found is not None:
+        print_blocks(advice_blocks(found, own_reason(used, gap, contradiction)))
+        say()

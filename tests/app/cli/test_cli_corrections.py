@@ -37,11 +37,12 @@ def rows(capsys: Output, *arguments: str) -> list[dict[str, object]]:
 
 def test_ours_are_compared_over_the_whole_run(capsys: Output) -> None:
     found = {row["correction"]: row for row in rows(capsys)}
-    assert list(found) == [correction.name for correction in USUAL]
+    assert list(found) == ["truncate token at 3 (own)", *(correction.name for correction in USUAL)]
+    assert [row["own"] for row in found.values()] == [True] + [False] * len(USUAL)
     page = [str(entry.correction("mismatch")).partition("steps")[2] for entry in comparison_of(DEFAULT).entries]
     ours = [str(replace(each, source="")).partition("steps")[2] for each in USUAL]
     assert [each.replace("log_limit=20.0", "log_limit=inf") for each in ours] == page
-    assert [row["correction"] for row in rows(capsys, "--all")] == [correction.name for correction in CORRECTIONS]
+    assert [row["correction"] for row in rows(capsys, "--all")][1:] == [correction.name for correction in CORRECTIONS]
     assert found["none"]["mean_weight"] == 1.0 and found["token TIS 2"]["clipped_share"] == pytest.approx(
         0.012478, 1e-3
     )
@@ -65,12 +66,12 @@ def test_a_step_without_a_token_that_counts_is_left_out_of_a_trainers_metrics(ma
 
 def test_the_recommendation_comes_before_the_table(capsys: Output) -> None:
     assert main(["corrections", RUN]) == 0
-    answer, empty, gap = capsys.readouterr().out.splitlines()[:3]
-    assert (
-        answer.startswith("token TIS 2 helps most (high confidence). ")
-        and "Its risk is 39.4% below that of no correction" in answer
+    answer, own, empty, gap, _, _, first = capsys.readouterr().out.splitlines()[:7]
+    assert answer == "The run's own correction is as good as any of these · high confidence"
+    assert own.startswith(
+        "The run's own truncate token at 3 clips 0.559% of the tokens and lowers the gradient's squared error"
     )
-    assert empty == "" and gap.startswith("mismatch: ")
+    assert empty == "" and gap.startswith("mismatch: ") and first.startswith("truncate token at 3 (own) ")
 
 
 def test_a_threshold_gives_truncation_and_masking_at_it_per_step(capsys: Output) -> None:

@@ -22,6 +22,9 @@ def test_the_remedy_is_that_of_the_trainer_and_names_a_correction_only_if_one_he
     assert known.startswith("Lower steps_per_generation"), "num_iterations is 1"
     assert known.endswith(" Meanwhile use token TIS 2 (truncate token at 2).")
 
+    instead = replace(context, bridge=replace(context.bridge, own="truncate sequence at 2"))
+    assert answer_of(result, verdict, instead).remedy.endswith("token at 2) in place of truncate sequence at 2.")
+
     without = replace(context, bridge=replace(context.bridge, helps=False), remedies={})
     assert answer_of(result, verdict, without).remedy == result.diagnosis.likely[0].cause.remedy
     assert "eanwhile" not in answer_of(result, verdict).remedy

@@ -1,0 +1,32 @@
+"""The advice on corrections in words, the same on the page and in the terminal: the best one, and the run's own one, judged."""
+
+from collections.abc import Iterator
+
+from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
+from ratioscope.ingest.analysis.correction_ranking import InUse, reads, title_of
+from ratioscope.metrics.corrections.advice import Advice
+
+from ..blocks import Block, Paragraph
+from ..presentation.sentence import capital
+
+OWN_HEAD = "The run's own correction:"
+
+
+def own_reason(own: InUse, gap: str, refuted: str = "") -> str:
+    """Why the run's own correction is not judged; empty if it can be. refuted: the words that show that it is not on."""
+    if own.made is None or refuted:
+        return refuted or own.reason
+    if reads(own.made, gap) or isinstance(own.made, TrainerCorrection):
+        return ""
+    return f"{title_of(own.made)} weighs {own.made.gap}, not {gap}"
+
+
+def advice_blocks(found: Advice, reason: str, help: str = "") -> Iterator[Block]:
+    """reason: why the run's own correction is not judged. help: the words behind the reasons."""
+    yield Paragraph(f"{capital(found.title)} · {found.confidence} confidence", "answer")
+    if found.own:
+        yield Paragraph(found.own, help="" if found.why else help)
+    elif reason:
+        yield Paragraph(f"{reason.removesuffix('.')}.", "muted", head=OWN_HEAD)
+    if found.why:
+        yield Paragraph(found.why, "muted", help=help)
