@@ -66,7 +66,8 @@ def asked_sides(scope: Scope) -> Generator[Block, None, tuple[ComparedRun, Compa
 def _asked(scope: Scope, letter: str, usual: str, notes: list[Block]) -> tuple[list[str], str]:
     """The chosen runs of a side, and its steps as typed. notes: gets the reason if those are no steps."""
     key, about = letter.lower(), "one run, or several seeds of one setting"
-    look = {"width": 300, "help": about, "placeholder": visible(usual, 40), "most": MOST}
+    otherwise = visible(usual) if letter == "B" else ""  # A is the run of the address, unless it is chosen
+    look = {"width": 300, "help": about, "placeholder": visible(usual, 40), "otherwise": otherwise, "most": MOST}
     names = chosen_runs(scope.face, scope.runs.runs, key, letter, **look)
     typed = scope.face.ask(
         Text(f"{key}_steps", f"steps of {letter}", placeholder="all, or 100:200, -50:", width=170)

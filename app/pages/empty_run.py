@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from ..blocks import Action, Actions, Block, Code, Link, Paragraph
+from ..presentation.near_names import near_names
 from ..presentation.run_names import typed_path
 from ..presentation.sentence import capital
 from .face import Choice, Face
@@ -33,8 +34,9 @@ def not_served(wanted: str, names: Sequence[str], waits: str, scope: Scope) -> I
     """The page of an address whose run is not served: the served ones to choose from, and nothing of any of them."""
     yield Paragraph(f"of this address is not served here, or no longer.{waits}", "warning", f"The run {wanted}")
     more = f", {MOST_OFFERED} of {len(names):,}" if len(names) > MOST_OFFERED else ""
-    offered = [Action(f"open_{name}", name, Link("", {"run": name}), is_plain=True) for name in names[:MOST_OFFERED]]
-    yield Paragraph(f"Served here{more}:", "muted")
+    ranked = [*dict.fromkeys((*near_names(wanted, names), *names))][:MOST_OFFERED]
+    offered = [Action(f"open_{name}", name, Link("", {"run": name}), is_plain=True) for name in ranked]
+    yield Paragraph(f"Served here, the nearest name first{more}:", "muted")
     yield Actions("served_here", tuple(offered), is_list=True)
 
 

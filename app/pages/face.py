@@ -82,6 +82,8 @@ class Several:
     """The words of a button that chooses all of them; empty without one."""
     usual: list[str] = field(default_factory=list)
     """The chosen options unless the reader has chosen."""
+    otherwise: str = ""
+    """The option that stands for none, of a list; the address tells it."""
     placeholder: str = ""
     """The words in place of none, of a list; empty for those behind its title."""
     most: int | None = None

@@ -104,7 +104,7 @@ NO_FOLDER = Folder({}, dict[str, View]().__getitem__)
 def chosen_runs(face: Face, names: Iterable[str], key: str, title: str, **look: Any) -> list[str]:
     """The runs of these names that the reader chooses. look: other fields of the question."""
     shown = {visible(name): name for name in names}
-    chosen = face.ask(Several(key, title, [*shown], absent="not served here: {}", **look))
+    chosen = face.ask(Several(key, title, [*shown], absent="The run {} is not served here, or no longer.", **look))
     return [shown[name] for name in chosen]
 
 

@@ -92,8 +92,8 @@ def tokens(scope: Scope) -> Iterator[Block]:
         every = pl.DataFrame() if step is None else rows_of(view, step, gap)
         frame = every if step is None or every.is_empty() else with_part_only(scope, every, step)
         sequence_id, minibatch, rows = "", None, frame
-        if len(frame):
-            sequence_id = yield from _asked_sequence(face, frame, gap)
+        if step is not None and len(frame):
+            sequence_id = yield from _asked_sequence(face, frame, gap, step)
             rows = frame.filter(pl.col("sequence_id") == sequence_id)
             minibatch = _asked_minibatch(face, rows)
     if step is None:
@@ -117,12 +117,12 @@ def tokens(scope: Scope) -> Iterator[Block]:
     yield Paragraph(KEYS, "muted")
 
 
-def _asked_sequence(face: Face, frame: pl.DataFrame, gap: str) -> Generator[Block, None, str]:
+def _asked_sequence(face: Face, frame: pl.DataFrame, gap: str, step: int) -> Generator[Block, None, str]:
     """Returns the chosen sequence, by default the worst. The buttons previous and next go through the list in its order."""
     worst = sequence_measures_at("order")[0]
     ranked = worst_first(frame, gap, worst if f"{gap}/{worst}" in frame.columns else "tokens")
     named: dict[str, str] = {visible(own): own for own in ranked["sequence_id"].unique(maintain_order=True)}
-    names, absent = [*named], "sequence {} is not in this step of this run; another is shown"
+    names, absent = [*named], f"Sequence {{}} is not in step {step} of this run. Another is shown."
     asked = AtMostOne(
         "sequence", "sequence, worst first", names, "", width=320, absent=absent, usual=names[0], most=OFFERED
     )

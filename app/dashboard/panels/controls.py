@@ -1,6 +1,7 @@
 """The choices that pages share: run, gap, step. Each is in the URL, so that every view is a link."""
 
 from collections.abc import Hashable, Sequence
+from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -8,7 +9,7 @@ from ratioscope.errors import ConfigError
 from ratioscope.metrics.metric import SAMPLED
 from ratioscope.record import GAPS, kin, sides
 
-from ...browser.listener import in_address
+from ...browser.listener import address, in_address
 from ...pages.scope import Steps, steps_of
 from ...pages.step_choice import nearest, steps_with_rows, worst_step
 from ...pages.view import View
@@ -24,6 +25,8 @@ LONGEST = 620
 """Pixels of the picker of runs: the ends of names tell runs apart."""
 NOT_SERVED = "_not_served"
 """The state that holds the name of the run that the address asked for, while it is not served."""
+WARNING_WIDTH = 640
+"""Pixels of a warning in a row of controls."""
 LATER, EARLIER = "shift+j", "shift+k"
 """Shortcuts beside `]` and `[`, which browser/listener.js handles because Streamlit's shortcuts know letters and digits only."""
 
@@ -48,8 +51,7 @@ def run_picker(served_runs: Served) -> str | None:
             width=min(LONGEST, max(270, 64 + 8 * max(map(len, served_runs.runs)))),
             format_func=visible,
         )
-    if name is not None:
-        in_address("run", visible(name))
+    in_address("run", visible(st.session_state[NOT_SERVED] if name is None else name))
     return name
 
 
@@ -80,6 +82,7 @@ def gap_picker(gaps: Sequence[str], of_readings: Sequence[str] = (), *, takes_re
     if gap in of_readings and not takes_readings:
         st.caption(f"{label(gap)} is not available here, because {ONLY_RECORDED}; showing {known[0]}", width="content")
         return known[0]
+    in_address("gap", gap)
     said = difference_words(gap) if gap in GAPS else f"{direction(gap)}: {difference_words(gap)}"
     said = said if kin(gap) in SAMPLED else f"{said} · {NOT_SAMPLED} {sides(gap)[0]}"
     st.caption(label(said, 200), width="content")
@@ -144,8 +147,9 @@ def step_picker(view: View, gap: str = "") -> int:
     )
     step = worst_step(view, steps_with_rows(view, gap)) if chosen is None else nearest(steps, int(chosen))
     in_address("step", step)
-    of_run = f"step {{}} is not in this run, which has the steps {steps[0]} to {steps[-1]}; this is step {step}"
-    say_absent("step", None if wanted is None or str(wanted) == str(step) else wanted, step, of_run)
+    of_run = f"Step {{}} is not in this run, which has the steps {steps[0]} to {steps[-1]}. Step {step} is shown."
+    near = [str(nearest(steps, int(str(wanted))))] if str(wanted).isdecimal() else ()
+    say_absent("step", None if wanted is None or str(wanted) == str(step) else wanted, step, of_run, near)
     at = steps.index(step)
     for mark, key, shortcut, to in (("‹", "step_before", EARLIER, at - 1), ("›", "step_after", LATER, at + 1)):
         is_there = 0 <= to < len(steps)
@@ -159,16 +163,24 @@ def _go_to_step(step: int) -> None:
     st.session_state["step"] = step
 
 
-def say_absent(key: str, wanted: object, shown: object, words: str) -> None:
-    """A red sentence on the choice `wanted` of the address, in whose place the page shows another; None: it has what was wanted.
+def say_absent(key: str, wanted: object, shown: object, words: str, near: Sequence[str] = ()) -> None:
+    """A warning of the choice `wanted` of the address, in whose place the page shows another; None: it has what was wanted.
 
-    It stays for as long as the other is shown. words: with {} in place of what was wanted.
+    It stays for as long as the other is shown. words: with {} in place of what was wanted. near: what is there and most like it.
     """
     if wanted is not None:
-        st.session_state[f"_absent_{key}"] = (shown, words.format(str(wanted)[:80]))
+        kept = shown if isinstance(shown, list) else []
+        links = [f"[{label(name, 80)}]({_address_with(key, [*kept, name])})" for name in near if name not in kept]
+        offered = f" Nearest: {', '.join(links)}." if links else ""
+        st.session_state[f"_absent_{key}"] = (shown, label(words.replace("{}", str(wanted)[:80]), 400) + offered)
     for_shown, said = st.session_state.get(f"_absent_{key}", (None, ""))
     if said and for_shown == shown:
-        say_wrong(said)
+        st.warning(said, icon=":material/warning:", width=WARNING_WIDTH)
+
+
+def _address_with(key: str, values: list[str]) -> str:
+    """The address of this page with another choice, relative to any page."""
+    return f"./{st.session_state['_path']}?{urlencode(address() | {key: values}, doseq=True)}"
 
 
 def asked(key: str) -> str | int | None:

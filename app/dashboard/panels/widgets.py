@@ -10,6 +10,7 @@ from ...browser.listener import in_address
 from ...pages.face import AtMostOne, Choice, Number, Option, Question, Several, Step, Switch, Tell, Text
 from ...presentation.digits import count
 from ...presentation.escape import visible
+from ...presentation.near_names import near_names
 from ..model.live import deselect, show_newest
 from .choices import choice, dropdown, optional, several, words_of_pills
 from .chosen_rows import clicked_row, ticked_rows
@@ -144,7 +145,7 @@ def _at_most_one(asked: AtMostOne) -> str | None:
     if usual is not None:
         chosen = chosen or usual
         in_address(key, chosen)
-    say_absent(key, absent, chosen, asked.absent)
+    say_absent(key, absent, chosen, asked.absent, () if absent is None else near_names(str(absent), options))
     return chosen
 
 
@@ -166,14 +167,18 @@ def _bound(asked: Several) -> list[str]:
     """Options without words of their own: Streamlit keeps them in the URL."""
     if asked.look == "list":
         # before the widget is made, which takes a value that it does not know out of the address
-        gone = ", ".join(name for name in st.query_params.get_all(asked.key) if name not in asked.options) or None
+        gone = [name for name in st.query_params.get_all(asked.key) if name not in asked.options]
         chosen = st.multiselect(
             asked.title, asked.options, asked.usual, key=asked.key, bind=_bind(asked), max_selections=asked.most,
             placeholder=asked.placeholder or asked.help, help=asked.help if asked.placeholder else None, width=asked.width,
             label_visibility="visible" if asked.has_title else "collapsed",
         )  # fmt: skip
         if asked.absent:
-            say_absent(asked.key, gone, chosen, asked.absent)
+            near = near_names(gone[0], asked.options) if gone else ()
+            shown = f" {asked.otherwise} is shown." if asked.otherwise and not chosen else ""
+            say_absent(asked.key, ", ".join(gone) or None, chosen, asked.absent + shown, near)
+        if asked.otherwise and not chosen:
+            in_address(asked.key, asked.otherwise)
     else:
         chosen = st.pills(
             asked.title, asked.options, selection_mode="multi", default=asked.usual, key=asked.key, bind="query-params",

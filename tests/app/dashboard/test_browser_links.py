@@ -9,7 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from support.browser import Chromium, Dashboard, Opened, chromium, is_well
+from support.browser import Chromium, Dashboard, Opened, chromium, is_well, query
 from support.edge_runs import made
 from support.serving import refused, serving
 
@@ -23,6 +23,7 @@ VIEWS = {
     "distributions": "gap=total&level=sequence&cap=5&how=masked",
     "sequences": "gap=total&step=6&order=kl_k3",
     "tokens": "gap=total&step=6&sequence=6-100",
+    "compare": "gap=total&b=two_policies",
 }
 """page -> choices that are not its defaults; a page without a line here is opened at another gap and range of steps."""
 ZOOMED_AND_BACK = """async () => {
@@ -69,9 +70,9 @@ def test_the_command_opens_the_view_it_is_asked_for(browser: Chromium, runs: Pat
     ("path", "wanted"),
     [
         ("?", "run=stale"),
-        ("sequences?", "run=stale&step=14"),
-        ("tokens?", "run=stale&step=14&sequence="),
-        ("metrics?with=two_policies&with=hostile&", "run=stale"),
+        ("sequences?", "run=stale&gap=mismatch&step=14"),
+        ("tokens?", "run=stale&gap=mismatch&step=14&sequence="),
+        ("metrics?with=two_policies&with=hostile&", "run=stale&gap=mismatch"),
     ],
 )
 def test_what_was_chosen_for_the_reader_stands_in_the_address_and_in_the_link(
@@ -85,7 +86,7 @@ def test_what_was_chosen_for_the_reader_stands_in_the_address_and_in_the_link(
     link = opened.page.locator(".st-key-link pre").inner_text()
     assert link == opened.page.url
     again = browser.visit(link)
-    assert _said(again) == said and again.page.url == opened.page.url
+    assert _said(again) == said and query(again) == query(opened)
     is_well(again)
 
 
@@ -102,6 +103,21 @@ def test_every_link_names_the_run_also_after_a_choice_that_changes_nothing_else(
     where = opened.page.get_by_role("link", name="Where", exact=True)
     where.hover()
     assert (where.get_attribute("href") or "").endswith("/where?run=stale"), "for a tab of its own"
+    is_well(opened)
+
+
+def test_a_run_that_is_not_served_stays_in_the_address_and_opens_no_other(
+    dashboard: Dashboard, browser: Chromium
+) -> None:
+    opened = browser.visit(f"{dashboard.url}/sequences?run=stael&step=14")
+    for _ in range(2):
+        assert "run=stael" in opened.page.url, "a reload opens no other run in its place"
+        opened.page.get_by_text("The run stael").wait_for()
+        opened.page.reload()
+        opened.settled()
+    with opened.rerun():
+        opened.page.locator(".st-key-served_here button").first.click()
+    assert "run=stale" in opened.page.url, "the nearest name comes first"
     is_well(opened)
 
 

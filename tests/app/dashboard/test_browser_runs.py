@@ -34,7 +34,7 @@ def test_from_the_list_to_one_run_and_to_several(server: Dashboard, browser: Chr
         page.wait_for_url("**/metrics?**")
         page.wait_for_url("**with=b**")
         opened.settled()
-        assert _query(opened) == {"run": ["a"], "with": ["b"]}
+        assert _query(opened) == {"run": ["a"], "with": ["b"], "gap": ["mismatch"]}
         assert (
             page.locator(".rs-key-light span").all_inner_texts() and "b" in page.locator(".rs-key-light").inner_text()
         )
@@ -64,7 +64,7 @@ def test_timers_that_ring_while_a_page_is_left_take_nothing_out_of_its_link(
         page.get_by_text("compare 2 runs").first.click()
         page.wait_for_url("**/metrics?**")
         opened.settled()
-        assert _query(opened) == {"run": ["a"], "with": ["b"]}
+        assert _query(opened) == {"run": ["a"], "with": ["b"], "gap": ["mismatch"]}
         opened.go_to("Sequences")
         assert "with" not in _query(opened), "the timers of the list have mixed two pages up"
         assert opened.exceptions == 0 and opened.errors == []

@@ -14,6 +14,7 @@ from support import oracle
 from support.frames import tokens
 from support.pages_open import Open, codes, html, plain, well, words
 
+from ratioscope.app.dashboard.panels.share import whom
 from ratioscope.app.figures.html.tinted_text import WeightBand, borders, tint, token_text
 from ratioscope.app.figures.strip_chart import strip_at, token_strip
 from ratioscope.app.pages.tokens import worst_order
@@ -37,11 +38,15 @@ def test_a_link_opens_the_very_sequence_gap_and_token(opened: Open) -> None:
 def test_a_link_to_a_step_and_a_sequence_that_the_run_lacks_says_so_until_another_is_chosen(opened: Open) -> None:
     app = opened("tokens", ["stale"], step="297", sequence="297-0-2")
     for _ in range(2):
-        assert "step 297 is not in this run" in plain(app) and "sequence 297-0-2 is not in this step" in plain(app)
+        step, sequence = (warning.value.replace("\\", "") for warning in app.warning)
+        assert (
+            step.startswith("Step 297 is not in this run, which has the steps ") and "Nearest: [22](./tokens?" in step
+        )
+        assert sequence.startswith("Sequence 297-0-2 is not in step ") and "step=14&sequence=14-" in sequence
         well(app.run())
     well(app.button(key="step_after").click().run())
     well(app.button(key="next").click().run())
-    assert "is not in this" not in plain(app)
+    assert not app.warning
 
 
 def test_what_the_run_lacks_is_told_apart_from_what_this_sequence_lacks(opened: Open, tmp_path: Path) -> None:
@@ -58,7 +63,8 @@ def test_what_the_run_lacks_is_told_apart_from_what_this_sequence_lacks(opened: 
 def test_the_drawer_for_sharing_names_the_run_in_its_command_and_whom_its_link_serves(opened: Open, runs: Path) -> None:
     app = opened("overview", ["stale"])
     assert f"ratioscope bundle {runs / 'stale'} -o pages.html" in codes(app)
-    assert "works on this machine only" in plain(app)
+    assert "works on this machine only" in plain(app) and whom("127.0.0.1") == whom("localhost") == whom(None)
+    assert whom("gpu-7").startswith("It opens for whoever reaches gpu-7 ") and "token" in whom("gpu-7")
 
 
 @pytest.mark.parametrize("by", [value.name for value in VALUES])

@@ -235,7 +235,7 @@ def test_a_sequence_in_the_url_is_shown_and_an_unknown_one_is_explained(opened: 
     assert opened("tokens", ["stale"], step="6", sequence="6-100").selectbox(key="sequence").value == "6-100"
     app = opened("tokens", ["stale"], sequence="no such")
     well(app)
-    assert "sequence no such is not in this step" in words(app) and app.selectbox(key="sequence").index == 0
+    assert "Sequence no such is not in step 14" in words(app) and app.selectbox(key="sequence").index == 0
 
 
 def test_a_sequence_of_several_minibatches_shows_the_chosen_one(opened: Open, runs: Path) -> None:
