@@ -29,7 +29,8 @@ from ..model.live import show_newest
 from .charts import IMAGES, appearance
 
 OWN = ("127.0.0.1", "localhost", "::1")
-ONLY_HERE = " It works on this machine only: to others, 127.0.0.1 is their own. Send them a file of those below."
+ONLY_HERE = "It works on this machine only: to others, 127.0.0.1 is their own. Send them a file of those below."
+ELSEWHERE = "It opens for whoever reaches {} over the network and has signed in with this server's token."
 
 KEYS = (
     ("p", "pause or resume updates while the run grows"),
@@ -63,13 +64,19 @@ def share(shown: PageContents, place: str) -> None:
     """
     with st.popover("", icon=":material/ios_share:", help="link and downloads", type="tertiary", key="share"):
         with st.container(key="link"):
-            own = urlsplit(st.context.url or "").hostname in (None, *OWN)
-            st.caption("This link opens exactly this view." + (ONLY_HERE if own else ""))
+            st.caption(
+                f"This link opens exactly this view. {label(whom(urlsplit(st.context.url or '').hostname), 300)}"
+            )
             link()
         _downloads(shown)
         if place:
             st.caption("This command writes the pages of the run as one file to send, which works without a server:")
             code(f"ratioscope bundle {shlex.quote(typed_path(place))} -o pages.html", "bundle_command")
+
+
+def whom(host: str | None) -> str:
+    """The sentence on who can open a link of this server. host: as the reader's address has it."""
+    return ONLY_HERE if host in (None, *OWN) else ELSEWHERE.format(host)
 
 
 def _downloads(shown: PageContents) -> None:
