@@ -1,6 +1,8 @@
 // Charts over steps share one cursor and one zoom: the step under the pointer is marked on all of them, and a range of steps that
-// is drawn on one is shown by all, also when a page is drawn anew for the same choices.
-const linked = { state: null, range: null, busy: false }
+// is drawn on one is shown by all, also when a page is drawn anew for the same choices. The address tells it, as the first and the last
+// position on the axis.
+const asked = new URL(location.href).searchParams.get("zoom")?.split(":").map(Number)
+const linked = { state: null, range: asked?.length === 2 && asked.every(Number.isFinite) ? asked : null, busy: false }
 const kind = ({ figure }) => figure?.layout.xaxis?.type ?? "linear"
 const isOverSteps = ({ figure }) => figure?.layout.xaxis?.tickprefix === "step "
 
@@ -10,8 +12,20 @@ looks.replaceSync(`.rs-chart { position: relative }
   .rs-cursor { position: absolute; width: 1px; pointer-events: none; opacity: .5; background: currentColor }`)
 document.adoptedStyleSheets.push(looks)
 
+// listener.js completes every address with what stands here.
+function tellZoom(range) {
+  const text = range ? range.map(end => Number(Number(end).toPrecision(6))).join(":") : ""
+  if (document.documentElement.dataset.zoom === text) return
+  document.documentElement.dataset.zoom = text
+  history.replaceState(history.state, "", location.href)
+}
+
 function shared(layout, chart) {
-  if (!linked.range || linked.state !== chart.state || linked.kind !== kind(chart) || !isOverSteps(chart)) return layout
+  if (!isOverSteps(chart)) return layout
+  if (linked.range && linked.state === null) Object.assign(linked, { state: chart.state, kind: kind(chart) }) // of the address
+  const isShown = linked.range && linked.state === chart.state && linked.kind === kind(chart)
+  tellZoom(isShown ? linked.range : null)
+  if (!isShown) return layout
   return { ...layout, xaxis: { ...layout.xaxis, range: [...linked.range], autorange: false } }
 }
 
@@ -39,6 +53,7 @@ async function zoomOthers(chart, changes, charts) {
   linked.state = chart.state
   linked.range = whole ? null : range
   linked.kind = kind(chart)
+  tellZoom(linked.range)
   linked.busy = true
   try {
     const update = whole ? { "xaxis.autorange": true } : { "xaxis.range": range, "xaxis.autorange": false }

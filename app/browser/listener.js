@@ -76,8 +76,12 @@ let added = {}
 function whole(address) {
   const url = new URL(address ?? location.href, location.href)
   const lacking = Object.entries(made.address).filter(([key]) => !url.searchParams.has(key))
-  added = url.pathname === `/${made.path}` ? Object.fromEntries(lacking) : {} // on another path the reader has gone on
+  const isHere = made.path === null || url.pathname === `/${made.path}` // on another path the reader has gone on
+  added = isHere ? Object.fromEntries(lacking) : {}
   for (const [key, value] of Object.entries(added)) url.searchParams.set(key, value)
+  const { zoom } = document.documentElement.dataset // of linked.js; none before the first chart
+  if (!isHere || zoom === "") url.searchParams.delete("zoom")
+  else if (zoom) url.searchParams.set("zoom", zoom)
   return url.href
 }
 

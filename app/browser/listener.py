@@ -54,7 +54,7 @@ def address() -> dict[str, list[str]]:
 
 def state() -> str:
     """The drawn page and its choices as text. A zoom is kept as long as this text stays the same."""
-    return f"{st.session_state['_path']}?{sorted(address().items())}"
+    return f"{st.session_state['_path']}?{sorted(each for each in address().items() if each[0] != 'zoom')}"
 
 
 def is_narrow() -> bool:

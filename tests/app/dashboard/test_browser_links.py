@@ -26,6 +26,7 @@ VIEWS = {
     "compare": "gap=total&b=two_policies",
 }
 """page -> choices that are not its defaults; a page without a line here is opened at another gap and range of steps."""
+SHOWN_STEPS = "document.querySelector('.st-key-chart_kl_k3 .js-plotly-plot')._fullLayout.xaxis.range.map(Number)"
 ZOOMED_AND_BACK = """async () => {
   const plot = document.querySelector(".js-plotly-plot"), shown = () => [...plot._fullLayout.yaxis.range], begin = shown()
   await Plotly.relayout(plot, { "yaxis.range": [begin[0], begin[0] + (begin[1] - begin[0]) / 3] })
@@ -104,6 +105,21 @@ def test_every_link_names_the_run_also_after_a_choice_that_changes_nothing_else(
     where.hover()
     assert (where.get_attribute("href") or "").endswith("/where?run=stale"), "for a tab of its own"
     is_well(opened)
+
+
+def test_a_zoom_stands_in_the_link_for_as_long_as_it_is_shown(dashboard: Dashboard, browser: Chromium) -> None:
+    opened = browser.visit(f"{dashboard.url}/?run=stale")
+    opened.zoom("chart_kl_k3")
+    zoomed = opened.page.evaluate(SHOWN_STEPS)
+    opened.page.locator(".st-key-share button").first.click()
+    link = opened.page.locator(".st-key-link pre").inner_text()
+    assert link == opened.page.url and "&zoom=" in link
+    again = browser.visit(link)
+    assert again.page.evaluate(SHOWN_STEPS) == pytest.approx(zoomed, rel=1e-4) and again.page.url.count("zoom=") == 1
+    again.go_to("Metrics")
+    assert "zoom=" not in again.page.url
+    for tab in (opened, again):
+        is_well(tab)
 
 
 def test_a_run_that_is_not_served_stays_in_the_address_and_opens_no_other(
