@@ -1,10 +1,10 @@
 // The button below a chart that asks for the table behind it; listener.js passes it on. It is drawn here, for Streamlit would go
 // through a drawer of its own under every chart each time anything on the page changes.
 const below = new CSSStyleSheet()
-below.replaceSync(`.rs-numbers { all: unset; display: inline-flex; align-items: center; gap: .5rem; min-height: 2.5rem; font-size: .875rem; cursor: pointer }
+below.replaceSync(`.rs-numbers { all: unset; display: inline-flex; align-items: center; gap: .35rem; min-height: 24px; font-size: .875rem; cursor: pointer }
   .rs-numbers:is(:hover, :focus-visible) { color: var(--st-primary-color) }
   .rs-numbers:focus-visible { outline: 2px solid; border-radius: 5px }
-  .rs-numbers span { font: 1.25rem/1 "Material Symbols Rounded" }`)
+  .rs-numbers span { font: 1.15rem/1 "Material Symbols Rounded" }`)
 document.adoptedStyleSheets.push(below)
 
 function asks(div) {
