@@ -100,7 +100,7 @@ def _verdict(scope: Scope, *, is_printed: bool = False) -> Iterator[Block]:
         chart = undone(known.result.diagnosis.likely[0], known.result.gap, "proof")
     shown = [each for each in _first(scope.gap, view.verdict()) if has_value(frame, f"{scope.gap}/{each.name}")]
     if chart is None and shown:
-        chart = replace(_chart(scope, frame, shown[0]), name="proof")
+        chart = replace(_chart(scope, frame, shown[0]), name="course")
     head = head_of(scope, known)
     yield Verdict(head.severity, head.title, head.facts, verdict_lines(view, known), head.share, chart)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from ratioscope.metrics.grading.finding import Finding, Severity
 
 from .cause_facts import share_words
-from .sentence import sentence
+from .sentence import capital, sentence
 
 if TYPE_CHECKING:
     from ratioscope.ingest.analysis.diagnosis import RunDiagnosis
@@ -35,6 +35,8 @@ class Answer:
     """The trainer in whose settings `do` is told; empty without one."""
     remedy: str = ""
     """`do`, and the correction to use until then."""
+    meanwhile: str = ""
+    """What the run's own correction, or another one, does until then; empty if none was compared."""
     next: str = ""
     """The cheapest experiment for what stays open; empty if nothing does."""
 
@@ -60,6 +62,7 @@ def answer_of(result: "RunDiagnosis", verdict: Finding, context: "KnownContext |
         do=do,
         trainer=(context.trainer or "") if context and known else "",
         remedy=do + meanwhile,
+        meanwhile=sentence(capital(bridge.words)) if bridge else "",
         next=experiment,
     )
 

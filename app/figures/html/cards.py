@@ -36,17 +36,19 @@ def verdict_line(
     links: bool = False,
     theme: Theme = LIGHT,
 ) -> str:
-    """The severity, the answer and since when; below it what to do, the evidence, the meaning and what was checked.
+    """The severity, the answer and since when; below it why, what to do and what helps meanwhile, and what was measured.
 
     answer: of the diagnosis; None if there is none. note: a few words at the end of the first line. brief: without proof,
     meaning, remedy and checks. links: without meaning and checks, because links below it lead there.
     """
     words, word = first_words(finding, answer, links=links), finding.word
     first = escaped(", ".join(part for part in (capital(words.title), words.when) if part))
+    named = answer if answer and answer.leads and answer.do and not brief else None  # the cause, told in columns
+    columns = "" if named is None else _columns(named, words.next)
     parts = [
-        "" if brief else f"<strong>Do:</strong> {escaped(words.do)}",
-        escaped(answer.proof) if answer and not brief else "",
-        f"<strong>Next:</strong> {escaped(words.next)}" if words.next else "",
+        "" if brief or columns else f"<strong>Do:</strong> {escaped(words.do)}",
+        escaped(answer.proof) if answer and not brief and not columns else "",
+        f"<strong>Next:</strong> {escaped(words.next)}" if words.next and not columns else "",
         f"<b>{escaped(words.verdict)}</b> {escaped(words.measured)}" if words.verdict else escaped(words.measured),
         escaped(words.diagnosis),
         *(() if brief or links else (escaped(words.meaning), escaped(finding.checked))),
@@ -55,8 +57,20 @@ def verdict_line(
     said = " · ".join(part for part in (f"{words.confidence} confidence", escaped(note)) if part)
     return (
         f'<div class="rs-verdict-{theme.name}"><style>{_verdict_style(theme, word)}</style>'
-        f'<p class="v"><b>{MARKS[word]} {word}</b><span>{first}</span><small>{said}</small></p>{below}</div>'
+        f'<p class="v"><b>{MARKS[word]} {word}</b><span>{first}</span><small>{said}</small></p>{columns}{below}</div>'
     )
+
+
+def _columns(answer: Answer, experiment: str) -> str:
+    """Why, what to do, and what helps until then, beside each other."""
+    told = (
+        ("Why", answer.proof or answer.share),
+        (f"Do in {answer.trainer}" if answer.trainer else "Do", answer.do),
+        ("Meanwhile", answer.meanwhile),
+        ("Next", experiment),
+    )
+    shown = (f"<div><h6>{escaped(head)}</h6><p>{escaped(capital(text))}</p></div>" for head, text in told if text)
+    return f'<div class="c">{"".join(shown)}</div>'
 
 
 def facts_line(severity: str, facts: Sequence[tuple[str, str]], *, theme: Theme = LIGHT) -> str:
@@ -228,6 +242,9 @@ def _verdict_style(theme: Theme, word: str) -> str:
         f"{root} p.v{{font-size:17px;color:{theme.text};display:flex;flex-wrap:wrap;gap:2px 12px;align-items:baseline}}"
         f"{root} p.v b{{color:{ink}}}{root} small{{font-size:13px;color:{theme.muted}}}"
         f"{root} p:not(.v){{font-size:13.5px}}{root} strong{{color:{theme.text}}}"
+        f"{root} .c{{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,230px),1fr));"
+        f"gap:6px 28px;margin:6px 0 8px}}"
+        f"{root} .c p{{color:{theme.text}}}{root} h6{{margin:0;padding:0;font:600 12.5px/1.5 {FONT};color:{theme.muted}}}"
     )
 
 
