@@ -32,7 +32,9 @@ def sync_blocks(found: SyncPeriods) -> Iterator[Block]:
         yield Paragraph(f"Not available, because {found.reason}.", "absent")
         return
     yield Paragraph(sync_answer(found), "lead")
-    yield text_table(TITLE, HEAD, map(_row, found.each))
+    yield text_table(TITLE, HEAD, map(_row, found.known))
+    for each in found.each[len(found.known) :]:
+        yield Paragraph(f"A sync every {_period(each)}: not available, because {each.reason}.", "muted")
     yield Paragraph(f"K3 in nats/token ± one standard error. {found.assumption}", "muted")
 
 
@@ -66,8 +68,6 @@ def _plain(period: dict[str, Any]) -> dict[str, Any]:
 def _row(each: SyncPeriod) -> tuple[str, ...]:
     first, last = each.lags[0], each.lags[-1]
     lags = str(first) if first == last else f"{first} to {last}"
-    if each.reason:
-        return _period(each), lags, f"not available, because {each.reason}", ""
     return _period(each), lags, _mean(each), count(each.tokens)
 
 

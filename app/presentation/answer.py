@@ -50,8 +50,7 @@ def answer_of(result: "RunDiagnosis", verdict: Finding, context: "KnownContext |
     known = context.remedies.get(first.cause.code) if context else None
     bridge = context.bridge_for(first.cause.code) if context else None
     do = known.do if known else context.do_for(first.cause) if context else first.cause.remedy
-    instead = f" in place of {bridge.own}" if bridge and bridge.own else ""
-    meanwhile = f" Meanwhile use {bridge.best}{instead}." if bridge and bridge.best else ""
+    meanwhile = f" Meanwhile {bridge.brief}." if bridge and bridge.brief else ""
     return Answer(
         diagnosis.answer,
         leads=True,

@@ -50,7 +50,8 @@ def correction_in_use(info: Mapping[str, Any]) -> InUse:
         return InUse(TrainerCorrection(f"{own.dialect} settings{OWN}", own.dialect, own.config))
     if not made.steps:
         return InUse(None, "the settings on record set no correction")
-    return InUse(replace(made, name=f"{rule_name(made)}{OWN}"))
+    rule = threshold_of(made)
+    return InUse(replace(made, name=f"{rule.name if rule else f'{own.dialect} settings'}{OWN}"))
 
 
 def refuted(run: Run) -> str:

@@ -73,6 +73,15 @@ class Bridge:
         return "" if not self.name or not rule else self.name if rule == self.name else f"{self.name} ({rule})"
 
     @property
+    def brief(self) -> str:
+        """The correction to use until the cause is mended, in a clause; empty if there is nothing to do."""
+        if self.best and self.advice is not None:
+            instead = f" in place of the run's own {self.own}" if self.own else ""
+            return f"use {self.best}{instead}: the gradient's squared error falls by {self.advice.gain:.0%}"
+        is_kept = self.advice is not None and self.advice.outcome == "its own is as good"
+        return f"keep the run's own {self.own}: no other one is better for sure" if is_kept else ""
+
+    @property
     def words(self) -> str:
         """The recommendation, in sentences."""
         if not self.helps:
@@ -87,8 +96,7 @@ class Bridge:
         settings = "; its settings are below" if self.settings else ""
         rank = "" if self.advice.as_good else " best"
         bridges = f"{self.best} bridges the gap{rank} {over} ({self.advice.confidence} confidence)"
-        further = "a further " if self.own else ""
-        gain = f"it lowers the gradient's squared error by {further}{self.advice.gain:.0%}"
+        gain = f"it lowers the gradient's squared error by {self.advice.gain:.0%}"
         return f"{f'in place of {self.own}, ' if self.own else ''}{bridges}: {gain}{settings}"
 
 
@@ -300,13 +308,13 @@ def bridge_of(
         return Bridge(code, helps=True)
     texts = {title_of(each): _written(each, trainer) for each in USUAL if each.steps}
     usual = {title_of(each): replace(each, gap=gap) for each in USUAL if texts.get(title_of(each)) is not None}
-    own = correction_in_use(run.info).made
+    own = correction_in_use(run.info).made if is_on else None
     compared = without_double(own if own and reads(own, gap) else None, [*usual.values()])
     exact = [each for each in compared if by_histogram(each)]
     steps: Sequence[int] = result.steps
     if exact[:1] == compared[:1]:  # the run's own correction needs no rows, so that all steps can be compared at once
         compared, steps = exact, [step for step in run.steps if result.among is None or step in result.among]
-    found = ranking(run, compared, verdict, gap=gap, steps=steps, is_on=is_on)
+    found = ranking(run, compared, verdict, gap=gap, steps=steps)
     used = title_of(compared[0]).removesuffix(OWN) if found and found.own else ""
     best = found.best if found and found.best in usual else None
     settings, name = ("", "") if best is None else (texts[best] or "", usual[best].name)

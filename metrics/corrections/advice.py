@@ -166,15 +166,16 @@ def _of_all(risks: Mapping[str, Floats], nothing: Floats, verdict: Finding) -> A
 
 
 def _with_own(found: Advice, own: Own, risks: Mapping[str, Floats], nothing: Floats, verdict: Finding) -> Advice:
-    """The advice with a judgement on the run's own correction. Where no other one is better for sure, its own stays."""
+    """The advice with a judgement on the run's own correction. It stays if no other one is better for sure."""
     mine, others = risks[own.name], {name: values for name, values in risks.items() if name != own.name}
     rival = min(others, key=lambda name: float(others[name].mean()), default="")
     gain = _reduction(mine, others[rival])[0] if rival else 0.0
     is_better = gain >= WORTH and len(mine) >= FEW and _in_standard_errors(mine - others[rival]) >= LIKELY
     doubt = "" if is_better else ", which is no difference" if gain < WORTH else ", which is not sure"
-    more = f"{rival} would lower it by a further {gain:.1%}{doubt}"
+    lower = _reduction(nothing, mine)[0]
+    more = f"{rival} would lower it by {'a further ' if lower > 0 else ''}{gain:.1%}{doubt}"
     parts = (
-        f"{own.words} and {_effect(_reduction(nothing, mine)[0])}",
+        f"{own.words} and {_effect(lower)}",
         (more if gain > 0 else "none of the others lowers it further") if rival else "",
         "" if verdict.is_healthy else "the cause stays",
     )

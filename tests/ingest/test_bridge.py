@@ -67,7 +67,7 @@ def test_a_worse_correction_that_is_on_is_replaced(tmp_path: Path) -> None:
     assert found.words.startswith(
         "in place of truncate sequence at 2, token TIS 2 (truncate token at 2) bridges the gap"
     )
-    assert "it lowers the gradient's squared error by a further " in found.words and found.advice.gain > 0.5
+    assert "it lowers the gradient's squared error by " in found.words and found.advice.gain > 0.5
     assert "raises the gradient's squared error by" in found.advice.own and "the cause stays." in found.advice.own
 
 

@@ -20,10 +20,13 @@ def test_the_remedy_is_that_of_the_trainer_and_names_a_correction_only_if_one_he
 
     known = answer_of(result, verdict, context).remedy
     assert known.startswith("Lower steps_per_generation"), "num_iterations is 1"
-    assert known.endswith(" Meanwhile use token TIS 2 (truncate token at 2).")
+    gain = ": the gradient's squared error falls by 39%."
+    assert known.endswith(f" Meanwhile use token TIS 2 (truncate token at 2){gain}")
 
     instead = replace(context, bridge=replace(context.bridge, own="truncate sequence at 2"))
-    assert answer_of(result, verdict, instead).remedy.endswith("token at 2) in place of truncate sequence at 2.")
+    assert answer_of(result, verdict, instead).remedy.endswith(
+        f"token at 2) in place of the run's own truncate sequence at 2{gain}"
+    )
 
     without = replace(context, bridge=replace(context.bridge, helps=False), remedies={})
     assert answer_of(result, verdict, without).remedy == result.diagnosis.likely[0].cause.remedy
