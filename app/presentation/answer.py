@@ -61,7 +61,7 @@ def answer_of(result: "RunDiagnosis", verdict: Finding, context: "KnownContext |
         do=do,
         trainer=(context.trainer or "") if context and known else "",
         remedy=do + meanwhile,
-        meanwhile=sentence(capital(bridge.words)) if bridge else "",
+        meanwhile=sentence(capital(bridge.brief if bridge.helps else bridge.words)) if bridge else "",
         next=experiment,
     )
 
