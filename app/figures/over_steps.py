@@ -15,7 +15,7 @@ from .drawing.canvas import saying
 from .drawing.faint_run import FaintRun, beside_words, faint, within
 from .drawing.lines import line_of, metric_canvas, size_words, why_absent
 from .drawing.marks import add_events, fit
-from .drawing.overlay import lay_over, vertical_line, words
+from .drawing.overlay import Overlay, lay_over, vertical_line, words
 from .drawing.plot import Pen, Trace, infinities, line_trace, value_words
 from .drawing.plotly_objects import go
 from .drawing.scale import suitable
@@ -67,7 +67,7 @@ def metric_over_steps(
     axis_along(figure, run.steps, "step", live=theme.live)
     if since is not None and run.steps[0] < since <= run.steps[-1]:
         side, away = ("left", 4) if since < (run.steps[0] + run.steps[-1]) / 2 else ("right", -4)
-        place = {"x": since, "xanchor": side, "xshift": away, "y": 0, "yref": "paper", "yanchor": "bottom"}
+        place: Overlay = {"x": since, "xanchor": side, "xshift": away, "y": 0, "yref": "paper", "yanchor": "bottom"}
         said = words(f"out of bounds since {since}", theme.ink["act"], bgcolor=theme.background, **place)
         lay_over(figure, [vertical_line(since, theme.ink["act"], width=1.5)], [said])
     return figure

@@ -1,15 +1,18 @@
 """The two sides of a comparison: their runs and steps."""
 
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from ratioscope.errors import RatioscopeError
+from ratioscope.errors import ConfigError, RatioscopeError
+from ratioscope.metrics.grading.finding import Severity
 
 from ..blocks import Action, Block, Link, Paragraph
 from ..presentation.escape import visible
 from ..presentation.gap_words import direction
 from .face import Text
 from .folder import chosen_runs, opened
+from .pinning import pinned_above
 from .scope import Scope, Steps, steps_of
 from .slice_absences import read_rows
 from .step_choice import not_read
@@ -43,10 +46,10 @@ class ComparedRun:
 
 
 def asked_sides(scope: Scope) -> Generator[Block, None, tuple[ComparedRun, ComparedRun]]:
-    """The chosen sides. By default A is the page's run and B another; with a single run they are its first and its last half."""
+    """The chosen sides. By default A is the page's run and B a good one; a single run is halved."""
     runs, notes = scope.runs.runs, list[Block]()
     own = next((name for name, path in runs.items() if path == scope.view.path), scope.view.name)
-    other = next((name for name in runs if name != own), own)
+    other = good_run(scope, own)
     with scope.face.row("sides"):
         names_a, typed_a = _asked(scope, "A", own, notes)
         names_b, typed_b = _asked(scope, "B", other, notes)
@@ -61,6 +64,29 @@ def asked_sides(scope: Scope) -> Generator[Block, None, tuple[ComparedRun, Compa
         yield Action("swap", "swap", Link("", turned), is_plain=True)
     yield from notes
     return a, b
+
+
+def good_run(scope: Scope, own: str) -> str:
+    """The run that the folder pins as its reference, else the newest healthy one with this gap and trainer, as far as runs were
+    read, else any other; `own` if there is none."""
+    others = {name: path for name, path in scope.runs.runs.items() if name != own}
+    with suppress(ConfigError):  # a damaged file pins nothing
+        known, folder = pinned_above(scope.runs.roots, scope.view.path)
+        path = "" if known is None or known.kind != "run" else str(folder / known.name)
+        if pinned := next((name for name, place in others.items() if place == path), None):
+            return pinned
+    listed, _ = scope.runs.listed(())  # no run is read for it: a click would wait
+    trainer = str(scope.view.run.info.get("trainer") or "").split()[:1]
+    alike = {
+        each.name: (each.summary.started is not None, str(each.summary.started))
+        for each in listed
+        if each.name in others
+        and each.summary is not None
+        and each.summary.severity == Severity.HEALTHY.label
+        and scope.gap in each.summary.gaps
+        and each.summary.trainer.split()[:1] == trainer
+    }
+    return max(alike, key=lambda name: alike[name], default=next(iter(others), own))
 
 
 def _asked(scope: Scope, letter: str, usual: str, notes: list[Block]) -> tuple[list[str], str]:

@@ -4,7 +4,9 @@ import json
 import math
 import shutil
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,8 @@ from ratioscope.app.dashboard.model.jobs import jobs
 from ratioscope.app.dashboard.model.view import SERVED
 from ratioscope.app.figures.sides import SideRun, courses, graded_shares, survivals
 from ratioscope.app.pages.compare import _events
-from ratioscope.app.pages.compare_sides import ComparedRun
+from ratioscope.app.pages.compare_sides import ComparedRun, good_run
+from ratioscope.app.pages.folder import Folder, ListedRun, Summary
 from ratioscope.app.pages.scope import Steps
 from ratioscope.app.pages.view import View
 from ratioscope.app.presentation.comparison_words import (
@@ -37,9 +40,11 @@ from ratioscope.app.presentation.comparison_words import (
     table_of,
 )
 from ratioscope.app.presentation.digits import digits
+from ratioscope.app.presentation.run_state import RunState
 from ratioscope.app.presentation.theme import DARK, LIGHT
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.analysis.run_settings import differences, settings
+from ratioscope.ingest.files.reference_file import Pinned, pin
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.analysis.comparison import Compared, Estimate, Paired
 from ratioscope.metrics.definitions.registry import BY_NAME
@@ -115,6 +120,27 @@ def test_swapping_turns_the_sides_and_the_link_holds_it(opened: Open) -> None:
     assert "higher" in before.split("A: ")[0] + after.split("A: ")[0]
     assert before.split("A: ")[1].split()[2] == after.split("B: ")[1].split()[2]
     assert str(app.text_input(key="a_steps").value).endswith(":")
+
+
+def test_the_other_side_is_the_pinned_run_else_the_newest_healthy_one_that_is_alike(tmp_path: Path) -> None:
+    def listed(name: str, severity: str, day: int, gap: str = "mismatch", trainer: str = "trl 2") -> ListedRun:
+        started = datetime(2026, 1, day, tzinfo=UTC)
+        known = Summary(name=name, trainer=trainer, gaps=(gap,), severity=severity, started=started)
+        return ListedRun(name, known, RunState("ended", "ended", ""))
+
+    known = [
+        listed("a", "act", 9), listed("b", "healthy", 1), listed("c", "healthy", 3), listed("d", "healthy", 5, gap="total"),
+        listed("e", "healthy", 6, trainer="verl 1"), ListedRun("f", None, RunState("ended", "ended", "")),
+    ]  # fmt: skip
+    runs = {name: str(tmp_path / name) for name in ("own", "a", "b", "c", "d", "e", "f")}
+    folder = Folder(runs, dict[str, View]().__getitem__, lambda wanted: (known, 1), (str(tmp_path),))
+    run = SimpleNamespace(info={"trainer": "trl 1"})
+    scope: Any = SimpleNamespace(runs=folder, view=SimpleNamespace(path=runs["own"], run=run), gap="mismatch")
+    assert good_run(scope, "own") == "c"
+    pin(tmp_path, Pinned("run", "a"))
+    assert good_run(scope, "own") == "a"
+    scope.runs = Folder({name: runs[name] for name in ("own", "f")}, folder.view)
+    assert good_run(scope, "own") == "f"
 
 
 def test_shared_steps_and_steps_that_are_not_there_are_said(opened: Open) -> None:
