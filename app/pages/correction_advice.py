@@ -1,14 +1,24 @@
-"""The advice on corrections in words, the same on the page and in the terminal: the best one, and the run's own one, judged."""
+"""The advice on corrections in words, the same on the page and in the terminal: the best one, and the run's own one, judged.
+
+The reason why a gap has no corrections, the same on every page.
+"""
 
 from collections.abc import Iterator
 
 from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
 from ratioscope.ingest.analysis.correction_ranking import InUse, reads, title_of
 from ratioscope.metrics.corrections.advice import Advice
+from ratioscope.record import GAPS, sides
 
 from ..blocks import Block, Paragraph
 from ..presentation.sentence import capital
 
+DRIFT = (
+    "Its log-ratio is current − old, but the tokens were sampled from rollout, not from old, so exp(drift) is not an importance "
+    "weight. Trainers use it in the PPO clip inside the loss; the page Metrics shows the share of tokens outside 0.8–1.2. "
+    "Corrections apply to the gap mismatch, or to total where the trainer has no old log-probs."
+)
+NO_SAMPLER = "The tokens were sampled from rollout, not from {}. Corrections apply to gaps that begin at rollout."
 OWN_HEAD = "The run's own correction:"
 
 
@@ -30,3 +40,9 @@ def advice_blocks(found: Advice, reason: str, help: str = "") -> Iterator[Block]
         yield Paragraph(f"{reason.removesuffix('.')}.", "muted", head=OWN_HEAD)
     if found.why:
         yield Paragraph(found.why, "muted", help=help)
+
+
+def unweighted(gap: str) -> Paragraph:
+    """Why exp of the log-ratio is no importance weight, for a gap whose tokens were not sampled from its earlier side."""
+    why = DRIFT if gap in GAPS else NO_SAMPLER.format(sides(gap)[0])
+    return Paragraph(why, head=f"{capital(gap)} has no importance weights.")

@@ -14,7 +14,7 @@ from ratioscope.ingest.jobs.correction_results import CorrectionResults
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.corrections.correction import WeightedGap, weighted_gap
 from ratioscope.metrics.dialects import NAMES, dialect
-from ratioscope.record import GAPS, sides
+from ratioscope.record import GAPS
 
 from ..blocks import (
     Action,
@@ -41,7 +41,7 @@ from ..presentation.digits import a_step, count
 from ..presentation.escape import visible
 from ..presentation.sentence import capital
 from ..presentation.theme import THEMES, ThemeName
-from .correction_advice import advice_blocks, own_reason
+from .correction_advice import advice_blocks, own_reason, unweighted
 from .corrections_outcomes import CorrectionOutcome, Outcomes, OutcomeSource, effects_ahead, outcomes_of
 from .corrections_text import DEFAULT, IN_USE, Entry, compared, comparison_of, controls, syntax, with_own
 from .corrections_threshold import one_threshold
@@ -52,12 +52,6 @@ from .sync_periods import sync_blocks, synced_otherwise
 from .verdict import cause_line
 from .view import CacheRequest, View, figure_request
 
-DRIFT = (
-    "Its log-ratio is current − old, but the tokens were sampled from rollout, not from old, so exp(drift) is not an importance "
-    "weight. Trainers use it in the PPO clip inside the loss; the page Metrics shows the share of tokens outside 0.8–1.2. "
-    "Corrections apply to the gap mismatch, or to total where the trainer has no old log-probs."
-)
-NO_SAMPLER = "The tokens were sampled from rollout, not from {}. Corrections apply to gaps that begin at rollout."
 NO_GAP = "not available, because no step has the log-probs of the policy that sampled and of one that trains."
 ADVISED = "advised"
 """The place of the advice, at the top of the page."""
@@ -108,8 +102,7 @@ def corrections(scope: Scope) -> Iterator[Block]:
         yield Paragraph(NO_GAP, "absent")
         return
     if gap is None:
-        why = DRIFT if scope.gap in GAPS else NO_SAMPLER.format(sides(scope.gap)[0])
-        yield Paragraph(why, head=f"{capital(scope.gap)} has no importance weights.")
+        yield unweighted(scope.gap)
         return
     if not scope.recorded:
         yield Paragraph(NO_STEPS, "info")

@@ -309,6 +309,8 @@ def _filled(
         left, removed = treated(part, threshold)
         share = removed / total if (total := int(part.counts.sum())) else nan
         whole = {**whole, "removed_share_sequence": gone}
+        if threshold == NOTHING:  # weights of 1 add up to another sum than exact ones: no mass was taken away
+            whole["mass_removed"] = Interval(nan, nan)
         return replace(each, whole=whole, before=part, left=left, removed=share)
     assert ledger is not None
     frame = ledger.frame(source.digests_of(ledger)).filter(

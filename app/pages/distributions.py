@@ -11,6 +11,7 @@ import polars as pl
 from ratioscope.ingest.analysis.copies import judged_first
 from ratioscope.ingest.analysis.recorded_events import recorded_events
 from ratioscope.ingest.run import Run
+from ratioscope.metrics.corrections.correction import weighted_gap
 from ratioscope.metrics.corrections.threshold import Threshold
 from ratioscope.metrics.corrections.threshold_effect import whole_effect
 from ratioscope.metrics.distribution import LEVELS, Histogram, Level, whole_histogram
@@ -23,6 +24,7 @@ from ..presentation.digits import count
 from ..presentation.slice_names import part_words
 from ..presentation.theme import THEMES, ThemeName
 from ..presentation.weight_bounds import CAP_BY_NAME, FLOOR_BY_NAME, NONE, interval_text
+from .correction_advice import unweighted
 from .density import density_drawer
 from .face import Choice, Step
 from .scope import Scope
@@ -52,7 +54,7 @@ EFFECTS = (
     ),
     ("ESS after", "ess_after", "share of the sample that counts after correction; n includes masked weights"),
 )
-"""Title, name and explanation of each card."""
+"""Title, name and explanation of each card. A gap without importance weights has the first one alone."""
 
 
 @dataclass(frozen=True)
@@ -154,8 +156,12 @@ def _bounded_weights(part: DisplayedWeights, end: str) -> Iterator[Block]:
     threshold = _threshold(part)
     for words in part.scope.face.unasked([f"The cards show what a cap of {CAP} on the weights does."]):
         yield Paragraph(words, "muted")
+    is_weight = weighted_gap(part.scope.gap) is not None
+    if not is_weight:
+        yield unweighted(part.scope.gap)
     effect, bounds = whole_effect(part.histogram, threshold), {"ess_before": part.bound_of_ess}
-    yield Cards([(title, bounds.get(name, "") + interval_text(effect[name]), about) for title, name, about in EFFECTS])
+    shown = EFFECTS if is_weight else EFFECTS[:1]
+    yield Cards([(title, bounds.get(name, "") + interval_text(effect[name]), about) for title, name, about in shown])
     gap, of = part.scope.gap, (part, threshold.low, threshold.high)
     weights = Chart(
         f"weights{end}",

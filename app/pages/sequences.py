@@ -9,6 +9,7 @@ import polars as pl
 import polars.selectors as cs
 
 from ratioscope.ingest.analysis.sequence_lines import POINTS, log_ratio_lines, text_previews, tokens_within
+from ratioscope.metrics.corrections.correction import weighted_gap
 from ratioscope.metrics.grading.coverage import NOT_MEASURED
 
 from ..blocks import Action, Actions, Block, Column, Paragraph, Section, Table
@@ -110,9 +111,11 @@ def _asked_listing(face: Face, frame: pl.DataFrame, gap: str) -> Listing:
 
 
 def with_weight(frame: pl.DataFrame, gap: str) -> pl.DataFrame:
-    """The rows with `<gap>/weight`, exp(S) of the whole sequence."""
+    """The rows with `<gap>/weight`, exp(S) of the whole sequence, if that is an importance weight."""
     total = f"{gap}/log_ratio_sum"
-    return frame.with_columns(pl.col(total).exp().alias(f"{gap}/weight")) if total in frame.columns else frame
+    if weighted_gap(gap) is None or total not in frame.columns:
+        return frame
+    return frame.with_columns(pl.col(total).exp().alias(f"{gap}/weight"))
 
 
 def _having(view: View, frame: pl.DataFrame, step: int, gap: str, within: tuple[float, float] | None) -> pl.DataFrame:

@@ -14,8 +14,10 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 from support.edge_runs import made
-from support.pages_open import Open, charts, codes, fact_cards, html, words
+from support.pages_open import Open, charts, codes, fact_cards, html, plain, words
+from support.uncorrected import uncorrected_run
 
+from ratioscope.app import cli
 from ratioscope.app.pages import corrections_outcomes as outcomes
 from ratioscope.app.pages.corrections_text import comparison_of, syntax
 from ratioscope.ingest.analysis.correction_effects import correction_effects, effect_frame
@@ -224,10 +226,33 @@ def test_the_best_is_marked_and_named_in_agreement_with_the_verdict(opened: Open
     assert "helps most" not in words(few)
 
 
+def test_a_correction_that_is_on_and_needs_rows_is_judged_as_in_the_terminal(
+    opened: Open, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mode = {"vllm_importance_sampling_mode": "sequence_truncate", "vllm_importance_sampling_clip_max": 2.0}
+    run = uncorrected_run(tmp_path, vllm_importance_sampling_correction=True, **mode)
+    before = opened("corrections", run)
+    assert "truncate sequence at 2 (own): not ranked" in plain(before)
+    assert html(before).count("truncate sequence at 2") == 2, "in the table and the key, without its double"
+    after = carried_out(before)
+    is_well(after)
+    assert cli.main(["corrections", str(run)]) == 0
+    told = capsys.readouterr().out
+    said = plain(after).split("\n")
+    for sentence in (
+        "The run's own truncate sequence at 2 clips 3.17% of the tokens and raises",
+        "Its risk is 39.4% below",
+    ):
+        (line,) = (line for line in said if sentence in line)
+        assert line in told
+
+
 def test_drift_is_explained_and_total_is_enough(opened: Open) -> None:
     app = opened("corrections", "stale", gap="drift")
     is_well(app)
     assert "Drift has no importance weights" in words(app) and not charts(app)
+    shown = opened("distributions", "stale", gap="drift")
+    assert "Drift has no importance weights" in words(shown) and {*fact_cards(shown)} == {"clipped share"}
     bypass = carried_out(opened("corrections", "bypass", lab="truncate:token:1.05,veto:0.9,trl:token_mask"))
     is_well(bypass)
     assert "uses total" in html(bypass) and len(charts(bypass)) == 3

@@ -193,6 +193,9 @@ def test_a_sample_says_how_it_was_kept(tmp_path: Path, read: Read) -> None:
 def test_rows_of_several_minibatches_have_each_their_course(read: Read, gap: str) -> None:
     shown = read("sequences", ["holes"], step="5", gap=gap).dataframe[0].value
     assert {0, 1} <= set(shown["minibatch"].dropna()) and all(len(line) <= 8 for line in shown["line"])
+    assert any("weight" in str(name).lower() for name in shown) == (gap == "total"), (
+        "exp(drift) is no importance weight"
+    )
 
 
 def test_a_column_writes_all_its_numbers_in_one_way(opened: Open) -> None:
