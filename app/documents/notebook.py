@@ -7,6 +7,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from ratioscope.ingest.analysis.copies import judged_first
+from ratioscope.ingest.analysis.gap_size import gap_size
 from ratioscope.ingest.analysis.judged_verdict import judged_verdict
 from ratioscope.metrics.definitions.registry import BY_NAME
 
@@ -14,9 +15,9 @@ from ..presentation.answer import first_words
 from ..presentation.digits import count
 from ..presentation.escape import html
 from ..presentation.metric_places import names_at
+from ..presentation.size_words import size_words
 from ..presentation.sparkline import HEIGHT, WIDTH, svg_path
 from ..presentation.theme import MARKS
-from ..presentation.value_text import value_with_error
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
@@ -43,16 +44,14 @@ def notebook_html(run: "Run") -> str:
 
 
 def _line(run: "Run") -> str:
-    """The first metric of the first gap over the steps, and its newest value; empty where no value is on record."""
+    """The first metric of the first gap over the steps, and its size; empty where no value is on record."""
     names = [(gap, name) for gap in judged_first(run)[:1] for name in names_at("runs", gap)[:1]]
     for gap, name in names:
         column, metric = f"{gap}/{name}", BY_NAME[name]
         frame = run.metrics(names=[name])
         values = frame[column].to_list() if column in frame.columns else []
         if path := svg_path(values):
-            newest = max(at for at, value in enumerate(values) if value is not None)
-            error = frame[f"{column}_se"][newest] if f"{column}_se" in frame.columns else None
-            words = f"{metric.title}, {gap}: {value_with_error(metric, values[newest], error)} at step {frame['step'][newest]}"
+            words = f"{metric.title}, {gap}: {size_words(gap_size(run, gap))}"
             return (
                 f'<svg role="img" aria-label="{html(metric.title)} over the steps" width="{WIDTH}" height="{HEIGHT}" '
                 f'viewBox="-1 -1 {WIDTH + 2} {HEIGHT + 2}"><path d="{path}" fill="none" stroke="currentColor" '

@@ -9,6 +9,7 @@ from functools import partial
 import polars as pl
 
 from ratioscope.ingest.analysis.diagnosis import RunDiagnosis
+from ratioscope.ingest.analysis.gap_size import gap_size
 from ratioscope.ingest.analysis.known_context import KnownContext
 from ratioscope.metrics.diagnosis.diagnosis import Diagnosis, Likely
 
@@ -44,6 +45,7 @@ from ..presentation.digits import count
 from ..presentation.gap_words import difference_words, direction
 from ..presentation.metric_places import metrics_at
 from ..presentation.sentence import capital, sentence
+from ..presentation.size_words import NAME, size_words
 from ..referee.answer import SideOff
 from .answered import Answered
 from .gaps import gaps_of_readings
@@ -90,7 +92,8 @@ def diagnosis(scope: Scope) -> Iterator[Block]:
         yield from _likely(scope, known, known.result)
     verdict = scope.view.judged_verdict()
     yield Heading("Verdict")
-    yield Facts(verdict_rows(verdict, answer_to(verdict, known)))
+    sized = size_words(scope.view.of(gap_size, scope.gap, scope.chosen) if scope.gap else None)
+    yield Facts([*([(NAME, sized)] if sized else []), *verdict_rows(verdict, answer_to(verdict, known))])
     if side := referee_of(scope):
         yield Heading(SIDE)
         yield from _side(side)
@@ -119,9 +122,12 @@ def _printed_side(scope: Scope) -> Iterator[Block]:
     yield Paragraph(DISTANCES, "small")
     for gap in scope.view.of(gaps_of_readings, scope.gap):
         if gap != scope.gap:
-            charts = courses(scope, gap, metrics_at("first", gap))
             title = f"{direction(gap)} over the steps, {gap}: {difference_words(gap)}"
-            yield Drawer(title, lambda charts=charts: (charts,))
+            yield Drawer(title, partial(_charts_of, scope, gap))
+
+
+def _charts_of(scope: Scope, gap: str) -> Iterator[Block]:
+    yield courses(scope, gap, metrics_at("first", gap))
 
 
 def _printed_diagnosis(scope: Scope) -> Iterator[Block]:

@@ -13,6 +13,7 @@ import polars as pl
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.ingest.analysis.copies import judged_first
+from ratioscope.ingest.analysis.gap_size import gap_size
 from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.analysis.judged_verdict import judged_verdict
 from ratioscope.ingest.run import Run
@@ -144,9 +145,7 @@ def summary_of(run: Run, verdict: Finding | None = None) -> Summary:
     column, tokens = f"{gap}/{name}", f"{gap}/tokens"
     values = frame[column].fill_null(np.nan).to_numpy() if name else np.zeros(0)
     means = thinned(np.arange(len(values), dtype=float), values, points=POINTS).mean
-    finite = np.flatnonzero(np.isfinite(values))
-    at = int(finite[-1]) if len(finite) else None
-    whole = run.metrics(by=(), names=(name,)) if at is not None else None
+    size = gap_size(run, gap) if name else None
     return replace(
         known,
         gaps=run.gaps,
@@ -155,9 +154,9 @@ def summary_of(run: Run, verdict: Finding | None = None) -> Summary:
         since=verdict.since_step,
         tokens=int(frame[tokens].sum()) if tokens in frame.columns else 0,
         gap=gap,
-        size=NO_GAP if whole is None else value_words(name, whole[column][0], whole[f"{column}_se"][0]),
-        kl_k3=None if at is None else float(values[at]),
-        error_of_kl_k3=None if at is None else frame[f"{column}_se"][at],
+        size=NO_GAP if size is None else value_words(name, size.whole.value, size.whole.error),
+        kl_k3=None if size is None else size.now.value,
+        error_of_kl_k3=None if size is None else size.now.error,
         course=tuple(means[np.isfinite(means)].tolist()),
     )
 

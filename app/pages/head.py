@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from ratioscope.ingest.analysis.gap_size import gap_size
 from ratioscope.ingest.analysis.known_context import KnownContext
 from ratioscope.metrics.diagnosis.diagnosis import Likely
 from ratioscope.metrics.grading.finding import LABELS, Finding, Severity
@@ -16,6 +17,7 @@ from ..presentation.gap_words import gap_words
 from ..presentation.labelled_texts import LabelledTexts
 from ..presentation.run_state import ALARMS, lasting_words
 from ..presentation.sentence import capital, sentence
+from ..presentation.size_words import NAME, size_words
 from ..referee.floor_of_run import against_floor
 from .answered import Answered
 from .baseline import compared_with
@@ -43,6 +45,7 @@ def head_of(scope: Scope, known: Answered | None) -> Head:
     """known: the end of the diagnosis; None while it is being made."""
     view, verdict = scope.view, scope.view.judged_verdict()
     rows = [("state", lasting_words(view.run, view.state))] if view.state.life in ALARMS else []
+    rows += [(NAME, said)] if (said := size_words(view.of(gap_size, scope.gap) if scope.gap else None)) else []
     if scope.floor is not None:
         rows += [("baseline", view.of(against_floor, scope.floor, verdict.gap or ""))]
     if scope.good is not None:
@@ -72,12 +75,12 @@ def _cost(scope: Scope, *, fixed: bool) -> str:
     acts = graded_counts(grades)[Severity.ACT.label]
     if not acts:
         return ""
-    first = min(out)
+    first = int(min(out))
     said = f"{count(len(out))} of {count(len(grades), 'step')} are out of bounds, the first is {first}; {acts} are graded act."
     if fixed:
         return said
     events = scope.view.run.events.filter(pl.col("event").str.contains(CHECKPOINT), pl.col("step") < first)
-    saved = f" The last checkpoint on record before them is of step {events['step'].max()}." if len(events) else ""
+    saved = "".join(f" The last checkpoint on record before them is of step {at}." for at in events["step"].sort().tail(1))
     return f"{said} The weights trained since then have learnt from them.{saved}"
 
 

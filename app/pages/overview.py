@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from ratioscope.ingest.analysis.gap_size import gap_size
 from ratioscope.ingest.analysis.growth import doubling_of
 from ratioscope.ingest.analysis.recorded_events import until
 from ratioscope.metrics.analysis.over_steps import worst_step
@@ -68,7 +69,8 @@ def overview(scope: Scope) -> Iterator[Block]:
         yield Paragraph(side.sentence, head="Which side is off?", help=REFEREE)
     if scope.floor is not None:
         yield Paragraph(view.of(against_floor, scope.floor, scope.gap), head=f"{scope.floor.kind.capitalize()}:")
-    said = statements(view.judged_verdict(), view.of(doubling_of, scope.gap), has_tokens=not run.no_tokens)
+    growing, size = view.of(doubling_of, scope.gap), view.of(gap_size, scope.gap) if scope.gap else None
+    said = statements(view.judged_verdict(), growing, size, has_tokens=not run.no_tokens)
     yield Links("statements", [(each.name, each.words, Link(each.page, each.choices), each.help) for each in said])
     yield from _part(scope)
     collector, doubtful = Markup(partial(collector_line, run, view.state)), doubt(run, view.state)

@@ -11,6 +11,7 @@ import polars as pl
 
 from ratioscope.ingest.analysis.comparability import ComparedSetting, comparability
 from ratioscope.ingest.analysis.evidence import MOST_STEPS
+from ratioscope.ingest.analysis.gap_size import gap_size
 from ratioscope.ingest.analysis.slice_over_steps import SINGLE, lag_over_steps, lag_table
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.slice_parts import MOST_NUMERIC, size_metric, slice_parts
@@ -156,7 +157,8 @@ def _share(scope: Scope) -> Iterator[Block]:
     gap = scope.gap
     found = share_of_lag(lagged(scope.view.metrics(("lag",), scope.chosen, gap), gap))
     tokens, error = (scope.view.whole(f"{gap}/{name}", scope.chosen) for name in ("tokens", f"{size_metric(gap)}_se"))
-    if answer := lag_answer(found):
+    size = scope.view.of(gap_size, gap, scope.chosen)
+    if answer := lag_answer(found, "" if size is None else size.over):
         yield Paragraph(answer, "answer")
     yield Cards(lag_facts(found, error if tokens == found.tokens else None), narrowest=170)
     yield Paragraph(lag_note(found), "muted")
@@ -215,14 +217,16 @@ def single_lag(lag: str, *, is_sampled: bool) -> tuple[str, str]:
     return every, "There is no lag 0 to compare with, so the part of the gap that comes from old weights is not known."
 
 
-def lag_answer(staleness: Staleness) -> str:
-    """The part of the gap that old weights explain, in one sentence; empty where it is not known."""
+def lag_answer(staleness: Staleness, over: str = "") -> str:
+    """The part of the gap that old weights explain, in one sentence; empty where it is not known. over: its steps, in words."""
     if staleness.reason or staleness.excess == 0:
         return ""
     if staleness.explained <= 2 * staleness.explained_error:
         return "Old weights explain no part of the gap beyond its error."
     sizes = f"K3 is {digits(staleness.value)} nats/token, and {digits(staleness.fresh)} at lag 0"
-    return f"Old weights explain {percent(staleness.explained)} of the gap: {sizes}."
+    return (
+        f"Old weights explain {_lag_share(staleness.explained, staleness.explained_error)} of the gap{over}: {sizes}."
+    )
 
 
 def lag_facts(staleness: Staleness, error: float | None = None) -> tuple[tuple[str, str, str], ...]:
@@ -260,8 +264,8 @@ def lag_note(staleness: Staleness) -> str:
     size = count(staleness.tokens, "token")
     return (
         f"K3 in nats/token ± one standard error · N = {size} with a known lag · errors assume fixed token counts per lag and"
-        f" independent lags. The diagnosis has other numbers: it reads at most {MOST_STEPS} steps, the worst ones among them,"
-        " and compares tokens of equal probability."
+        f" independent lags. The diagnosis names the steps of its share: it reads at most {MOST_STEPS} steps, the worst ones"
+        " among them, and compares tokens of equal probability."
     )
 
 

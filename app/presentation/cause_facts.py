@@ -41,7 +41,7 @@ def share_words(item: Likely) -> str:
     if item.share is None:
         return f"{item.weight} · {sure}"
     error = f" ± {100 * item.error:.1g}%" if 5e-5 < item.error < 1 else ""
-    return f"explains {percent(item.of_whole)}{error} of the gap · {sure}"
+    return f"{item.explains(f'{percent(item.of_whole)}{error}')} · {sure}"
 
 
 def over_steps(item: Likely) -> pl.DataFrame:

@@ -9,7 +9,7 @@ import polars as pl
 
 from ratioscope.errors import SourceError
 from ratioscope.metrics.diagnosis.decomposition import diagnose
-from ratioscope.metrics.diagnosis.diagnosis import CannotTell, Diagnosis, Likely
+from ratioscope.metrics.diagnosis.diagnosis import CannotTell, Diagnosis, Likely, at_read
 from ratioscope.metrics.diagnosis.evidence import CLIP
 from ratioscope.metrics.diagnosis.on_record import OnRecord
 from ratioscope.metrics.diagnosis.proof import with_reproductions
@@ -20,6 +20,7 @@ from ..run import Run
 from .copies import CopyFact, copy_facts, judged_first
 from .drift import drift_of
 from .evidence import Sampled, evidence_of
+from .gap_size import GapSize, gap_size
 from .no_gap import why_no_gap, why_no_rows
 from .on_record import SYNC
 from .third_reading import reproductions
@@ -70,6 +71,10 @@ class RunDiagnosis:
     """The steps that were asked about; None for all."""
     read_kl_k3: tuple[float, float] = (nan, 0.0)
     """(K3 over the tokens that were read, log-ratios above CLIP taken as CLIP, its error from their choice), nats/token."""
+    kl_k3_of_steps: float = nan
+    """K3 over all tokens of the steps that were read, as `metrics` has it, nats/token."""
+    size: GapSize | None = None
+    """The size of the gap over all steps that were asked about; None if it is not on record."""
     copies: tuple[CopyFact, ...] = ()
     """Every gap of the run of which one side is a copy of the other."""
 
@@ -111,7 +116,7 @@ class RunDiagnosis:
     @property
     def _apart(self) -> str:
         """The K3 of the tokens that were read beside that of all tokens, in one sentence; empty where they are one."""
-        (own, error), whole = self.read_kl_k3, self.diagnosis.gap
+        (own, error), whole = self.read_kl_k3, self.kl_k3_of_steps
         if isnan(own) or isclose(own, whole, rel_tol=SAME):
             return ""
         chosen = f" ± {error:.2g}" if error else ""
@@ -144,15 +149,21 @@ def described(
     run: Run, diagnosis: Diagnosis, sampled: Sampled, gap: str, among: range | None = None, asked: str | None = None
 ) -> RunDiagnosis:
     """The diagnosis of this evidence, with the gap of all tokens of its steps. asked: the gap that was asked for, if any."""
-    evidence, copies = sampled.evidence, copy_facts(run)
+    evidence, copies, size = sampled.evidence, copy_facts(run), gap_size(run, gap, among)
+    whole, over = (nan, "") if size is None else (size.whole.value, size.over)
+    is_part = size is not None and len(sampled.steps) < size.whole.steps
+    read = f" {at_read(len(sampled.steps))}" if is_part else ""
+    stated = diagnosis.stated(whole, sampled.kl_k3, over=over, among=read)
     return RunDiagnosis(
-        replace(diagnosis.stated(sampled.kl_k3), told_first=told_first(copies, gap, asked)),
+        replace(stated, told_first=told_first(copies, gap, asked)),
         gap,
         sampled.steps,
         sampled.left_out,
         evidence.without_number,
         among,
         (evidence.mean(evidence.distance), evidence.error(evidence.distance)),
+        sampled.kl_k3,
+        size,
         copies,
         sampled.columns,
         evidence.record,
@@ -248,6 +259,7 @@ def plain_diagnosis(result: RunDiagnosis) -> dict[str, Any]:
         "computed_apart": diagnosis.computed_apart,
         "copies": [asdict(each) | {"whole": each.whole, "words": each.words} for each in result.copies],
         "kl_k3": diagnosis.gap,
+        "kl_k3_of_steps": result.kl_k3_of_steps,
         "kl_k3_read": result.read_kl_k3[0],
         "kl_k3_read_error": result.read_kl_k3[1],
         "kl_k3_left": diagnosis.rest,

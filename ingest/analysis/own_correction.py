@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.metrics.corrections.effect import CarriedOut
+from ratioscope.metrics.diagnosis.diagnosis import at_read
 from ratioscope.metrics.dialects import dialect
 from ratioscope.metrics.dialects.effect import dialect_carried_out
 from ratioscope.metrics.dialects.translation import correction_in
@@ -74,6 +75,8 @@ class OwnCorrection:
     """Reason that the loss recorded -> share of tokens that it left out for it; empty without reasons on record."""
     warnings: tuple[str, ...] = ()
     """Settings that the trainer accepts silently, but that do harm."""
+    among: str = ""
+    """The steps that the shares are of, but for `outside`, in words that follow "tokens"; empty if it is all of the run."""
 
     @property
     def refuted(self) -> str:
@@ -84,10 +87,11 @@ class OwnCorrection:
     def short(self) -> str:
         """The shares for a verdict line; empty if none is known."""
         if self.removed is not None and self.clipped is not None and self.state != "none set":
-            return f"the run's own correction removes {_share(self.removed)} and clips {_share(self.clipped)} of the tokens"
+            taken = f"removes {_share(self.removed)} and clips {_share(self.clipped)}"
+            return f"the run's own correction {taken} of the tokens{self.among}"
         outside = "" if self.outside is None else f"{_share(self.outside)} of the tokens have a weight outside [0.5, 2]"
         if self.masked_on_record:
-            masked = f"the loss mask on record removes {_share(self.masked_on_record)} of the tokens"
+            masked = f"the loss mask on record removes {_share(self.masked_on_record)} of the tokens{self.among}"
             return f"{masked}, and {outside}" if outside else masked
         return outside
 
@@ -119,7 +123,10 @@ def own_correction_of(run: Run, steps: Sequence[int], gap: str = "mismatch") -> 
     correction = _own_correction(run, steps)
     reasons = shares_by_reason(columns_of(run, step, COLUMNS) for step in steps)
     words = "; ".join(filter(None, (correction.words, reasons_in_words(reasons))))
-    return replace(correction, words=words, reasons=reasons, outside=_outside(run, gap))
+    among = f" {at_read(len(steps))}" if len(steps) < len(run.steps) else ""
+    if among and (correction.removed is not None or correction.masked_on_record or reasons):
+        words = f"{among.strip()}, {words}"
+    return replace(correction, words=words, reasons=reasons, outside=_outside(run, gap), among=among)
 
 
 def _outside(run: Run, gap: str) -> float | None:

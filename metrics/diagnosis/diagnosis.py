@@ -67,6 +67,8 @@ class Likely:
     """The title of the cause that brings this one with it; empty for a cause of its own."""
     proved: str = ""
     """The finding of a third reading that shows it, as a sentence; empty if the gap shows it."""
+    among: str = ""
+    """The steps that `of_whole` is of, in words that follow "of the gap"; empty if it is of all that were asked about."""
 
     @property
     def instead(self) -> tuple[str, ...]:
@@ -88,7 +90,11 @@ class Likely:
             return f"follows from: {self.follows}"
         if self.cause.kind == "nothing":
             return "its share of the gap cannot be computed"
-        return f"explains {percent(self.of_whole)} of the gap" if self.share else "no trace in the gap"
+        return self.explains(percent(self.of_whole)) if self.share else "no trace in the gap"
+
+    def explains(self, share: str) -> str:
+        """The statement that it explains so much, with the steps that this is of."""
+        return f"explains {share} of the gap{self.among}"
 
     @property
     def place(self) -> str:
@@ -104,7 +110,7 @@ class Likely:
         sample = " of the sampled tokens" if self.share.before_error else ""
         before, after = f"{self.share.before:.3g}{error}", f"{self.share.after:.3g}"
         own, steps = percent(self.share.share), len(self.share.over_steps)
-        where = f"At the {steps} steps that were read, the" if steps > 1 else "The"
+        where = f"{at_read(steps).capitalize()}, the" if steps > 1 else "The"
         is_whole = abs(self.share.share - self.of_whole) < SAME
         gap = "gap" if is_whole else "gap of these tokens" if self.where else "rest of the gap"
         recorded = "" if gap == "rest of the gap" else " as recorded"
@@ -150,7 +156,8 @@ class Diagnosis:
     excluded: tuple[Excluded, ...]
     cannot_tell: tuple[CannotTell, ...]
     gap: float
-    """Mean clipped K3 of the evidence as recorded, nats/token; that of `metrics` once the run has said it, see `stated`."""
+    """Mean clipped K3 of the evidence as recorded, nats/token; that of `metrics` over all steps once the run has said it, see
+    `stated`."""
     rest: float
     """Mean clipped K3 after all likely causes are undone, nats/token; NaN if no token is left."""
     noise: Noise | None
@@ -167,6 +174,10 @@ class Diagnosis:
     """The course of the rest over the steps in words, if it has one: rounding has one level."""
     told_first: str = ""
     """Sentences on copies that come before the answer; empty if there is nothing to tell."""
+    over: str = ""
+    """The steps that `gap` is of, in words that follow the unit; empty until the run has said them."""
+    among: str = ""
+    """The steps that everything else is of, as in `Likely.among`."""
     muted: tuple[tuple[Likely, str], ...] = ()
     """(likely cause, reason) of each cause that the rules of the run mute; none of them is in `likely`."""
 
@@ -175,11 +186,17 @@ class Diagnosis:
         muted = tuple((item, reasons[item.cause.code]) for item in self.likely if item.cause.code in reasons)
         return replace(self, likely=tuple(i for i in self.likely if i.cause.code not in reasons), muted=muted)
 
-    def stated(self, gap: float) -> "Diagnosis":
-        """The diagnosis with the K3 of all tokens, of which the evidence may hold a sample; NaN if that is not known."""
-        if not gap >= 0:
-            return self
-        return replace(self, gap=gap, rest=gap if not self.found and self.rest == self.gap else self.rest)
+    def stated(self, gap: float, read: float, *, over: str = "", among: str = "") -> "Diagnosis":
+        """The diagnosis with the K3 that `metrics` has; NaN if that is not known.
+
+        gap: over all steps. read: over all tokens of the steps that were read, of which the evidence may hold a sample.
+        """
+        likely = tuple(replace(item, among=among) for item in self.likely)
+        muted = tuple((replace(item, among=among), why) for item, why in self.muted)
+        own = replace(self, likely=likely, muted=muted, over=over, among=among)
+        if not (gap >= 0 and read >= 0):
+            return own
+        return replace(own, gap=gap, rest=read if not self.found and self.rest == self.gap else self.rest)
 
     @property
     def found(self) -> tuple[Likely, ...]:
@@ -205,7 +222,7 @@ class Diagnosis:
             return "No token is left that none of these causes touches, so nothing can be said of the rest."
         if self.is_equal:
             return self._equal
-        size = f"K3 {self.rest:.3g} nats/token"
+        size = f"K3 {self.rest:.3g} nats/token{self.among}"
         left = "The gap" if not self.found else "The rest"
         if self.rest_is_noise:
             both = f"{self.noise.negative:.0%} of the log-ratios are negative"
@@ -232,6 +249,10 @@ class Diagnosis:
         return " ".join(part for part in (self.told_first, self._unmuted, f"Muted: {muted}." if muted else "") if part)
 
     @property
+    def _size(self) -> str:
+        return f"{self.gap:.3g} nats/token{self.over}"
+
+    @property
     def _but_for(self) -> str:
         """The outlying tokens in words; empty if there are none."""
         count = self.noise.outlying if self.noise else 0
@@ -248,7 +269,8 @@ class Diagnosis:
         if not self.noise or not self.noise.outlying:
             return ""
         them = "it" if self.noise.outlying == 1 else "them"
-        return f" with {them} and {self.gap - self.noise.of_outlying:.3g} without {them}"
+        read = f", {self.rest:.3g}{self.among}" if self.among else ""
+        return f"{read} with {them} and {self.rest - self.noise.of_outlying:.3g} without {them}"
 
     @property
     def _equal(self) -> str:
@@ -259,7 +281,7 @@ class Diagnosis:
     @property
     def _unmuted(self) -> str:
         if self.muted and not self.likely:
-            return f"Every likely cause of the gap of {self.gap:.3g} nats/token is muted."
+            return f"Every likely cause of the gap of {self._size} is muted."
         if self.likely:
             absent = self.noise is None and self.likely[0].cause.kind == "nothing"
             return _named(self.likely, 0.0 if absent else self.unexplained) + (
@@ -271,7 +293,7 @@ class Diagnosis:
         if self.is_equal:
             return f"{self._equal} {REFEREE}" if self.is_copy else self._equal
         if self.rest_is_noise:
-            size = f"K3 is {self.gap:.3g} nats/token{self._without_outlying}"
+            size = f"K3 is {self._size}{self._without_outlying}"
             return f"The gap is rounding noise{self._but_for}: {size}, and no known cause of a gap has left a trace."
         small = "small, but " if self.noise and is_harmless(self.rest, self.noise) else ""
         own = (
@@ -279,7 +301,7 @@ class Diagnosis:
             if self._unlike_rounding
             else ""
         )
-        return f"No known cause explains the gap of {self.gap:.3g} nats/token.{own}"
+        return f"No known cause explains the gap of {self._size}.{own}"
 
 
 def _named(likely: Sequence[Likely], unexplained: float) -> str:
@@ -297,6 +319,11 @@ def _named(likely: Sequence[Likely], unexplained: float) -> str:
         + (f"; {beyond}" if beyond and unexplained >= 0.1 else "")
         + "."
     )
+
+
+def at_read(steps: int) -> str:
+    """The steps whose rows were read, in the same words everywhere."""
+    return f"at the {steps} steps read" if steps > 1 else "at the step read"
 
 
 def percent(share: float) -> str:

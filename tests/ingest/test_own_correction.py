@@ -131,7 +131,7 @@ def test_the_verdict_line_has_k3_and_the_share_that_is_removed(capsys: pytest.Ca
     assert main(["diagnose", folder]) == 0
     first, line = capsys.readouterr().out.splitlines()[:2]
     assert first.startswith("trl-vllm-stale: act: ")
-    assert "K3 0.153 nats/token at the 12 steps that were read; the run's own correction removes 0% and clips" in line
+    assert "K3 0.153 nats/token at the 12 steps read; the run's own correction removes 0% and clips" in line
     assert main(["diagnose", folder, "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
     assert plain["own_correction"]["state"] == "weights only"

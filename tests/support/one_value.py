@@ -4,13 +4,13 @@ import re
 from collections.abc import Mapping
 
 FACTS = {
-    "share of the first cause": r"explains (\d+)% of the gap\)",
+    "share of the first cause": r"explains (\d+)%(?: ± [\d.]+%)? of the gap",
     "begin": r"since step (\d+)",
     "peak": r"at step (\d+); \d+ of \d+ steps are graded|peak at step (\d+)|act at step (\d+), out of",
     "size at the peak": r"KL K3 is ([\d.]+) nats/token[^;|\n]* at step \d+; \d+ of|"
     r"\A(?s:.*?)kl_k3\W+[\d.]+ ± [\d.]+, [^|]*\|[^|]*\| ([\d.]+) ± ",
     "steps graded act": r"(\d+) of \d+ steps are graded act|\b(\d+) act\n",
-    "gap that was diagnosed": r"the gap is ([\d.]+) nats/token as recorded|K3 ([\d.]+) nats/token at the \d+ steps",
+    "gap that was diagnosed": r"the gap is ([\d.]+) nats/token as recorded|; K3 ([\d.]+) nats/token at the \d+ steps",
     "rest of the gap": r"as rounding is: K3 ([\d.]+) nats/token",
     "floor": r"floor of the run's first steps \(([\d.]+)\)|run's own floor: ([\d.]+\d)",
 }
@@ -29,6 +29,20 @@ OF_PAGES = {
     "best correction": r"(\w+ \w+ at [\d.]+) (?:helps|bridges the gap)|\((\w+ \w+ at [\d.]+)\) bridges the gap",
 }
 """Facts that live pages tell, and files and terminal too."""
+
+_SIZE = r"([\d.]+(?:·10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)? ± [\d.]+(?:·10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?)"
+_ESS = r"(≤ [\d.]+|[\d.]+ ± [^,|]+?)"
+OF_SIZE = {
+    "K3 now": rf"K3 now {_SIZE} nats/token|KL nats/token {_SIZE} ± 1 se|newest KL {_SIZE};",
+    "K3 at worst": rf"· worst {_SIZE} \(step",
+    "K3 over all steps": rf"· whole run {_SIZE} \(\d+ steps|K3 of all tokens {_SIZE}|have the same KL: {_SIZE}|"
+    rf"\bKL,{_SIZE},|whole KL {_SIZE}",
+    "ESS over all steps": rf"\A(?s:.*?)\bess_token \| {_ESS} \||Effective sample size, tokens\"?,{_ESS},",
+    "ESS over all steps in %": r"\A(?s:.*?)ESS before (≤ [\d.]+%|[\d.]+%) ESS after",
+    "share that lag explains": r"Old weights explain ([\d.]+ ± [\d.]+)%|explained by lag ([\d.]+ ± [\d.]+)%",
+    "tokens that the own correction clips": r"clips ([\d.]+)% of the tokens at|clip the weights of ([\d.]+)% of the tokens",
+}
+"""The size of the gap with its steps, and shares, as every face tells them."""
 
 
 def values_of(pattern: str, told: Mapping[str, str]) -> dict[str, set[str]]:

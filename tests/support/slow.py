@@ -23,6 +23,7 @@ FILES = {
     "app/export/test_wandb_sync": "processes of W&B's own",
     "app/cli": "whole commands, each in a process of its own",
     "app/test_golden_answers": "every verb and static page of every edge run",
+    "app/test_one_number": "every face of both shipped runs",
     "app/referee": "torch, and rows scored again",
     "collectors/adapters": "torch, and TRL's own trainers",
     "collectors/test_collector_inputs": "torch",

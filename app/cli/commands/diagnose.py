@@ -72,12 +72,15 @@ def diagnose(
 def _size(result: "RunDiagnosis", known: "KnownContext") -> str:
     """The size of the gap, of which tokens, and what the run's own correction does with it, in words."""
     from ratioscope.metrics.definitions.validity import NON_FINITE
+    from ratioscope.metrics.diagnosis.diagnosis import at_read
 
-    gap = f"{result.diagnosis.gap:.3g}".replace("inf", "∞")
+    from ...presentation.digits import digits
+    from ...presentation.size_words import size_words
+
+    whole, read = size_words(result.size), at_read(len(result.steps))
     of = " of the other tokens" if any(item.cause.code == NON_FINITE.name for item in result.diagnosis.found) else ""
-    read = f"the {len(result.steps)} steps that were read" if len(result.steps) > 1 else "the step that was read"
-    own = f"; {known.correction.short}" if known.correction.short else ""
-    return f"K3 {gap} nats/token{of} at {read}{own}."
+    part = f"K3 {digits(result.kl_k3_of_steps)} nats/token{of} {read}" if of or result.diagnosis.among else ""
+    return f"{'; '.join(filter(None, (whole, part, known.correction.short)))}."
 
 
 def _say_drift(run: "Run", steps: Sequence[int] | None, *, as_json: bool) -> None:

@@ -27,6 +27,7 @@ MOST_SHOWN = 12
 def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None, as_json: AsJson = False) -> int:
     """Show what a run contains: steps, policies, gaps, counts, verdict, likely cause, and what is not available and why."""
     from ratioscope.ingest.analysis.diagnosis import plain_diagnosis
+    from ratioscope.ingest.analysis.gap_size import size_of_run
     from ratioscope.ingest.analysis.grades import plain_finding, verdict_of
     from ratioscope.ingest.analysis.info import info as facts_of
     from ratioscope.ingest.analysis.resolution import resolutions
@@ -49,6 +50,7 @@ def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None,
             "severity": verdict.word,
             "verdict": verdict.sentence,
             "finding": plain_finding(verdict),
+            "size": None if (size := size_of_run(opened_run)) is None else asdict(size),
             "diagnosis": None if diagnosis is None else plain_diagnosis(diagnosis),
             "metrics_unavailable": by_reason(opened_run.unavailable),
             "weights": plain_arrivals(weight_arrivals(opened_run)),
@@ -66,10 +68,12 @@ def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None,
 
 def _blocks(run: "Run", facts: Mapping[str, Any], checked: str) -> Iterator[Block]:
     """The facts of the run, and lists of what is missing or was noted."""
+    from ratioscope.ingest.analysis.gap_size import size_of_run
     from ratioscope.ingest.analysis.resolution import resolution_words, resolutions
     from ratioscope.ingest.analysis.weight_arrivals import weight_arrivals
 
     from ...pages.quality import quality, quality_facts
+    from ...presentation.size_words import NAME, size_words
     from ...presentation.unavailable import unavailable_rows
 
     events: list[str] = [event["event"] for event in facts["events"]]
@@ -84,6 +88,7 @@ def _blocks(run: "Run", facts: Mapping[str, Any], checked: str) -> Iterator[Bloc
             ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in made["machine"].items()) or "not recorded",
         ),
         ("gaps", ", ".join(facts["gaps"]) or "none"),
+        (NAME, size_words(size_of_run(run))),
         ("readings", "; ".join(_reading(name, own) for name, own in facts["readings"].items())),
         *quality_facts(quality(run, run.metrics(by=("step",)))),
         ("events", ", ".join(f"{events.count(word)} {word}" for word in sorted(set(events))) or "none"),

@@ -1,0 +1,91 @@
+"""The size of a gap, a fact with three numbers: now, at the worst step, and over the whole run. Every face reads them here."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import polars as pl
+
+from ratioscope.metrics.analysis.over_steps import worst_step
+from ratioscope.metrics.analysis.slice_parts import size_metric
+from ratioscope.metrics.definitions.registry import BY_NAME
+from ratioscope.metrics.metric import Metric
+
+from ..run import Run
+from .copies import judged_first
+from .resolution import too_coarse, without_coarse
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size of a gap over all tokens of some steps, as `metrics` has it."""
+
+    value: float
+    """In the unit of the metric, nats/token."""
+    error: float | None
+    """Its standard error, with sequences as units; None if it is not known."""
+    steps: int
+    """Number of steps with a value."""
+    first: int
+    """The first of them."""
+    last: int
+    """The last of them."""
+
+
+@dataclass(frozen=True)
+class GapSize:
+    """The size of a gap over the steps that were asked about."""
+
+    gap: str
+    metric: str
+    """The metric of the size: `kl_k3`, of a drift `kl_k2`."""
+    now: Size
+    """At the newest step that has a finite value."""
+    worst: Size
+    """At the step with the largest value."""
+    whole: Size
+    """Over all these steps."""
+    is_whole: bool
+    """True if these are all steps of the run."""
+
+    @property
+    def over(self) -> str:
+        """The steps of `whole`, in words that follow its unit; empty for one step."""
+        own = self.whole
+        steps = f"all {own.steps:,} steps" if self.is_whole else f"steps {own.first} to {own.last}"
+        return f" over {steps}" if own.steps > 1 else ""
+
+
+def gap_size(run: Run, gap: str, steps: Collection[int] | None = None) -> GapSize | None:
+    """steps: only these; None: all. None where no step has a finite value of the gap, or its digits are too few for one."""
+    metric, coarse = BY_NAME[size_metric(gap)], too_coarse(run)
+    chosen = None if steps is None else frozenset(steps)
+    frames = (run.metrics(by=by, steps=chosen, names=(metric.name,), gap=gap) for by in (("step",), ()))
+    by_step, whole = (without_coarse(frame, coarse) for frame in frames)
+    column = f"{gap}/{metric.name}"
+    if column not in by_step.columns or whole[column].null_count():
+        return None
+    known = by_step.sort("step").filter(pl.col(column).is_not_nan())
+    finite = known.filter(pl.col(column).is_finite())["step"].to_list()
+    if not finite:
+        return None
+    _, worst = worst_step(metric, known, gap)
+    at = {
+        step: _size(known.filter(step=step), metric, gap, (step,)) for step in (finite[-1], worst) if step is not None
+    }
+    return GapSize(
+        gap, metric.name, at[finite[-1]], at[worst if worst is not None else finite[-1]],
+        _size(whole, metric, gap, known["step"].to_list()), chosen is None or chosen.issuperset(run.steps),
+    )  # fmt: skip
+
+
+def size_of_run(run: Run) -> GapSize | None:
+    """The size of the gap that the run is judged by."""
+    gaps = judged_first(run) if run.steps else ()
+    return gap_size(run, gaps[0]) if gaps else None
+
+
+def _size(row: pl.DataFrame, metric: Metric, gap: str, steps: Collection[int]) -> Size:
+    """row: a metric frame of one row."""
+    error = f"{gap}/{metric.name}_se"
+    own = row[error][0] if error in row.columns else None
+    return Size(float(row[f"{gap}/{metric.name}"][0]), own, len(steps), min(steps), max(steps))
