@@ -25,6 +25,8 @@ def _own_correction() -> Iterator[str]:
     yield "correction removes and clips beside K3: a public run with K3 0.013 and 45% of its tokens clipped collapsed, one with"
     yield "K3 0.010 and 0.03% clipped did not. Without a correction the line has the share of tokens with a weight outside"
     yield "[0.5, 2].\n"
+    yield "The page Corrections and `ratioscope corrections` compare it with others, marked (own), and judge it in one sentence:"
+    yield "by how much it lowers the gradient's squared error, and what another one would gain.\n"
     yield "| answer | condition |\n| --- | --- |"
     yield f"| on | the settings mask tokens, and the loss mask on record masks at least {LEAST_OF_MASK:.0%} of as many |"
     yield f"| not on | the settings mask {FEW} tokens or more, and the loss mask on record has fewer masked than that |"
@@ -44,7 +46,8 @@ def _remedies() -> Iterator[str]:
     yield "## Remedies per trainer\n"
     yield "`diagnose` shows the row of the run's own trainer below the remedy of a likely cause. A row that is absent was not"
     yield "found in that trainer's source: then the remedy of the cause counts. The line `meanwhile` names the correction that"
-    yield "bridges the gap best on the steps that were read, in the trainer's syntax. No correction helps against these causes,"
+    yield "bridges the gap best, in the trainer's syntax and in place of the run's own; or it keeps the run's own, if no other"
+    yield "one is better for sure. No correction helps against these causes,"
     yield f"because weights made of such log-probs are no importance weights: {', '.join(_uncorrected())}.\n"
     for code, cause in CAUSE.items():
         rows = [each for each in remedies() if each.code == code]
