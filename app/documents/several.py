@@ -7,7 +7,6 @@ from itertools import chain
 from itertools import count as numbers
 
 from ..pages.folder import NO_FOLDER, Folder, ListedRun, Summary, summary_of
-from ..presentation.run_state import RunState
 from ..presentation.sentence import capital
 from .document import FIRST, one_file, start_page
 from .material import Material
@@ -29,7 +28,7 @@ def folder_of(runs: Iterable[Material]) -> Iterator[tuple[str, str]]:
     for run in chain(ahead, rest):
         name = _unused(run.view.name, files)
         files[name] = file_name(name, {FIRST, *files.values()})
-        listed.append(ListedRun(name, entry_of(run), RunState("ended", "ended", "")))
+        listed.append(ListedRun(name, entry_of(run), run.view.state))
         views = {each.view.name: each.scope.view for each in kept if each is not run} | {name: run.scope.view}
         by_path = {view.path: view for view in views.values()}
         folder = Folder({name: view.path for name, view in views.items()}, by_path.__getitem__)

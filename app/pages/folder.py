@@ -18,6 +18,7 @@ from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.analysis.judged_verdict import judged_verdict
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.grading.finding import Finding
+from ratioscope.metrics.metric import SAMPLED
 
 from ..blocks import Block, Paragraph
 from ..figures.drawing.thinning import thinned
@@ -34,7 +35,8 @@ MOST_OTHERS = 7
 
 POINTS = 60
 """Number of points of the small chart of a run."""
-NO_GAP = "not available, because no step has the log-probs of two policies"
+NO_GAP = "not available, because no step has the log-probs of the policy that sampled and of one that trains"
+NO_NUMBER = "not available, because no step has a finite number of it"
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,9 @@ def summary_of(run: Run, verdict: Finding | None = None) -> Summary:
         since=verdict.since_step,
         tokens=int(frame[tokens].sum()) if tokens in frame.columns else 0,
         gap=gap,
-        size=NO_GAP if size is None else value_words(name, size.whole.value, size.whole.error),
+        size=(NO_NUMBER if gap in SAMPLED else NO_GAP)
+        if size is None
+        else value_words(name, size.whole.value, size.whole.error),
         kl_k3=None if size is None else size.now.value,
         error_of_kl_k3=None if size is None else size.now.error,
         course=tuple(means[np.isfinite(means)].tolist()),

@@ -80,7 +80,9 @@ def _cost(scope: Scope, *, fixed: bool) -> str:
     if fixed:
         return said
     events = scope.view.run.events.filter(pl.col("event").str.contains(CHECKPOINT), pl.col("step") < first)
-    saved = "".join(f" The last checkpoint on record before them is of step {at}." for at in events["step"].sort().tail(1))
+    saved = "".join(
+        f" The last checkpoint on record before them is of step {at}." for at in events["step"].sort().tail(1)
+    )
     return f"{said} The weights trained since then have learnt from them.{saved}"
 
 

@@ -68,8 +68,8 @@ SCHEMA: dict[str, Any] = {
     "records": pl.String, "trainer": pl.String, "started": pl.Datetime("us"), "size": pl.Int64, "attempts": pl.Int64,
     "name": pl.String,
 }  # fmt: skip
-LASTING = ("run", "verdict", "worst signal", "since", "whole run", "gap", "course", "steps")
-"""The columns of a file: without what changes with the clock, and no more than a sheet has room for."""
+LASTING = ("run", "verdict", "state", "worst signal", "since", "whole run", "gap", "course", "steps")
+"""The columns of a file: without ages, and no more than a sheet has room for."""
 
 
 def runs(scope: Scope) -> Iterator[Block]:
@@ -107,7 +107,7 @@ def _listed(scope: Scope, find: str) -> Iterator[Block]:
     )
     if on_paper:
         ends = f"from {digits(10.0**LEAST)} at the bottom to {digits(10.0**LARGEST)} at the top"
-        about = f"{DRAWN.title} is that of the gap in its row, in {DRAWN.unit}."
+        about = f"The state is that at the writing of this file. {DRAWN.title} is that of the gap in its row, in {DRAWN.unit}."
         yield Paragraph(f"{about} The small courses have one logarithmic scale, {ends}, so that runs compare.", "small")
     yield from _of_ticked(scope, face.ticked(TABLE))
 
