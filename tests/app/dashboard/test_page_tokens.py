@@ -211,7 +211,9 @@ def test_each_turn_has_the_gap_of_its_own_sampled_tokens(
     turns, mask = [0] * 7 + [1] * 20 + [2] * 9, [True] * 7 + [False] * 8 + [True] * 21
     rollout = -draws.exponential(1.0, (1, 36))
     rollout[0, 30], mask[33] = math.nan, False
-    others = {f"{policy}_logprobs": rollout - draws.exponential(0.3, (1, 36)) for policy in ("old", "current")}
+    others: dict[str, Any] = {
+        f"{policy}_logprobs": rollout - draws.exponential(0.3, (1, 36)) for policy in ("old", "current")
+    }
     with Collector(tmp_path / "run") as collector:
         turned: dict[str, Any] = {"turns": [turns], "mask": [mask], "sequence_ids": ["a"]}
         collector.log(step=0, minibatch=0, rollout_logprobs=rollout, **others, **turned)
