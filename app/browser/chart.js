@@ -10,6 +10,8 @@ let patience = 0
 const later = () => new Promise(resolve => setTimeout(resolve))
 const turn = () => window.scheduler?.yield?.() ?? later()
 
+const plain = told => (ArrayBuffer.isView(told) ? [...told] : told) // a heat map tells numbers that JSON would make an object of
+
 function farOff({ div }) {
   const { top, bottom } = div.getBoundingClientRect()
   return bottom > 0 && top < innerHeight ? top - 1e6 : Math.abs(top)
@@ -143,7 +145,8 @@ export default function ({ parentElement, data, setTriggerValue }) {
   const [first, told] = decoder.decode(data).split("\n")
   const head = JSON.parse(first)
   chart.clicked = points => {
-    if (head.clickable) setTriggerValue("points", points.map(({ x, customdata, data }) => ({ x, customdata, trace: data.name })))
+    const told = points.map(({ x, customdata, data }) => ({ x, customdata: plain(customdata), trace: data.name }))
+    if (head.clickable) setTriggerValue("points", told)
   }
   offer(chart, head)
   chart.div.setAttribute("aria-label", head.alt)

@@ -24,6 +24,7 @@ from .scope import Scope
 from .sequence_filters import Filters, asked_filters, known
 from .step_choice import FACTS, KEY, no_rows, opened, rows_of, severity_of, with_part_only, worst_first
 from .text_search import MATCH, asked_search, hits_at, over_steps
+from .token_heat import token_heat_of
 from .view import View, asked_gap
 from .worst_of_run import worst_of_run
 
@@ -36,7 +37,12 @@ WHOLE = ("worst_position", "tokens", *sequence_measures_at("fault"), "lag", *OWN
 SHOWN = 500
 HERE = "▸"
 """The mark of the row that the keys have reached."""
-LIST = Choice("list", "list", ("sequences", "prompts"), "sequences", look="segments")
+LISTS = {
+    "sequences": ". Click a row to read its tokens.",
+    "prompts": "",
+    "token heat": ". Click a cell to read its sequence at the worst token of the cell.",
+}
+"""Look of the list -> the words on a click."""
 LINE = (
     "The log-ratio along the sequence, from −{0} to {0} nats in every row. Each of up to "
     f"{POINTS} points shows the token with the largest |log-ratio| of its part. Masked tokens are 0; infinite values lie at "
@@ -52,8 +58,8 @@ class Listing:
     """The measure by which the worst comes first."""
     group: str | None = None
     """The prompt whose samples are listed; None for all sequences."""
-    by_prompt: bool = False
-    """True for the list of prompts."""
+    look: str = "sequences"
+    """One of LISTS."""
 
 
 def sequences(scope: Scope) -> Iterator[Block]:
@@ -85,11 +91,13 @@ def sequences(scope: Scope) -> Iterator[Block]:
     matching = _having(view, passing, step, gap, filters.within)
     if found is not None:
         matching = matching.join(found.rows.select("sequence_id", "hits", "match", "at"), on="sequence_id", how="inner")
-    yield from _about_step(view, step, gap, frame, matching, filters, by_prompt=listing.by_prompt)
+    yield from _about_step(view, step, gap, frame, matching, filters, listing.look)
     if listing.group is not None and len(matching):
         yield from one_prompt(matching, of_group["sequence_id"].n_unique())
-    if listing.by_prompt and matching["group_id"].count():
+    if listing.look == "prompts" and matching["group_id"].count():
         yield from prompts(matching, gap)
+    elif listing.look == "token heat" and len(matching):
+        yield from token_heat_of(view, step, gap, worst_first(matching, gap, listing.order))
     elif len(matching):
         yield from _list(scope, worst_first(matching, gap, listing.order).head(SHOWN), step, listing.order)
 
@@ -104,10 +112,10 @@ def _asked_listing(face: Face, frame: pl.DataFrame, gap: str) -> Listing:
     if frame.is_empty():
         return Listing(orders[0])
     order = face.ask(Choice("order", "worst first by", orders, orders[0], in_words, width=340))
-    if not known(frame, "group_id"):
-        return Listing(order)
-    group = asked_group(face, frame)
-    return Listing(order, group, group is None and face.ask(LIST) == "prompts")
+    group = asked_group(face, frame) if known(frame, "group_id") else None
+    has_prompts = group is None and known(frame, "group_id")
+    looks = [look for look in LISTS if has_prompts or look != "prompts"]
+    return Listing(order, group, face.ask(Choice("list", "list", looks, looks[0], look="segments")))
 
 
 def with_weight(frame: pl.DataFrame, gap: str) -> pl.DataFrame:
@@ -211,15 +219,15 @@ def _columns(ranked: pl.DataFrame, gap: str) -> pl.DataFrame:
 
 
 def _about_step(
-    view: View, step: int, gap: str, frame: pl.DataFrame, matching: pl.DataFrame, filters: Filters, *, by_prompt: bool
+    view: View, step: int, gap: str, frame: pl.DataFrame, matching: pl.DataFrame, filters: Filters, look: str
 ) -> Iterator[Block]:
     """The grade of the step, the number of rows, the filters in words, and the budget's choice of rows."""
     graded = severity_of(view, step)
     grade = f"{MARKS[str(graded['severity'])]} {graded['severity']} · {graded['reading']}" if graded else NOT_MEASURED
-    shown = min(len(matching), SHOWN)
+    shown = min(len(matching), SHOWN) if look == "sequences" else len(matching)
     size = count(len(frame), "row") if shown == len(frame) else f"{shown:,} of {count(len(frame), 'row')}"
-    worst = f", the worst of {len(matching):,} that match" if len(matching) > SHOWN else ""
-    hint = "on record" if by_prompt else f"on record{worst}. Click a row to read its tokens."
+    worst = f", the worst of {len(matching):,} that match" if len(matching) > shown else ""
+    hint = f"on record{worst}{LISTS[look]}"
     unread = len(view.sequences(step, gap)) - len(frame)
     hint += (
         f" {count(unread, 'row')} without this reading {'is' if unread == 1 else 'are'} not shown." if unread else ""

@@ -53,6 +53,23 @@ def test_from_a_cell_of_the_heat_map_to_its_tokens(dashboard: Dashboard, browser
     is_well(opened)
 
 
+def test_from_a_cell_of_the_token_heat_or_a_search_to_its_token(dashboard: Dashboard, browser: Chromium) -> None:
+    opened = browser.visit(f"{dashboard.url}/sequences?run=stale&step=14&list=token+heat")
+    page = opened.page
+    cells = page.locator(".st-key-token_heat .nsewdrag").first
+    cells.scroll_into_view_if_needed()
+    cells.click(position={"x": 3, "y": 3})
+    page.wait_for_url("**/tokens?**")
+    opened.settled()
+    assert query(opened)["at"] == "0" and "is not in this step" not in page.content()
+    opened = browser.visit(f"{dashboard.url}/sequences?run=long&search=%2Fthe+so+we%2F")
+    opened.page.keyboard.press("Enter")
+    opened.page.wait_for_url("**/tokens?**at=**")
+    opened.settled()
+    assert "The" in (opened.page.locator(".rs-text i.t").text_content() or "")
+    is_well(opened)
+
+
 def test_a_bar_of_one_step_leads_to_its_sequences(dashboard: Dashboard, browser: Chromium) -> None:
     opened = browser.visit(f"{dashboard.url}/distributions?run=stale&over=step&step=14&level=sequence")
     bars = opened.page.locator(".st-key-weights .bars .point path")

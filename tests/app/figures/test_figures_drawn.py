@@ -22,9 +22,11 @@ from ratioscope.app.figures.drawing.weight_axis import SLICES
 from ratioscope.app.figures.html.cards import metric_cards, verdict_line
 from ratioscope.app.figures.html.tinted_text import tint
 from ratioscope.app.figures.ribbon import worst_of_buckets
+from ratioscope.app.figures.token_heat import MASKED, token_heat_map
 from ratioscope.app.presentation.answer import Answer
 from ratioscope.app.presentation.metric_places import MetricPlace, metrics_at
 from ratioscope.app.presentation.theme import DARK, LIGHT, THEMES, Theme
+from ratioscope.ingest.analysis.token_heat import TokenHeat
 from ratioscope.metrics.analysis.token_values import BY_NAME as TOKEN_VALUES
 from ratioscope.metrics.definitions.registry import BY_NAME, METRICS
 from ratioscope.metrics.distribution import BUCKETS, EDGES, histogram, whole_histogram
@@ -35,6 +37,12 @@ from ratioscope.record import GAPS
 
 K3 = BY_NAME["kl_k3"]
 EVENTS = pl.DataFrame({"step": [3, 9], "event": ["weight_sync", "resume"], "note": ["v2", None], "time": [0.0, 1.0]})
+HEAT = TokenHeat(
+    pl.DataFrame(
+        {"row": [0, 0, 1, 2], "column": [0, 1, 0, 2], "size": [0.3, None, math.inf, 0.01], "place": [0, 0, 1, 2],
+         "position": [1, 2, 0, 5], "masked": [False, True, False, False]}),
+    sequences=3, per_row=1, per_column=2, tokens=5,
+)  # fmt: skip
 DRAWN: dict[str, Callable[[Theme], go.Figure]] = {
     "over_steps": lambda theme: figures.metric_over_steps(
         metric_frame(30), K3, "mismatch", limits=limits_of(K3, "mismatch"), events=EVENTS, theme=theme),
@@ -44,6 +52,7 @@ DRAWN: dict[str, Callable[[Theme], go.Figure]] = {
     "weights": lambda theme: figures.weight_histogram(histogram([0.1, -0.2]), "mismatch", high=1.05, theme=theme),
     "survival": lambda theme: figures.weight_survival(histogram([0.1, -0.2, 0.0]), "mismatch", "sequence", low=0.9, theme=theme),
     "strip": lambda theme: figures.token_strip(tokens(50), "mismatch", theme=theme),
+    "token_heat": lambda theme: token_heat_map(HEAT, hostile_texts()[:3], "mismatch", theme=theme),
 }  # fmt: skip
 
 LIVE = {name: theme for name, theme in THEMES.items() if theme.live}
@@ -429,3 +438,14 @@ def test_shares_that_are_all_zero_are_drawn_on_a_small_axis_and_counts_up_to_one
         frame = pl.DataFrame({"step": [0, 1, 2], f"mismatch/{name}": [0.0, 0.0, 0.0]})
         figure: Any = figures.metric_over_steps(frame, metric, "mismatch", limits=limits_of(metric, "mismatch"))
         assert low <= figure.layout.yaxis.range[1] <= high, name
+
+
+def test_a_cell_of_the_token_heat_has_the_colour_of_its_worst_token_and_leads_to_it() -> None:
+    heat, stops = traces(token_heat_map(HEAT, ["a", "b", "c"], "mismatch"))
+    colours = np.array([[3, MASKED, np.nan], [7, np.nan, np.nan], [np.nan, np.nan, 0]])
+    np.testing.assert_array_equal(heat.z, colours)
+    assert heat.x.tolist() == [0.5, 2.5, 4.5] and heat.customdata[2][2].tolist() == [2, 5]
+    assert [row[0] for row in heat.text[:2]] == ["0.3 nats", "∞ nats"] and "masked" in heat.text[0][1]
+    assert [list(stop) for stop in stops.customdata] == [[0, 1], [1, 0], [2, 5]]
+    nothing = replace(HEAT, cells=HEAT.cells.clear(), tokens=0)
+    assert "no sampled token" in said_in(token_heat_map(nothing, [], "mismatch"))
