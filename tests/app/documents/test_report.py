@@ -224,12 +224,13 @@ def test_the_verdict_comes_first_in_all_of_them(data: Material, html: str, twin:
         assert visible(words) in markdown_report(data).replace("\\", "")
     head = data.head
     markdown = markdown_report(data)
-    assert markdown.startswith(f"# ■ act: {head.title}\n\n- **when**: since step 4")
+    assert markdown.startswith(f"# ■ act: {head.title}\n\n- **size of the gap**: K3 now ")
+    assert "- **when**: since step 4" in markdown.partition("##")[0]
     assert head.title.startswith("The sampler's weights are older than the trainer's")
     assert twin["head"] == {"severity": "act", "title": head.title, "facts": dict(head.facts)}
     assert list(twin)[:2] == ["schema", "head"]
     assert [label for label, _ in head.facts] == [
-        "when", "likely cause", "proof", "cost", "do in trl", "meanwhile", "next", "noise floor", "ruled out",
+        "size of the gap", "when", "likely cause", "proof", "cost", "do in trl", "meanwhile", "next", "noise floor", "ruled out",
     ]  # fmt: skip
     assert (
         text.index(head.title) < text.index("every other metric of")
