@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
 from ratioscope.ingest.analysis.correction_ranking import InUse, reads, title_of
-from ratioscope.metrics.corrections.advice import Advice
+from ratioscope.metrics.corrections.advice import OWN, Advice
 from ratioscope.record import GAPS, sides
 
 from ..blocks import Block, Paragraph
@@ -28,7 +28,7 @@ def own_reason(own: InUse, gap: str, refuted: str = "") -> str:
         return refuted or own.reason
     if reads(own.made, gap) or isinstance(own.made, TrainerCorrection):
         return ""
-    return f"{title_of(own.made)} weighs {own.made.gap}, not {gap}"
+    return f"{title_of(own.made).removesuffix(OWN)} weighs {own.made.gap}, not {gap}"
 
 
 def advice_blocks(found: Advice, reason: str, help: str = "") -> Iterator[Block]:

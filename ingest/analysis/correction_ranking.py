@@ -46,11 +46,11 @@ def correction_in_use(info: Mapping[str, Any]) -> InUse:
         return InUse(None, f"the correction settings on record cannot be read: {error}")
     try:
         made = correction_in(own.dialect, own.config)
+        rule = threshold_of(made)
     except RatioscopeError:  # more than a Correction can express
         return InUse(TrainerCorrection(f"{own.dialect} settings{OWN}", own.dialect, own.config))
     if not made.steps:
         return InUse(None, "the settings on record set no correction")
-    rule = threshold_of(made)
     return InUse(replace(made, name=f"{rule.name if rule else f'{own.dialect} settings'}{OWN}"))
 
 

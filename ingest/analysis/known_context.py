@@ -340,6 +340,6 @@ def plain_bridge(bridge: Bridge | None) -> Mapping[str, Any] | None:
     own = bridge.advice
     return {
         "cause": bridge.cause, "helps": bridge.helps, "correction": bridge.name or bridge.own or None, "words": bridge.words,
-        "confidence": None if own is None else own.confidence, "why": "" if own is None else own.why,
+        "confidence": None if own is None else own.confidence, "why": "" if own is None else f"{own.own} {own.why}".strip(),
         "settings": bridge.settings,
     }  # fmt: skip

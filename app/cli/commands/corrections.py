@@ -10,6 +10,7 @@ import typer
 from ratioscope.errors import ConfigError, SchemaError
 from ratioscope.metrics.dialects import dialect as dialect_named
 from ratioscope.metrics.digits import digits
+from ratioscope.record import GAPS
 
 from ...blocks import Paragraph, text_table
 from ...presentation.config_text import mapping_in
@@ -82,10 +83,11 @@ def corrections(
     from ...pages.sync_periods import plain_sync_periods, sync_blocks
 
     opened_run = opened(run)
-    chosen, reading = _weighted(opened_run, chosen, gap)
+    chosen, weighed = _weighted(opened_run, chosen, gap)
+    reading = "" if weighed in GAPS else weighed
     is_usual = dialect is None and threshold is None
     used = correction_in_use(opened_run.info)
-    own = used.made if is_usual and used.made and reads(used.made, gap or "mismatch") else None
+    own = used.made if is_usual and used.made and reads(used.made, weighed) else None
     own = None if slice and isinstance(own, TrainerCorrection) else own
     every = [*([] if own is None else [own]), *chosen]
     with stages("corrections", len(opened_run.row_digests(gap=reading))) as advance:
@@ -151,12 +153,17 @@ def _chosen(
 def _weighted(
     run: "Run", chosen: "Sequence[Correction | TrainerCorrection]", gap: str | None
 ) -> "tuple[Sequence[Correction | TrainerCorrection], str]":
-    """(the corrections with weights of the gap, the gap if it is one of readings). ConfigError where it has no weights."""
+    """(the corrections with weights of the gap, the gap). ConfigError where it has no weights.
+
+    gap: None for the one that pages open on.
+    """
+    from ratioscope.ingest.analysis.copies import judged_first
     from ratioscope.metrics.corrections.correction import Correction, weighted_gap
 
     if gap is None:
-        return chosen, ""
-    pairs = gaps_of_readings(run, [gap])
+        judged = next(filter(None, map(weighted_gap, judged_first(run))), "mismatch")
+        return [replace(each, gap=judged) if isinstance(each, Correction) else each for each in chosen], judged
+    gaps_of_readings(run, [gap])
     if weighted_gap(gap) is None:
         raise ConfigError(
             f"--gap {gap}: the tokens were not sampled from its earlier side; wanted a gap that begins at rollout"
@@ -166,7 +173,7 @@ def _weighted(
             f"--gap {gap}: a trainer's own correction reads the policies that it reads; leave --dialect out"
         )
     own = [replace(each, gap=gap) for each in chosen if isinstance(each, Correction)]
-    return own, "".join(pairs)
+    return own, gap
 
 
 def _number(part: str) -> float:

@@ -102,6 +102,20 @@ def test_one_preset_is_printed_in_the_trainers_syntax(capsys: Output) -> None:
     assert "every preset beside it" in out and "--preset NAME" not in out, "what was just done is no next command"
 
 
+def test_the_runs_own_correction_is_judged_on_the_gap_that_it_weighs(capsys: Output) -> None:
+    assert main(["corrections", RUN, "--gap", "total"]) == 0
+    told = capsys.readouterr().out
+    assert "The run's own correction: truncate token at 3 weighs mismatch, not total." in told and "(own)" not in told
+    assert not any(row["own"] for row in rows(capsys, "--threshold", "2"))
+    (first, *_) = rows(capsys)
+    periods: Any = first["sync_periods"]
+    assert [each["updates"] for each in periods["periods"]] == [2, 4, 8, 16, 32] and periods["reason"] == ""
+    assert (
+        periods["periods"][-1]["kl_k3"] is None
+        and periods["periods"][-1]["reason"] == "no token of lag 16 is on record"
+    )
+
+
 @pytest.mark.parametrize("suffix", [".yaml", ".json"])
 def test_a_configuration_file_is_read(suffix: str, tmp_path: Path, capsys: Output) -> None:
     file = tmp_path / f"mine{suffix}"

@@ -90,6 +90,10 @@ OWN = "The run's own truncate token at 3 clips 0.559% of the tokens and lowers t
             "healthy",
             ("No correction is needed", "Not available, because every token has lag 0: no other lag is on record."),
         ),
+        (
+            "bypass",
+            ("No correction is needed", "In this run no signal is out of its bounds. The best of those compared"),
+        ),
         ("one_step", ("Not available, because weight versions were not recorded; pass trainer_version=",)),
     ],
 )
