@@ -26,9 +26,10 @@ def own_reason(own: InUse, gap: str, refuted: str = "") -> str:
     """Why the run's own correction is not judged; empty if it can be. refuted: the words that show that it is not on."""
     if own.made is None or refuted:
         return refuted or own.reason
-    if reads(own.made, gap) or isinstance(own.made, TrainerCorrection):
+    if reads(own.made, gap):
         return ""
-    return f"{title_of(own.made).removesuffix(OWN)} weighs {own.made.gap}, not {gap}"
+    weighed = "recorded policies" if isinstance(own.made, TrainerCorrection) else own.made.gap
+    return f"{title_of(own.made).removesuffix(OWN)} weighs {weighed}, not {gap}"
 
 
 def advice_blocks(found: Advice, reason: str, help: str = "") -> Iterator[Block]:

@@ -127,7 +127,7 @@ PAGES = (
     Page(
         "corrections",
         "Corrections",
-        "The effect of truncating, masking or rejecting weights, and the configuration for your trainer.",
+        "The run's own correction among others, the configuration for your trainer, and the gap at other sync periods.",
         corrections.corrections,
         frozenset({"gap", "readings", "steps"}),
         ahead=corrections.ahead,

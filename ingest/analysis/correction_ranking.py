@@ -68,8 +68,8 @@ def title_of(correction: AnyCorrection) -> str:
 
 
 def reads(correction: AnyCorrection, gap: str) -> bool:
-    """True if the correction can be compared with those of this gap. A trainer's own reads the gap that its rows have."""
-    return isinstance(correction, TrainerCorrection) or correction.gap == gap
+    """True if the correction can be compared with those of this gap. A trainer's own reads the policies that its rows have."""
+    return gap in GAPS if isinstance(correction, TrainerCorrection) else correction.gap == gap
 
 
 def without_double(own: AnyCorrection | None, others: Sequence[AnyCorrection]) -> list[AnyCorrection]:

@@ -69,7 +69,10 @@ def corrections(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the effect of corrections: ESS, mean weight (a factor on the learning rate), bias, shares clipped and removed."""
+    """Show the effect of corrections, the run's own one among them, and the gap if the weights were synced more or less often.
+
+    Mean weight is a factor on the learning rate.
+    """
     slice = None if by in ("run", "step") else by
     if slice and dialect:
         raise ConfigError(f"--by {by}: a trainer's own correction needs --by run or --by step")
