@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from ratioscope.arrays import Floats
+from ratioscope.arrays import Booleans, Floats
 from ratioscope.record import sides
 
 from ..presentation.digits import count, digits
@@ -44,13 +44,17 @@ def token_strip(
 
     customdata of a click: words, and the position of the token (of a bucket: the one with the largest |x|).
     """
+    has_mask = "mask" in tokens.columns
+    masked = ~tokens["mask"].fill_null(True).to_numpy() if has_mask else np.zeros(len(tokens), np.bool_)
     strip = _Strip(tokens, floats(tokens, "position"), points)
-    ratios, drawn = floats(tokens, gap), strip.row(gap)
+    ratios = np.where(masked, np.nan, floats(tokens, gap))  # nobody sampled a masked token: it has no part in the gap
+    drawn = thinned(strip.positions, ratios, points=points)
     scale = _scale(ratios)
     size = count(len(tokens), "token")
     thin = "" if drawn.exact else f"showing {count(len(drawn.mean), 'bucket')} of {size}, extremes kept"
     later = sides(gap)[1]
-    notes = ("nats", f"above 0: the {WHO.get(later, later)} finds the token more likely", scale.word)
+    grey = "grey: masked" if masked.any() else ""
+    notes = ("nats", f"above 0: the {WHO.get(later, later)} finds the token more likely", grey, scale.word)
     made = (f"N = {size}, as recorded", thin)
     figure = canvas(f"Tokens <i>{gap_words(gap)}</i>", notes, theme=theme, height=height, made=made)
     if tokens.is_empty():
@@ -63,7 +67,7 @@ def token_strip(
         if name in ("entropy", "advantage"):
             colour = theme.muted if name == "entropy" else theme.gaps["drift"]
             _add_row(figure, strip.row(name), Pen(colour, name, 1.2, "solid"), f"y{number}")
-    _add_masked(figure, strip, theme)
+    _add_masked(figure, strip.positions, masked, theme)
     _add_hover(figure, strip, drawn, ratios)
     return figure
 
@@ -217,11 +221,8 @@ def _add_row(figure: go.Figure, drawn: LineBuckets, pen: Pen, axis: str) -> None
     )
 
 
-def _add_masked(figure: go.Figure, strip: _Strip, theme: Theme) -> None:
+def _add_masked(figure: go.Figure, positions: Floats, masked: Booleans, theme: Theme) -> None:
     """A grey band behind each run of masked tokens."""
-    if "mask" not in strip.tokens.columns:
-        return
-    positions, masked = strip.positions, ~strip.tokens["mask"].fill_null(True).to_numpy()
     changes = np.flatnonzero(np.diff(np.concatenate([[0], masked.astype(np.int8), [0]])))
     grey = faded(theme.muted, 0.14)
     runs = changes.reshape(-1, 2)[:MASKED_RUNS]

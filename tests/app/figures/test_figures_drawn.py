@@ -261,8 +261,11 @@ def test_the_strip_bars_are_the_log_ratios_and_masked_runs_are_shaded() -> None:
         next(trace for trace in traces(figure) if trace.name == f"{side} likely") for side in ("more", "less")
     )
     assert (np.asarray(above.y) >= 0).all() and (np.asarray(below.y) <= 0).all()
-    signs = np.sign(frame["mismatch"].to_numpy())
-    assert (np.sign(np.asarray(above.y) + np.asarray(below.y)) == signs).all()
+    signs = np.sign(np.where(frame["mask"], frame["mismatch"], 0.0))
+    assert (np.sign(np.asarray(above.y) + np.asarray(below.y)) == signs).all(), "a masked token has no bar"
+    assert "grey: masked" in notes(figure) and "masked" not in notes(
+        figures.token_strip(frame.drop("mask"), "mismatch")
+    )
     assert sum(shape.type == "rect" for shape in _layout(figure).shapes) == 4
 
 
