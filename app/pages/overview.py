@@ -43,6 +43,8 @@ from ..figures.ribbon import severity_ribbon
 from ..presentation.alert_words import foremost, none_words
 from ..presentation.digits import count
 from ..presentation.metric_places import metrics_at
+from ..presentation.sentence import capital
+from ..presentation.size_words import NAME, size_words
 from ..presentation.slice_names import part_words
 from ..presentation.statements import statements
 from ..presentation.theme import MARKS, THEMES, Theme, ThemeName
@@ -58,6 +60,7 @@ from .verdict import COMPUTED, referee_of, sequences_at, undone, verdict_lines
 
 NEWEST = 3
 REFEREE = "The referee is a third reading of the recorded tokens, by a model in float32. `ratioscope rescore` adds one to a run."
+SIZE = "The mean over all tokens of the step, or of all steps, ± one standard error."
 NO_TOKENS = "The run has no tokens that match the chosen steps and filter. Clear the steps or the filter above."
 NO_GAP = "No cards and charts, because no step has the log-probs of two policies."
 
@@ -69,8 +72,9 @@ def overview(scope: Scope) -> Iterator[Block]:
         yield Paragraph(side.sentence, head="Which side is off?", help=REFEREE)
     if scope.floor is not None:
         yield Paragraph(view.of(against_floor, scope.floor, scope.gap), head=f"{scope.floor.kind.capitalize()}:")
-    growing, size = view.of(doubling_of, scope.gap), view.of(gap_size, scope.gap) if scope.gap else None
-    said = statements(view.judged_verdict(), growing, size, has_tokens=not run.no_tokens)
+    if size := size_words(view.of(gap_size, scope.gap) if scope.gap else None):
+        yield Paragraph(size, head=f"{capital(NAME)}:", help=SIZE)
+    said = statements(view.judged_verdict(), view.of(doubling_of, scope.gap), has_tokens=not run.no_tokens)
     yield Links("statements", [(each.name, each.words, Link(each.page, each.choices), each.help) for each in said])
     yield from _part(scope)
     collector, doubtful = Markup(partial(collector_line, run, view.state)), doubt(run, view.state)

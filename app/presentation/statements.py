@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING
 from ratioscope.metrics.grading.finding import Check, Finding, Severity
 
 from .digits import count
-from .size_words import NAME, size_words
 from .theme import MARKS
 
 if TYPE_CHECKING:
-    from ratioscope.ingest.analysis.gap_size import GapSize
     from ratioscope.metrics.diagnosis.doubling import Doubling
 
 CAUSE = ("cause", "the whole diagnosis", "diagnosis")
-SIZE = "The mean over all tokens of the step, or of all steps, ± one standard error."
 NAMED = 3
 """Checks that were not made and are named. The tooltip names all."""
 
@@ -35,15 +32,11 @@ class Statement:
     """The whole of it, for a tooltip."""
 
 
-def statements(
-    finding: Finding, growing: "Doubling | None" = None, size: "GapSize | None" = None, *, has_tokens: bool = True
-) -> Iterator[Statement]:
+def statements(finding: Finding, growing: "Doubling | None" = None, *, has_tokens: bool = True) -> Iterator[Statement]:
     """The statements, in the order in which a reader asks. growing: the exponential that the gap follows now, if any.
 
     has_tokens: False for a scalar log, of which there is no diagnosis.
     """
-    if said := size_words(size):
-        yield Statement(NAME, said, "metrics", help=SIZE)
     if finding.since_step is not None:
         yield _now(finding)
         yield _worst(finding)
