@@ -176,8 +176,13 @@ def _told_by_correlation(column: MetricValues, value: Floats, tested: Floats) ->
 
 
 def _of_tokens(column: MetricValues, z: str) -> Floats:
-    """A z that counts less for few tokens, whose own scatter is no measure of the tails of all."""
-    return column(z) * np.minimum(column("tokens") / FEW_TOKENS, 1.0)
+    """A z that counts less for few tokens, whose own scatter is no measure of the tails of all.
+
+    It is Student's t of so many tokens, and first the normal variable of about the same probability: Wallace 1959.
+    """
+    t, freedom = column(z), np.maximum(column("tokens") - 1, 1.0)
+    normal = np.sign(t) * np.sqrt(freedom * np.log1p(t**2 / freedom))
+    return np.asarray(normal * np.minimum(column("tokens") / FEW_TOKENS, 1.0))
 
 
 def _dishonest(column: MetricValues, floor: Floats) -> Measurements:

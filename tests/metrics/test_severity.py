@@ -192,8 +192,9 @@ def test_a_step_of_few_tokens_is_no_evidence_of_growth(tokens: float, grade: str
 
 
 def test_a_z_of_few_tokens_counts_for_less() -> None:
-    for tokens, word in ((40.0, "healthy"), (2000.0, "act")):
-        frame = frame_of({"surprisal_gap": [-1.39] * 2, "surprisal_gap_z": [-9.0] * 2, "tokens": [tokens] * 2})
+    # Four tokens that are nearly equal have a z of 400 once in a long run.
+    for tokens, z, word in ((40.0, -9.0, "healthy"), (4.0, -400.0, "healthy"), (2000.0, -9.0, "act")):
+        frame = frame_of({"surprisal_gap": [-1.39] * 2, "surprisal_gap_z": [z] * 2, "tokens": [tokens] * 2})
         assert grade_signals(frame).filter(signal="surprisal")["severity"].to_list() == [word] * 2
 
 
