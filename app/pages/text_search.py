@@ -78,13 +78,9 @@ def asked_search(face: Face) -> Generator[Block, None, Wanted]:
 
 def hits_at(scope: Scope, step: int, wanted: Wanted) -> Generator[Block, None, TextHits | None]:
     """The hits at one step; None after words on an expression that takes too long."""
-    try:
-        found = scope.view.of(text_hits, step, wanted.expression, None)
-    except ConfigError as error:
-        yield Paragraph(str(error), "warning")
-        return None
+    found = scope.view.of(text_hits, step, wanted.expression, None)
     yield from _told(scope, found, [step])
-    return found
+    return None if found.too_slow else found
 
 
 def over_steps(scope: Scope, wanted: Wanted) -> Iterator[Block]:
@@ -148,7 +144,11 @@ def _one_more(run: Run, search: Search, *, is_late: bool) -> Search:
     step, *left = search.left
     found = search.found + text_hits(run, step, search.of[1].expression, SHOWN - len(search.found.rows))
     return replace(
-        search, left=tuple(left), read=(*search.read, step), found=found, is_at_work=bool(left) and not is_late
+        search,
+        left=tuple(left),
+        read=(*search.read, step),
+        found=found,
+        is_at_work=bool(left) and not (is_late or found.too_slow),
     )
 
 
@@ -163,6 +163,10 @@ def _keep(face: Face, search: Search) -> None:
 
 def _told(scope: Scope, found: TextHits, read: Sequence[int], without_rows: str = "") -> Iterator[Block]:
     """The hits, the steps that were read, and texts that could not be searched."""
+    if found.too_slow:
+        yield Paragraph(found.too_slow, "warning")
+        if not found.sequences:
+            return
     there = f"{count(found.hits, 'hit')} in {found.matching:,} of {count(found.searched, 'sequence')} searched"
     yield Paragraph(f"{there}, {steps_words(read, scope.view.steps)}", "muted")
     sides = (("prompt", found.prompts, "prompt_texts="), ("response", found.responses, "token_texts="))

@@ -45,6 +45,8 @@ class TextHits:
     """Those with a hit."""
     hits: int = 0
     """Number of places, in prompts and responses."""
+    too_slow: str = ""
+    """The reason why a step was given up, with what was wanted; empty if none was."""
     rows: pl.DataFrame = field(default_factory=pl.DataFrame)
     """One row per sequence with a hit, as many as were asked for: step, sequence_id, hits, match (the first hit in « » with the
     text around it, in one line), at (position of its token; null in a prompt), and FACTS."""
@@ -57,6 +59,7 @@ class TextHits:
             self.searched + other.searched,
             self.matching + other.matching,
             self.hits + other.hits,
+            self.too_slow or other.too_slow,
             pl.concat([self.rows, other.rows], how="diagonal"),
         )
 
@@ -90,13 +93,16 @@ def _wrong(expression: str, wanted: str, found: str = "it is too large") -> Conf
 
 
 def text_hits(run: Run, step: int, expression: str, most: int | None = None) -> TextHits:
-    """The hits at one step; `most` sequences (None: all) are rows, in the order of the record. ConfigError if it is too slow."""
+    """The hits at one step; `most` sequences (None: all) are rows, in the order of the record."""
     records = pl.DataFrame(joined(run.rows(step, ("prompt_text", "token_texts", *FACTS))))
     known = pl.col("token_texts").list.drop_nulls()
     response = pl.when(known.list.len() > 0).then(known.list.join("")).alias("response")
     texts = records.unique("sequence_id", keep="first", maintain_order=True).with_columns(response)
     has_prompt, has_response = (texts[name].is_not_null() for name in ("prompt_text", "response"))
-    found = _found(texts, expression)
+    try:
+        found = _found(texts, expression)
+    except TimeoutError as error:
+        return TextHits(too_slow=str(error))
     shown = found.head(len(found) if most is None else most)
     matches = [_match(row) for row in shown.iter_rows(named=True)]
     rows = shown.select("step", "sequence_id", "hits", *FACTS).with_columns(
@@ -104,13 +110,14 @@ def text_hits(run: Run, step: int, expression: str, most: int | None = None) -> 
         at=pl.Series([at for _, at in matches], dtype=pl.Int64),
     )
     prompts, responses, searched = (int(has.sum()) for has in (has_prompt, has_response, has_prompt | has_response))
-    return TextHits(len(texts), prompts, responses, searched, len(found), int(found["hits"].sum()), rows)
+    return TextHits(len(texts), prompts, responses, searched, len(found), int(found["hits"].sum()), rows=rows)
 
 
 def _found(texts: pl.DataFrame, expression: str) -> pl.DataFrame:
     """The rows with a hit, with the number of hits, the first one (`hit`), the text that it is in and its first byte there.
 
-    The rows are read in pieces, each twice as long as the one before, and the time is looked at after each.
+    The rows are read in pieces, each twice as long as the one before, and the time is looked at after each. TimeoutError
+    with the reason if it has gone.
     """
     began, at, size, pieces = time.monotonic(), 0, 1, list[pl.DataFrame]()
     counts = (pl.col(name).str.count_matches(expression).fill_null(0) for name in ("prompt_text", "response"))
@@ -119,7 +126,7 @@ def _found(texts: pl.DataFrame, expression: str) -> pl.DataFrame:
     while at < len(texts) or not pieces:
         if time.monotonic() - began > SECONDS:
             read = f"{at:,} of {len(texts):,} sequences of step {texts['step'][0]} were read in {SECONDS:g} seconds"
-            raise ConfigError(f"the expression is too slow: only {read}; wanted one with fewer repeats and branches")
+            raise TimeoutError(f"the expression is too slow: only {read}; wanted one with fewer repeats and branches")
         piece = texts[at : at + size].with_columns(hits=hits).filter(pl.col("hits") > 0)
         pieces.append(piece.with_columns(text=pl.when(in_response).then("response").otherwise("prompt_text")))
         at, size = at + size, 2 * size

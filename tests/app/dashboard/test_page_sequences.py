@@ -19,6 +19,7 @@ from ratioscope.app.presentation.value_text import number_format
 from ratioscope.collectors.budget import Budget
 from ratioscope.collectors.collector import Collector
 from ratioscope.errors import ConfigError
+from ratioscope.ingest.analysis import text_search as hits
 from ratioscope.ingest.run import Run, open_run
 
 
@@ -255,5 +256,11 @@ def test_a_search_of_many_steps_begins_with_the_newest_and_pauses(
     assert _ids(page) == ["2-a", "2-c"] and page.button(key="search_on").label == "search 2 earlier steps too"
     well(page.button(key="search_on").click().run())
     assert _ids(page) == ["2-a", "2-c", "1-a", "1-c"] and page.query_params["search"] == "wait"
+    monkeypatch.setattr(hits, "SECONDS", -1.0)
+    slow = read("sequences", [run], step="1", search="/so|wait/")
+    assert "too slow: only 0 of 3" in words(slow) and len(slow.dataframe[0].value) == 3 and "hits in" not in words(slow)
+    slow = read("sequences", [run], search="/so|wait/", over_steps="many steps")
+    assert "too slow" in words(slow) and slow.button("search_on").label == "search 2 earlier steps too"
+    monkeypatch.undo()
     bare = read("sequences", ["many_steps"], **many)
     assert "no text on record" in words(bare) and "have no token rows" not in words(bare) and not bare.dataframe
