@@ -173,7 +173,7 @@ def _list(scope: Scope, ranked: pl.DataFrame, step: int, order: str) -> Iterator
             "line": Column("log-ratio along it", "", LINE.format(digits(reach)), 130, (-reach, reach)),
             **_titled(shown),
         },
-        first=("sequence_id", order),
+        first=("sequence_id", order, "match" if "match" in shown.columns else "replica"),
         tallest=None if len(ranked) < 20 else 720,
         picks="sequence_rows",
         leads=leads,
