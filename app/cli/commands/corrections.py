@@ -10,7 +10,6 @@ import typer
 from ratioscope.errors import ConfigError, SchemaError
 from ratioscope.metrics.dialects import dialect as dialect_named
 from ratioscope.metrics.digits import digits
-from ratioscope.record import GAPS
 
 from ...blocks import Paragraph, text_table
 from ...presentation.config_text import mapping_in
@@ -82,6 +81,7 @@ def corrections(
     from ratioscope.ingest.analysis.correction_effects import TrainerCorrection, correction_effects, effect_frame
     from ratioscope.ingest.analysis.correction_ranking import correction_in_use, reads, without_double
     from ratioscope.metrics.corrections.advice import OWN
+    from ratioscope.record import GAPS
 
     from ...pages.sync_periods import plain_sync_periods, sync_blocks
 
