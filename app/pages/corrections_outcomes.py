@@ -57,6 +57,12 @@ class CorrectionOutcome:
     """Share of the weights that the correction removes."""
 
     @property
+    def told(self) -> dict[str, Interval] | None:
+        """`whole`, without a mass that is removed where nothing is corrected."""
+        mass = "" if self.entry.text != "none" else "mass_removed"
+        return None if self.whole is None else {name: value for name, value in self.whole.items() if name != mass}
+
+    @property
     def exact(self) -> bool:
         """True if the values are exact, not intervals."""
         return not isinstance(self.entry.made, Threshold) or self.entry.made.exact or self.source == "rows"
@@ -211,14 +217,14 @@ class Outcomes:
             size = int(each.at(self.common)["weights"].sum())
             over = count(size, each.unit) if size else "–"
             is_fair = each.over == "tokens" and each.gap == gap and each.entry.text != "none"
-            rows.append(TableRow(each.entry.name, over, each.whole, each.note, is_fair))
+            rows.append(TableRow(each.entry.name, over, each.told, each.note, is_fair))
         return rows
 
     def numbers(self) -> pl.DataFrame:
         """A row for each, with the least possible values."""
         rows = []
         for each in self.each:
-            values = each.whole or {}
+            values = each.told or {}
             found = {column.name: values[column.name].low for column in COLUMNS if column.name in values}
             rows.append(
                 {"correction": each.entry.name, "over": each.over, "gap": each.gap, "from": each.source, **found}

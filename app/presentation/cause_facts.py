@@ -12,7 +12,7 @@ import polars as pl
 from ratioscope.metrics.diagnosis.catalogue import CAUSE
 from ratioscope.metrics.diagnosis.diagnosis import Diagnosis, Likely, percent
 
-from .digits import digits, plus_minus, signed
+from .digits import digits, plus_minus, signed, whole_percent
 from .sentence import capital, sentence
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _parts(change: "LastingChange") -> list[str]:
     factor = f"{digits(split.size_factor)} times as much as before"
     return [
         f"{_percent(first)} of the change comes from the mix of tokens: {_moved(first)}.",
-        f"{_minus(f'{1 - split.share:.0%}')} is size: tokens of equal probability differ {factor}."
+        f"{whole_percent(1 - split.share)} is size: tokens of equal probability differ {factor}."
         + (" The two parts are opposed." if split.composition * split.size < 0 and _is_opposed(split.share) else ""),
         *(
             f"Split by {MIX_OF[each.slice]} instead, {_percent(each)} is their mix: {_moved(each)}."
@@ -185,12 +185,7 @@ def _is_opposed(share: float) -> bool:
 
 
 def _percent(own: "SliceSplit") -> str:
-    error = own.split.share_error
-    return _minus(f"{round(own.split.share, 2) + 0.0:.0%}{f' ± {error:.0%}' if math.isfinite(error) else ''}")
-
-
-def _minus(shown: str) -> str:
-    return shown.replace("-", "−")
+    return whole_percent(own.split.share, own.split.share_error)
 
 
 def _is_told(own: "SliceSplit") -> bool:

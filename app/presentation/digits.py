@@ -9,17 +9,27 @@ from ratioscope.metrics.digits import digits, signed
 __all__ = ["a_step", "count", "digits", "percent", "plus_minus", "signed", "size_on_disk"]
 
 
+SMALLEST, LEAST_ERROR = 1e-4, 1e-6
+"""The smallest number that `digits` writes in decimals, and the smallest error of one that is written so."""
+
+
 def plus_minus(value: float | None, error: float | None) -> str:
     """Value ± standard error, the value cut where the error's second digit stands; the value alone without an error.
 
+    A small error of a value in decimals has decimals too: two scales beside each other cannot be compared at a glance.
+
     >>> plus_minus(0.0052341, 0.00031415), plus_minus(1.0, None), plus_minus(1.234e-7, 1e-9), plus_minus(12.0, 30.0)
     ('0.00523 ± 0.00031', '1', '1.234·10⁻⁷ ± 1·10⁻⁹', '12 ± 30')
+    >>> plus_minus(0.00177012, 4.41e-5), plus_minus(1.0, 2e-12)
+    ('0.00177 ± 0.000044', '1 ± 2·10⁻¹²')
     """
     if value is None or error is None or not (math.isfinite(value) and math.isfinite(error)) or error == 0:
         return digits(value)
     error_place = math.floor(math.log10(abs(error))) - 1
     value_place = math.floor(math.log10(abs(value))) if value else error_place
-    return f"{digits(value, max(1, min(6, value_place - error_place + 1)))} ± {digits(error, 2)}"
+    is_decimal = abs(value) >= SMALLEST and LEAST_ERROR <= error < SMALLEST
+    shown = f"{error:.{1 - math.floor(math.log10(error))}f}" if is_decimal else digits(error, 2)
+    return f"{digits(value, max(1, min(6, value_place - error_place + 1)))} ± {shown}"
 
 
 def count(value: float | None, noun: str = "") -> str:
@@ -55,6 +65,18 @@ def a_step(sizes: Sequence[float], noun: str) -> str:
     """
     known = [size for size in sizes if not math.isnan(size)]
     return f"N ≈ {count(median(known), noun)} a step (median)" if known else ""
+
+
+def whole_percent(share: float, error: float = math.nan) -> str:
+    """A share in whole percent, never minus zero, and its error: in whole percent, below half of one with one digit.
+
+    >>> whole_percent(-0.002), whole_percent(-0.99, 0.34), whole_percent(0.11, 0.0021)
+    ('0%', '−99% ± 34%', '11% ± 0.2%')
+    """
+    shown = f"{round(share, 2) + 0.0:.0%}".replace("-", "−")
+    if not math.isfinite(error):
+        return shown
+    return f"{shown} ± {f'{error:.0%}' if error >= 0.005 or not error else f'{digits(100 * error, 1)}%'}"
 
 
 def percent(share: float | None) -> str:

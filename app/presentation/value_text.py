@@ -100,4 +100,4 @@ def column_texts(values: pl.Series) -> list[str]:
     if not style.endswith("f") or not known.is_finite().all():
         return ["" if value is None else digits(value) for value in values]
     decimals = 0 if (known == known.round()).all() else int(style[2:-1])
-    return ["" if value is None else f"{value:,.{decimals}f}".replace("-", "−") for value in values]
+    return ["" if value is None else f"{value + 0.0:,.{decimals}f}".replace("-", "−") for value in values]

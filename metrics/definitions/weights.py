@@ -214,10 +214,10 @@ METRICS = (
            weighting="every sequence counts once", **_NO_SEQUENCES, kind="mean", topic="weights and ESS", bound="at least",
            title="Chi-squared per sequence"),
     Metric("log_mean_square_weight_sequence", "nats", "log(mean over sequences of exp(2S))",
-           "log(1 + chi2_sequence), the form for plots. A lower bound if k-hat fails.",
+           "log(1 + chi2_sequence), the form for plots. A lower bound if k-hat fails; below 0 no heavy weight was drawn.",
            needs=(SEQUENCE_POWERS[1], SEQUENCES), value=log_mean, gaps=SAMPLED, level="sequence", estimator="log-mean",
            weighting="every sequence counts once", range="(-inf, inf)", **_NO_SEQUENCES,
-           kind="mean", topic="weights and ESS", title="Chi-squared per sequence, log(1 + value)"),
+           kind="mean", topic="weights and ESS", title="Chi-squared per sequence, log(1 + value)", worse="above"),
     *ESS.values(),
     *(_share_outside(low, high, signal) for (low, high), signal in BAND_EDGES.items()),
 )  # fmt: skip

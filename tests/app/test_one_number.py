@@ -45,11 +45,13 @@ BARE = re.compile(
     r"(?! (?:at |over all |\(step |when the run began)|, the (?:highest of|mean weight)|, [\d.]+ times)"
 )
 """A K3 whose steps do not follow it. Causes that are ruled out have theirs above the list."""
+NOTHING = re.compile(r"every weight is 1 [\d,]+ tokens .*?truncate token")
+"""The row of no correction, which removes no mass."""
 FEWEST = {
     "K3 now": 10, "K3 at worst": 9, "K3 over all steps": 13, "ESS over all steps": 2, "ESS over all steps in %": 2,
 }  # fmt: skip
 """Fact -> texts that must tell it, so that a pattern that matches nothing fails."""
-K3, ESS = "mismatch/kl_k3", "mismatch/ess_token"
+K3, ESS, LOG_CHI2 = "mismatch/kl_k3", "mismatch/ess_token", "log_mean_square_weight_sequence"
 
 
 def agentic(folder: Path) -> Path:
@@ -96,7 +98,13 @@ def test_each_fact_has_one_number_and_its_steps_on_every_face(
         values = set().union(*found.values())
         assert len(values) <= 1, (fact, found)
         assert fact not in expected or (values == {expected[fact]} and len(found) >= FEWEST[fact]), (fact, found)
-    assert not {face: found for face in HEADS if (found := BARE.findall(told[face]))}, "a K3 without its steps"
+    assert not {face: bare for face in HEADS if (bare := BARE.findall(told[face]))}, "a K3 without its steps"
+    assert not {face: zeros for face, text in told.items() if (zeros := re.findall(r"−0(?:\.0+)?%?(?![\d.·])", text))}
+    worst, _ = worst_step(BY_NAME[LOG_CHI2], run.metrics(), "mismatch")
+    assert worst is not None and worst >= run.metrics(by=())[f"mismatch/{LOG_CHI2}"][0], (
+        "the worst is on the side of the whole"
+    )
+    assert NOTHING.findall(told["corrections"])[0].count("–") == 2, "no correction removes no mass and no sequence"
     plain_ = json.loads(told["info --json"])
     assert plain_["size"]["whole"]["value"] == plain_["diagnosis"]["kl_k3"] == whole
     assert (

@@ -30,7 +30,7 @@ OF_PAGES = {
 }
 """Facts that live pages tell, and files and terminal too."""
 
-_SIZE = r"([\d.]+(?:·10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)? ± [\d.]+(?:·10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?)"
+_SIZE = r"([\d.]+ ± [\d.]+)"
 _ESS = r"(≤ [\d.]+|[\d.]+ ± [^,|]+?)"
 OF_SIZE = {
     "K3 now": rf"K3 now {_SIZE} nats/token|KL nats/token {_SIZE} ± 1 se|newest KL {_SIZE};",

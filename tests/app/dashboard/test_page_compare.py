@@ -402,5 +402,5 @@ def test_a_narrow_window_shows_both_sides_whole(opened: Open, monkeypatch: pytes
     table = opened("compare", ["stale"], a_steps="4:6", b_steps="4:6").dataframe[0]
     widths = {name: each.get("width") for name, each in json.loads(table.proto.columns).items()}
     assert sum(widths[name] for name in ("metric", "A", "B")) <= 380, "a window of 420 pixels has 390 for it"
-    assert widths["A"] == widths["B"] >= 130, "0.00177 ± 4.4·10⁻⁵ takes 120"
+    assert widths["A"] == widths["B"] >= 130, "0.00177 ± 0.000044 takes 120"
     assert "ESS, tokens" in list(table.value["metric"])
