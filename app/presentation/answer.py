@@ -36,7 +36,7 @@ class Answer:
     remedy: str = ""
     """`do`, and the correction to use until then."""
     meanwhile: str = ""
-    """What the run's own correction, or another one, does until then; empty if none was compared."""
+    """The correction to keep or to use until then; empty if none was compared."""
     next: str = ""
     """The cheapest experiment for what stays open; empty if nothing does."""
 

@@ -64,7 +64,7 @@ def facts(run: str, alert: Alert, dashboard: str = "") -> dict[str, Any]:
 
 
 def _link(dashboard: str, run: str) -> str:
-    """The run's first page on a dashboard. What else the URL holds, as a token, is left out."""
+    """The run's first page on a dashboard. Anything else in the URL, as a token, is left out."""
     parts = urlsplit(dashboard)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path or "/", urlencode({"run": run}), ""))
 
@@ -78,7 +78,7 @@ def variables(run: str, alert: Alert, dashboard: str = "") -> dict[str, str]:
 
 
 def payload(run: str, alert: Alert, dashboard: str = "", host: str = "") -> dict[str, Any]:
-    """What the webhook's host understands: a message of Slack or Discord, else the facts; `subject` and `body` make a mail."""
+    """A message of Slack or Discord, if the host is theirs, else the facts, of which `subject` and `body` make a mail."""
     told = facts(run, alert, dashboard)
     message = next((made for name, made in _MESSAGES.items() if host == name or host.endswith(f".{name}")), None)
     if message is not None:
