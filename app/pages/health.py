@@ -96,7 +96,7 @@ def _reproduction(scope: Scope) -> Iterator[Block]:
 
 
 def _writers(run: Run) -> pl.DataFrame:
-    """The writers, each with one state in the words of the header. The losses of a writer that ended without closing are not known."""
+    """The writers, each with one state in the words of the header. The losses of one that ended without closing are not known."""
     ended, state = pl.col("ended"), pl.col("state")
     unknown = ended.is_in(["gone", "silent"]) & (pl.col("lost") == 0)
     well = pl.when(ended == "closed").then(pl.lit("ended")).otherwise(pl.lit("live"))
