@@ -16,6 +16,8 @@ CLEAR = 4.0
 """Standard errors from which on a difference is beyond chance. About thirty causes are tested: a convention."""
 CLEAR_LABEL = 3.3
 """The same for a label on record: few labels are tried, and nothing is chosen by its gap but the worst one."""
+CLEAR_AGAIN = 3.0
+"""The same for a clear difference without the largest tokens, most of which belong to the fault if there is one. A convention."""
 FEW_ROWS = 4
 """The least number of sequences on either side of a comparison."""
 FEW_TOKENS = 16
@@ -53,8 +55,9 @@ def subset_fault(
     share = share_explained(evidence, undone_by_leaving(evidence, bad))
     # The ratio of the gaps without the tokens that may be outlying, too: a fault is not one of single tokens.
     others, kept = _without_largest(evidence)
-    sure = bool(np.isfinite(error) and np.log(max(ratio, 1e-300)) > clear * error and ratio > least)
-    sure = sure and ratio_of(others, bad[kept])[0] > least
+    again, its_error = ratio_of(others, bad[kept])
+    sure = bool(least < ratio and np.log(ratio) > clear * error)
+    sure = sure and bool(least < again and np.log(again) > CLEAR_AGAIN * its_error)
     if by_size and not sure:
         columns = np.stack([bad.astype(np.float64), np.ones(len(bad))], axis=1)
         coefficients, errors = least_squares(columns, log_sizes(evidence), evidence)
@@ -76,21 +79,21 @@ def subset_fault(
 
 PATTERN = (5, 0.003)
 """A pattern that vanishes without so many tokens, this share of all or the outlying ones, is one of heavy tails."""
-OUTLYING = (3, 0.001)
-"""At most so many tokens, and this share of all, are outlying: single bad tokens do not make a pattern. A convention."""
+OUTLYING = 3
+"""At most so many tokens are outlying: single bad tokens do not make a pattern, however few tokens there are. A convention."""
 
 
 @once
 def largest(evidence: Evidence) -> Integers:
     """The tokens with the largest log-ratios that may be outlying, the largest first."""
     order = np.argsort(-np.abs(evidence.log_ratio), kind="stable")
-    return order[: min(OUTLYING[0], int(len(evidence) * OUTLYING[1]))]
+    return order[:OUTLYING]
 
 
 @once
 def _without_largest(evidence: Evidence) -> tuple[Evidence, Booleans]:
     """(the evidence without the few tokens that alone must make no pattern, the tokens that are kept)."""
-    few = min(PATTERN[0], max(int(len(evidence) * PATTERN[1]), OUTLYING[0]))
+    few = min(PATTERN[0], max(int(len(evidence) * PATTERN[1]), OUTLYING))
     kept = np.ones(len(evidence), np.bool_)
     kept[np.argsort(-np.abs(evidence.log_ratio), kind="stable")[:few]] = False
     return evidence.kept(kept), kept

@@ -42,6 +42,8 @@ LEAST_FLIPS = 0.0015
 """K3 in nats/token up to which healthy mixtures of experts have rare tokens on other routes: bf16 alone gives 1e-4 to 1e-3."""
 MOSTLY_AT_AN_END = 0.5
 """Rare tokens of which so many are among the first or the last fifth of the places have a place, and are not scattered."""
+MOST_OUTLYING = 0.001
+"""A larger share of the tokens is no exception to rounding."""
 CROWDED = 2.0
 """Rare tokens whose number varies so many times as much over the sequences as by chance are of few sequences."""
 
@@ -122,7 +124,7 @@ def noise(evidence: Evidence) -> Noise:
 
 def _outlying(evidence: Evidence, unsure: Booleans) -> tuple[int, float]:
     """(number of outlying tokens, their part of the mean K3), as in `Noise`."""
-    kept, far = unsure.copy(), largest(evidence)
+    kept, far = unsure.copy(), largest(evidence)[: int(len(evidence) * MOST_OUTLYING)]
     for count in range(len(far) + 1):
         kept[far[:count]] = False
         if not _kurtosis(evidence.log_ratio[kept], evidence.weights[kept]) > HEAVY:
@@ -210,7 +212,10 @@ def router_flips(evidence: Evidence) -> Result:
     two_sided = abs(spread.negative - 0.5) < ONE_SIDED
     scattered = spread.in_runs < RUNS and spread.over_rows < CROWDED and spread.at_an_end < MOSTLY_AT_AN_END
     few = shape.tail > RARE and shape.kurtosis > KURTOSIS and LEAST_FLIPS < evidence.mean(evidence.distance) < 1
-    holds = few and two_sided and scattered and not shape.outlying  # single tokens are no routes
+    common = np.maximum(evidence.earlier, evidence.later) < np.log(UNSURE)
+    common[largest(evidence)] = False  # single tokens are no routes
+    heavy = _kurtosis(evidence.log_ratio[common], evidence.weights[common]) > HEAVY
+    holds = few and two_sided and scattered and heavy
     kept = evidence.kept(~rare)
     share = share_explained(evidence, np.where(rare, kept.mean(kept.distance) if len(kept) else 0.0, evidence.distance))
     peaked = "" if np.isnan(shape.kurtosis) else f"; the excess kurtosis is {shape.kurtosis:.0f}"
@@ -262,7 +267,8 @@ def _larger_than_rounding(evidence: Evidence) -> Result:
     shape, size = noise(evidence), evidence.mean(evidence.distance)
     # Tokens that the sampler never drew, because the trainer alone expects them, are missing from a mean of large weights.
     honest = -max(5 * error, 0.02, UNSEEN * size) < mean - 1 < max(5 * error, 0.02)
-    everywhere = shape.tail < RARE or not shape.kurtosis > KURTOSIS
+    without_outlying = size - _part(evidence, largest(evidence))  # other weights move every token
+    everywhere = without_outlying > HEALTHY and (shape.tail < RARE or not shape.kurtosis > KURTOSIS)
     faded_by_prompt = fades(evidence) and is_less_sure(evidence)
     # The mean of normal log-ratios that are honest is minus half of their variance: the larger they are, the more are negative.
     spread = float(np.sqrt(2 * max(-evidence.mean(evidence.log_ratio), 0.0)))
@@ -273,7 +279,7 @@ def _larger_than_rounding(evidence: Evidence) -> Result:
     near = f"{error:.3f}" if error >= 0.0005 else f"{error:.1g}"
     mean_words = f"{mean:.3f}{f' ± {near}' if len(evidence.starts) > 1 else ''}"  # of one sequence no error is known
     effect = f"K3 is {size:.3g} nats/token, the mean weight {mean_words}, {two_sided}"
-    holds = size > HEALTHY and everywhere and not faded_by_prompt and honest and 0.3 < shape.negative < most_negative
+    holds = everywhere and not faded_by_prompt and honest and 0.3 < shape.negative < most_negative
     undone = evidence.with_earlier(evidence.later - evidence.log_ratio * np.sqrt(usual))
     return Result(
         holds, effect, f"a gap above {HEALTHY:g} nats/token that no other cause explains would show", share, undone

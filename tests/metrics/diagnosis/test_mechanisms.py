@@ -139,6 +139,14 @@ def test_one_outlying_token_among_thousands_leaves_the_gap_rounding_noise() -> N
     assert found.rest_is_noise and "but for 1 outlying token" in found.answer
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_one_token_that_the_sampler_was_sure_of_is_no_cause_of_a_short_run(seed: int) -> None:
+    healthy = HEALTHY["plain"](Shape(steps=5, rows=8, length=16, seed=seed))
+    at = np.arange(len(healthy)) == int(np.argmin(healthy.later))
+    found = diagnose(healthy.with_earlier(np.where(at, -0.1, healthy.earlier)))
+    assert found.gap > 0.003 and not found.likely, found.answer
+
+
 def test_a_gap_that_grows_over_the_steps_is_not_told_as_noise_without_a_pattern() -> None:
     growing = run(
         lambda w, first, step, draws: (Reader(w, noise=0.004 * 1.8**step), Reader(w, noise=0.004 * 1.8**step)),
