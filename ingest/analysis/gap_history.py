@@ -10,6 +10,7 @@ import polars as pl
 from ratioscope.arrays import Integers
 from ratioscope.metrics.diagnosis.composition import Mix, at_fixed_mix
 from ratioscope.metrics.diagnosis.history import History
+from ratioscope.metrics.diagnosis.step_noise import log_error
 
 if TYPE_CHECKING:
     from ..run import Run
@@ -39,7 +40,7 @@ def gap_history(frame: pl.DataFrame, gap: str) -> History | None:
         tokens=pl.col(f"{gap}/tokens").cast(pl.Float64),
     ).filter(pl.col("level") > 0)  # fmt: skip
     level = own["level"].to_numpy()
-    error = own["error"].fill_null(np.nan).to_numpy() / level
+    error = log_error(own["error"].fill_null(np.nan).to_numpy() / level)
     return History(own["step"].to_numpy(), level, error, own["tokens"].to_numpy())
 
 

@@ -15,6 +15,7 @@ from ..history import LEAST_STEPS, Course, History, course, known_steps
 from ..raised_steps import LEAST_SPAN, RaisedSteps, raised_steps
 from ..share import Share, level_ratios, share_explained, undone_by_leaving
 from ..sharpening import sharpening
+from ..step_noise import log_error
 from ..subset_faults import CLEAR_LABEL, FEW_TOKENS, codes, log_sizes, ratio_of, subset_fault
 from .numerics import is_noise, noise
 from .sources import LEAST_RATIO, few_sequences
@@ -46,7 +47,8 @@ def history_of(evidence: Evidence) -> History | None:
         return None
     steps, index = codes(evidence.facts["step"])
     ratios, errors, counts = level_ratios(evidence, index)
-    return History(steps, ratios * (evidence.mean(evidence.distance) or 1e-300), errors, counts.astype(np.float64))
+    level = ratios * (evidence.mean(evidence.distance) or 1e-300)
+    return History(steps, level, log_error(errors), counts.astype(np.float64))
 
 
 @once

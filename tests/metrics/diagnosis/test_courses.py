@@ -14,6 +14,7 @@ from ratioscope.metrics.diagnosis.decomposition import diagnose
 from ratioscope.metrics.diagnosis.evidence import Evidence
 from ratioscope.metrics.diagnosis.history import Course, History, course
 from ratioscope.metrics.diagnosis.sharpening import sharpening
+from ratioscope.metrics.diagnosis.step_noise import log_error
 
 FLOOR = 1e-4
 GROWTHS = ("random walk", "directed", "saturating")
@@ -101,6 +102,14 @@ def test_neither_the_unit_of_steps_nor_that_of_the_gap_changes_a_course(
 def test_one_more_step_as_the_course_predicts_changes_no_name(kind: str, seed: int) -> None:
     known, _ = simulated(kind, 40, seed, 0.15)
     assert told(course(known)) & told(course(known.part(slice(None, -1))))
+
+
+def test_a_level_that_one_sequence_has_alone_is_no_reset() -> None:
+    sizes = np.array([3.8e-4, 4.6e-2, 2.9e-4, 3.2e-4, 3.7e-4, 3.5e-4, 2.5e-2, 3.1e-4])
+    alone = sizes > 1e-3
+    known = History(np.arange(8), sizes, np.where(alone, log_error(np.ones(8)), 0.2), np.full(8, 192.0))
+    assert course(known).kind == "flat"
+    assert course(replace(known, error=np.full(8, 0.2))).kind == "sawtooth"
 
 
 def test_three_steps_have_no_course() -> None:
