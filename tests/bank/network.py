@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float32]
+Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
 Booleans = NDArray[np.bool_]
 Weights = dict[str, Floats]
@@ -365,11 +365,9 @@ def improved(
     flat, hidden = push.reshape(-1, shape.vocab), own.hidden.reshape(-1, shape.hidden)
     scale = np.linalg.norm(hidden, axis=1, keepdims=True)
     to_hidden = flat @ weights["head"].T * scale
-    gradients = {"head": hidden.T @ flat, "value": hidden.T @ to_hidden, "state": None, "up": None}
+    gradients: Weights = {"head": hidden.T @ flat, "value": hidden.T @ to_hidden}
     new = dict(weights)
     for name, gradient in gradients.items():
-        if gradient is None:
-            continue
         momentum[name] = 0.8 * momentum.get(name, np.zeros_like(gradient)) + gradient
         size = np.sqrt((momentum[name] ** 2).mean()) + 1e-12
         new[name] = (weights[name] + rate * weights[name].std() * momentum[name] / size).astype(np.float32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -261,7 +261,7 @@ def _half_precision(job: Job, rng: Rng) -> Made:
 
 
 SHAPES: Mapping[str, Callable[[Job, Rng], Made]] = {
-    name.strip("_"): make
+    name.strip("_"): cast("Callable[[Job, Rng], Made]", make)
     for name, make in list(globals().items())
     if name.startswith("_")
     and callable(make)

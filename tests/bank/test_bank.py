@@ -15,7 +15,7 @@ from support.paths import ROOT
 from bank import score
 from bank.accepted import ACCEPTED, HEALTHY, truth
 from bank.case import DATA, Case, families, read, write
-from bank.network import Reading, Rows, Sampling, Shape, log_softmax, passed, rounded, weights_of
+from bank.network import Reading, Rows, Sampling, Shape, Weights, log_softmax, passed, rounded, weights_of
 from bank.score import RESULTS, Score, cases_of, found_in, interval, results, scored_all, summary
 from bank.simulation import Fault, Job, simulated
 from ratioscope.metrics.diagnosis.catalogue import CAUSES
@@ -151,7 +151,7 @@ def test_tokens_are_drawn_from_the_log_probs_that_are_reported() -> None:
     made = passed(shape, weights, Reading(), rows_of(0, 2000), np.random.default_rng(2), sampling=Sampling())
     surprise = -made.logps - made.entropy
     assert abs(surprise.mean()) < 4 * surprise.std() / np.sqrt(surprise.size)
-    off = {name: 0.9 * weights[name] + 0.1 * other[name] for name in weights}
+    off: Weights = {name: 0.9 * weights[name] + 0.1 * other[name] for name in weights}
     wrong = passed(
         shape,
         off,

@@ -364,6 +364,10 @@ def other_prompt(w: Weights, first: Weights, texts: Texts, draws: np.random.Gene
     return prefilled(Reader(w), longer, draws)
 
 
+def near_uniform(w: Weights) -> Reader:
+    return Reader({**w, "scale": w["scale"] * 0.03})
+
+
 HEALTHY: Mapping[str, Callable[[Shape], Evidence]] = {
     "plain": lambda s: run(two(), s),
     "bf16": lambda s: run(two({"bf16": True}), s),
@@ -375,7 +379,7 @@ HEALTHY: Mapping[str, Callable[[Shape], Evidence]] = {
     ),
     "greedy": lambda s: run(two({"temperature": 1e-3, "noise": 1e-5}, {"temperature": 1e-3, "noise": 1e-5}), s),
     "sharper": lambda s: run(sharper(1.5), s),
-    "near uniform": lambda s: run(lambda w, *_: (Reader({**w, "scale": w["scale"] * 0.03}),) * 2, s),
+    "near uniform": lambda s: run(lambda w, *_: (near_uniform(w), near_uniform(w)), s),
 }
 FAULTS: Mapping[str, Callable[[Shape], Evidence]] = {
     "dropout of the trainer": lambda s: run(two(None, {"dropout": 0.01}), s),
