@@ -11,7 +11,7 @@ from typing import Literal
 
 from ratioscope.process import Here, here
 
-from .liveness import PRESUMED_ENDED_SECONDS
+from .liveness import PAUSES, PRESUMED_ENDED_SECONDS
 from .writer_history import WriterHistory
 
 UNSEEN = "not available, because nobody counted them"
@@ -124,7 +124,8 @@ def endings(
     """writer -> how it ended, for writers that will write no more.
 
     closed: in order. replaced: another writer took over. gone: its process does not run any more. silent: it did not commit for
-    so many seconds of silence, and its process cannot be seen from here. asking: the machine that asks, this one unless given.
+    so many seconds of silence and for PAUSES of its usual pauses, and its process cannot be seen from here. asking: the machine
+    that asks, this one unless given.
     """
     every, asking, now = list(histories), asking or here(), time.time() if now is None else now
     replaced = {writer for history in every for writer in history.succeeds}
@@ -136,7 +137,7 @@ def endings(
             ended[writer] = "closed"
         elif writer in replaced:
             ended[writer] = "replaced"
-        elif life == "gone" or (life == "unknown" and silent >= silence):
+        elif life == "gone" or (life == "unknown" and silent >= max(silence, PAUSES * history.pause)):
             ended[writer] = "gone" if life == "gone" else "silent"
     return ended
 

@@ -18,7 +18,7 @@ from ratioscope.layout import CLOSE, COMMIT, COMMITS, OPEN, decode_line
 from ratioscope.process import Here, Process
 
 from .entries import names
-from .writer_history import WriterHistory
+from .writer_history import NEWEST, WriterHistory, usual_pause
 
 WriterState = Literal["closed", "alive", "gone", "unknown"]
 Sizes = Mapping[str, tuple[int, int]]
@@ -28,6 +28,9 @@ _HEAD, _TAIL = 1 << 14, 1 << 16
 _MOST_READ = 1 << 23
 _MOST_LOGS = 20_000
 
+PAUSES = 3.0
+"""A writer counts as silent, or as ended, no sooner than after so many of its usual pauses between two steps. A convention: the
+steps of large runs take longer than any fixed number of minutes."""
 PRESUMED_ENDED_SECONDS = 3600.0
 """Seconds without a commit after which a writer whose process cannot be seen counts as ended: its pending sequences count as
 lost, and `repair`, `compact` and `prune` change the run. Convention: a step rarely takes an hour."""
@@ -55,6 +58,8 @@ class WriterStatus:
     """The process namespace; None if the log has none."""
     step: int | None = None
     """The last step committed, if one of the last lines is a commit."""
+    pause: float = 0.0
+    """The usual seconds between its last steps; 0 where the last lines have not two."""
     takes_over: frozenset[str] = frozenset()
     """Earlier writers that had ended when this writer began."""
 
@@ -133,6 +138,7 @@ def _word(root: Path, log: str, size: tuple[int, int]) -> WriterStatus | None:
         started=_text(first.get("started")),
         namespace=_text(first.get("namespace")),
         step=_last_step(lines),
+        pause=_pause(lines),
         takes_over=names(first.get("takes_over")) | names(first.get("continues")),
     )
 
@@ -147,6 +153,22 @@ def _last_step(lines: Sequence[bytes]) -> int | None:
             if _is_whole(newest):
                 return newest
     return None
+
+
+def _pause(lines: Sequence[bytes]) -> float:
+    """The usual seconds between the last steps of which these lines commit token rows."""
+    times: dict[int, float] = {}
+    for line in reversed(lines):
+        entry = decode_line(line) if b'"commit"' in line else None
+        if (
+            entry is not None
+            and _is_whole(step := entry.get("step"))
+            and isinstance(at := entry.get("time"), (int, float))
+        ):
+            times[step] = float(at)
+        if len(times) == NEWEST:
+            break
+    return usual_pause(times.values())
 
 
 def _is_whole(value: object) -> TypeGuard[int]:
@@ -186,7 +208,7 @@ def _alive(history: WriterHistory, here: Here, now: float) -> str | None:
     if life == "alive":
         return f"{history.log.writer} has not closed, and its process {process.pid} is alive"
     silent = now - (history.last_commit or history.opened or 0.0)
-    if life == "gone" or silent >= PRESUMED_ENDED_SECONDS:
+    if life == "gone" or silent >= max(PRESUMED_ENDED_SECONDS, PAUSES * history.pause):
         return None
     where = f"in another container of {history.host}" if history.host == here.host else f"on {history.host}"
     return f"{history.log.writer} {where} has not closed, and last wrote {max(0.0, silent) / 60:.0f} minutes ago"

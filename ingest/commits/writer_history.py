@@ -5,6 +5,8 @@ Totals over the token files of one writer, kept current file by file: a look at 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from ratioscope.layout import is_offline
@@ -69,6 +71,15 @@ class Drop:
     """Their tokens; 0 where nobody counted them."""
     reason: str
     writer: str
+
+
+NEWEST = 9
+"""Steps from which the usual pause of a writer is told."""
+
+
+def usual_pause(times: Iterable[float]) -> float:
+    """The median of the seconds between these times; 0 where there are not two."""
+    return median([max(0.0, after - before) for before, after in pairwise(sorted(times))] or [0.0])
 
 
 @dataclass
@@ -144,6 +155,11 @@ class WriterHistory:
     """The entries of a short form that is not complete yet."""
     _totals: FileTotals | None = field(default=FileTotals(), compare=False)
     """Totals over `token_files`; None after a file was committed again, until they are asked for."""
+
+    @property
+    def pause(self) -> float:
+        """The usual seconds between two of its newest steps; 0 where there are not two."""
+        return usual_pause(self.times[step] for step in sorted(self.times)[-NEWEST:])
 
     @property
     def succeeds(self) -> frozenset[str]:

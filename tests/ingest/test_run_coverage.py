@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from support.run_folders import FakeWriter, write_run_file
+from support import real_runs
+from support.run_folders import FakeWriter, by_step, few, write_run_file
 
+from ratioscope.app.presentation.run_state import state_of
 from ratioscope.collectors.budget import Budget
 from ratioscope.collectors.collector import Collector
 from ratioscope.errors import SourceError
@@ -80,6 +82,17 @@ def test_a_silent_writer_leaves_no_run_healthy(tmp_path: Path) -> None:
     assert found.word == "partly measured" and "wrote nothing for over 2 minutes and did not close" in found.brief
     quiet.close()
     assert run.refresh() and verdict_of(run).is_healthy
+
+
+@pytest.mark.parametrize(("ago", "life"), [(0, "live"), (1.5, "live"), (4, "silent")])
+def test_a_writer_of_slow_steps_is_silent_only_after_three_of_its_pauses(ago: float, life: str, tmp_path: Path) -> None:
+    pause, root = 600.0, tmp_path / "run"
+    writer = FakeWriter(root, clock=time.time() - (5 + ago) * pause).open()
+    for rows in by_step(few(real_runs.records("trl_vllm_stale4"), steps=5, rows=40)):
+        writer.step(rows)
+        writer.clock += pause
+    assert state_of(root).life == life
+    assert verdict_of(open_run(root)).coverage.is_measured == (life == "live")
 
 
 @pytest.mark.parametrize("one_side", ["rollout_logprobs", "old_logprobs"])
