@@ -45,11 +45,11 @@ def head_of(scope: Scope, known: Answered | None) -> Head:
     """known: the end of the diagnosis; None while it is being made."""
     view, verdict = scope.view, scope.view.judged_verdict()
     rows = [("state", lasting_words(view.run, view.state))] if view.state.life in ALARMS else []
-    rows += [(NAME, said)] if (said := size_words(view.of(gap_size, scope.gap) if scope.gap else None)) else []
     if scope.floor is not None:
         rows += [("baseline", view.of(against_floor, scope.floor, verdict.gap or ""))]
     if scope.good is not None:
         rows += view.of(compared_with, scope.good).head
+    rows += [(NAME, said)] if (said := size_words(view.of(gap_size, scope.gap) if scope.gap else None)) else []
     answer = answer_to(verdict, known)
     if known is None or known.result is None or known.context is None or answer is None:
         rows += _verdict_facts(verdict, _cost(scope, fixed=False))
@@ -62,7 +62,7 @@ def head_of(scope: Scope, known: Answered | None) -> Head:
     rows += [
         *_cause_facts(likely, answer, verdict, context, cost),
         ("noise floor", _floor(context)),
-        ("ruled out", f"{count(excluded, 'other cause')}, each with what was measured of it" if excluded else ""),
+        ("ruled out", count(excluded, "other cause") if excluded else ""),
     ]
     share = None if likely is None or likely.share is None else likely.of_whole
     return Head(verdict.word, title_of(verdict, answer), [(name, text) for name, text in rows if text], share)

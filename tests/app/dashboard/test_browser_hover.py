@@ -49,6 +49,8 @@ def test_an_event_is_told_at_its_own_step_in_a_label_within_the_chart(
     dashboard: Dashboard, browser: Chromium, width: int
 ) -> None:
     opened = browser.visit(f"{dashboard.url}/?run=synced", width=width)
+    opened.page.locator(CHART).scroll_into_view_if_needed()
+    opened.settled()
     labels = {step: _label(opened, step) for step in range(60)}
     assert [step for step, label in labels.items() if "weight_sync" in label["text"]] == [51]
     assert all(label["text"].startswith(f"step {step}\n") for step, label in labels.items())

@@ -83,7 +83,7 @@ OWN = "The run's own truncate token at 3 clips 0.559% of the tokens and lowers t
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        (STALE, (OWN, "With a sync every 2 updates the mean K3 would be 0.002035 ± 6.4·10⁻⁵, and ")),
+        (STALE, (OWN, "With a sync every 2 updates the mean K3 would be 0.002035 ± 0.000064, and ")),
         ("stale", ("Truncate token at 2 helps most", "Its risk is", "correction settings are on record; record them")),
         ("long_response", ("that a sync brings the lag back to 1, and that each batch adds 1 to it",)),
         (

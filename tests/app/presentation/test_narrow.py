@@ -83,4 +83,4 @@ def test_a_narrow_window_shows_first_how_each_writer_ended_and_what_it_lost(open
     app = opened("health", ["stale"])
     app.session_state["_narrow"] = True
     writers = well(app.run()).dataframe[0]
-    assert list(writers.proto.column_order)[:4] == ["writer", "ended", "lost", "dropped"]
+    assert list(writers.proto.column_order)[:4] == ["writer", "state", "lost", "dropped"]
