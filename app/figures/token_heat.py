@@ -10,13 +10,14 @@ from ratioscope.metrics.analysis.token_values import BY_NAME
 
 from ..presentation.digits import count, digits
 from ..presentation.gap_words import gap_words
+from ..presentation.metric_places import TINT
 from ..presentation.theme import LIGHT, Theme, faded
 from .drawing.along import fit_labels
 from .drawing.canvas import canvas, coloured, saying
 from .drawing.plotly_objects import go
 from .slice_bars import short_labels
 
-STEPS = BY_NAME["abs_log_ratio"].steps
+STEPS = BY_NAME[TINT].steps
 """Sizes at which the colour changes, in nats: those of the tinted text."""
 LABELLED = 30
 """Most rows whose names stand beside them; the hover names all."""

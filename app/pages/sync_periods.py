@@ -57,7 +57,8 @@ def plain_sync_periods(found: SyncPeriods) -> dict[str, Any]:
 
 
 def _plain(period: dict[str, Any]) -> dict[str, Any]:
-    renamed = {"value": "kl_k3", "error": "kl_k3_se"}
+    size = size_metric("mismatch")  # the drift has no lag
+    renamed = {"value": size, "error": f"{size}_se"}
     return {
         renamed.get(name, name): None if isinstance(value, float) and math.isnan(value) else value
         for name, value in period.items()

@@ -96,6 +96,8 @@ _OF_SEQUENCE: dict[str, tuple[int, int, int, int, int]] = {
 }
 # fmt: on
 
+TINT = "abs_log_ratio"
+"""The metric at whose steps the colour of a token changes."""
 OF_FLOOR = ("kl_k3", "abs_log_ratio")
 """The metrics that a noise floor is stored of: the size of the gap first, then one that every gap has."""
 

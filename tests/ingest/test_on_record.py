@@ -194,7 +194,7 @@ def test_the_shipped_stale_run_is_named_as_its_readme_says() -> None:
     context = known_context(run, result, verdict_of(run))
     assert context.remedies == {} and context.done == {"version_lag"}  # num_iterations is 1, a lag of 14 no setting's
     assert context.bridge is not None and context.bridge.best == ""
-    assert "(truncate token at 3) is of the kind" in context.bridge.words
+    assert "the run's own truncate token at 3" in context.bridge.words and context.bridge.words.endswith("Keep it")
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def places(run: str, out: Path) -> dict[str, bool]:
         "metrics --json": rows[0][f"mismatch/{NAME}"] is not None and rows[0][f"mismatch/{NAME}_se"] is not None,
         "metrics --metric": NAME in said_by("metrics", run, "--metric", NAME),
         "explain": ADDED.meaning in said_by("explain", NAME),
-        **{name: NAME in (out / name).read_text() for name in REPORTS},
+        **{name: NAME in (out / name).read_text().replace("<wbr>", "") for name in REPORTS},
         "page Metrics": not app.exception and any(NAME in chart for chart in charts(app)),
         "docs": f"## {NAME}\n" in tables.pages()["metrics.md"],
     }
