@@ -37,6 +37,7 @@ PAGES = {
     "staleness": "staleness",
     "sequences": "sequences",
     "sequences-prompts": "sequences?list=prompts",
+    "sequences-heat": "sequences?list=token+heat",
     "tokens": "tokens",
     "tokens-weights": "tokens?tint=weight&at=6&json=true",
     "compare": "compare",
