@@ -211,14 +211,14 @@ class Opened:
         self.page.set_viewport_size({"width": width, "height": height})
         self.settled()
 
-    def close_dialog(self) -> None:
-        """Presses Escape until the dialog is gone: one that has only just come does not listen yet."""
-        dialog = self.page.get_by_role("dialog")
+    def close_dialog(self, text: str = "") -> None:
+        """Presses Escape until the dialog, or the drawer with this text, is gone: one that has just come does not listen yet."""
+        dialog = self.page.get_by_text(text) if text else self.page.get_by_role("dialog")
         dialog.first.wait_for()
         for seconds in range(DEADLINE):
             self.page.keyboard.press("Escape")
             try:
-                return dialog.first.wait_for(state="detached", timeout=1000)
+                return dialog.first.wait_for(state="hidden", timeout=1000)
             except PlaywrightTimeout:
                 assert seconds < DEADLINE - 1, f"{self.page.url}: the dialog stays"
 

@@ -241,6 +241,7 @@ def test_what_is_taken_away_of_a_hostile_run_does_nothing(dashboard: Dashboard, 
             chart.hover(force=True)
         assert opened.page.evaluate("window.hacked") is None and opened.foreign == [] and opened.exceptions == 0
         alone.close()
+        opened.close_dialog("all charts, HTML")  # it lies over the navigation once the page is scrolled
     opened.page.close()
 
 
