@@ -60,5 +60,7 @@ def markdown_report(read: Material) -> str:
 
 def summary(read: Material) -> LabelledTexts:
     """The run and the data of the report, in a few facts."""
-    facts = run_facts(read.run.steps, (), read.reproduction.trainer, graded_counts(read.view.grades()))
-    return [fact for fact in facts if fact[0] != "gaps"]  # the scorecard heads a table with each
+    graded = graded_counts(read.view.grades())
+    return run_facts(
+        read.run.steps, None, read.reproduction.trainer, graded
+    )  # the scorecard heads a table with each gap

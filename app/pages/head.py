@@ -49,7 +49,7 @@ def head_of(scope: Scope, known: Answered | None) -> Head:
         rows += [("baseline", view.of(against_floor, scope.floor, verdict.gap or ""))]
     if scope.good is not None:
         rows += view.of(compared_with, scope.good).head
-    rows += [(NAME, said)] if (said := size_words(view.of(gap_size, scope.gap) if scope.gap else None)) else []
+    rows += [(NAME, said)] if (said := size_of(scope)) else []
     answer = answer_to(verdict, known)
     if known is None or known.result is None or known.context is None or answer is None:
         rows += _verdict_facts(verdict, _cost(scope, fixed=False))
@@ -66,6 +66,11 @@ def head_of(scope: Scope, known: Answered | None) -> Head:
     ]
     share = None if likely is None or likely.share is None else likely.of_whole
     return Head(verdict.word, title_of(verdict, answer), [(name, text) for name, text in rows if text], share)
+
+
+def size_of(scope: Scope) -> str:
+    """The size of the scope's gap over all of the run, in words; empty without one."""
+    return size_words(scope.view.of(gap_size, scope.gap)) if scope.gap else ""
 
 
 def _cost(scope: Scope, *, fixed: bool) -> str:
@@ -138,11 +143,13 @@ def graded_counts(grades: pl.DataFrame) -> dict[str, int]:
     return {label: words.count(label) for label in LABELS}
 
 
-def run_facts(steps: Sequence[int], gaps: Sequence[str], trainer: object, graded: Mapping[str, int]) -> LabelledTexts:
-    """graded: severity -> number of steps."""
+def run_facts(
+    steps: Sequence[int], gaps: Sequence[str] | None, trainer: object, graded: Mapping[str, int]
+) -> LabelledTexts:
+    """gaps: None leaves their fact out. graded: severity -> number of steps."""
     return [
         ("steps", f"{count(len(steps))} ({steps[0]} to {steps[-1]})" if steps else "none"),
-        ("gaps", ", ".join(map(gap_words, gaps)) or "none"),
+        *([] if gaps is None else [("gaps", ", ".join(map(gap_words, gaps)) or "none")]),
         ("trainer", str(trainer or "not recorded")),
         ("graded", ", ".join(f"{count(number)} {word}" for word, number in graded.items())),
     ]

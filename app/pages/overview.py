@@ -7,7 +7,6 @@ from typing import Any
 
 import polars as pl
 
-from ratioscope.ingest.analysis.gap_size import gap_size
 from ratioscope.ingest.analysis.growth import doubling_of
 from ratioscope.ingest.analysis.recorded_events import until
 from ratioscope.metrics.analysis.over_steps import worst_step
@@ -44,7 +43,7 @@ from ..presentation.alert_words import foremost, none_words
 from ..presentation.digits import count
 from ..presentation.metric_places import metrics_at
 from ..presentation.sentence import capital
-from ..presentation.size_words import NAME, size_words
+from ..presentation.size_words import NAME
 from ..presentation.slice_names import part_words
 from ..presentation.statements import statements
 from ..presentation.theme import MARKS, THEMES, Theme, ThemeName
@@ -52,7 +51,7 @@ from ..presentation.value_text import value_words
 from ..referee.floor_of_run import against_floor
 from .baseline import comparison
 from .gaps import gaps_of_readings
-from .head import graded_counts, head_of, run_facts
+from .head import graded_counts, head_of, run_facts, size_of
 from .health import collector_line, doubt
 from .logged_numbers import has_value, logged_among, not_logged
 from .scope import Scope
@@ -72,7 +71,7 @@ def overview(scope: Scope) -> Iterator[Block]:
         yield Paragraph(side.sentence, head="Which side is off?", help=REFEREE)
     if scope.floor is not None:
         yield Paragraph(view.of(against_floor, scope.floor, scope.gap), head=f"{scope.floor.kind.capitalize()}:")
-    if size := size_words(view.of(gap_size, scope.gap) if scope.gap else None):
+    if size := size_of(scope):
         yield Paragraph(size, head=f"{capital(NAME)}:", help=SIZE)
     said = statements(view.judged_verdict(), view.of(doubling_of, scope.gap), has_tokens=not run.no_tokens)
     yield Links("statements", [(each.name, each.words, Link(each.page, each.choices), each.help) for each in said])

@@ -25,11 +25,16 @@ def pin_action(scope: Scope, name: str) -> Action | None:
     with suppress(ConfigError):  # a damaged file pins nothing, and a click says so
         known, folder = pinned_above(scope.runs.roots, path)
     project = folders_above(scope.runs.roots, Path(path))[-1]
-    is_pinned = known is not None and known.kind == "run" and str(folder / known.name) == path
+    is_pinned = run_path(known, folder) == path
     words = "unpin the reference" if is_pinned else f"pin {shortened(name)} as reference"
     change = (folder, None) if is_pinned else (project, Path(path).relative_to(project).as_posix())
     about = "Every chart and card of the runs in its folder then compares with it."
     return Action(f"pin_{name}", words, partial(_change, scope.face, *change), about)
+
+
+def run_path(known: Pinned | None, folder: Path) -> str:
+    """The path of the run that this folder pins; empty if it pins a baseline, or nothing."""
+    return str(folder / known.name) if known is not None and known.kind == "run" else ""
 
 
 def said_of_pin(face: Face) -> Iterator[Paragraph]:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ratioscope.ingest.commits.liveness import (
-    PAUSES,
     SILENT_SECONDS,
     WriterStatus,
     current_writers,
+    patience,
     sizes,
     writer_statuses,
 )
@@ -104,7 +104,7 @@ def _state_of(writers: Sequence[WriterStatus], here: Here, now: float) -> RunSta
         )
     hosts = sorted({str(word.host) for word, state in zip(writers, states, strict=True) if state == "unknown"})
     why = f"The writer runs on {', '.join(hosts[:3])} or in another container. This machine cannot check its process."
-    if quiet > max(SILENT_SECONDS, *(PAUSES * word.pause for word in writers)):
+    if quiet > patience(SILENT_SECONDS, *(word.pause for word in writers)):
         return RunState(
             "silent",
             f"{MARKS['watch']} silent for {age(quiet)}{part}",

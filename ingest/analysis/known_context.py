@@ -293,9 +293,8 @@ def bridge_of(
     """The bridge for the likeliest cause that explains a part of the gap; None if no cause does.
 
     Corrections are compared over all steps that were asked about, the run's own one among them; if that needs token rows, on
-    the steps that the diagnosis has read. trainer: only corrections
-    that it can express are compared; None, or a trainer without a dialect: all. is_on: False if the loss mask on record shows
-    that the run's own correction is not on.
+    the steps that the diagnosis has read. trainer: only corrections that it can express are compared; None, or a trainer without
+    a dialect: all. is_on: False if the loss mask on record shows that the run's own correction is not on.
     """
     likely = next((item for item in result.diagnosis.likely if item.share is not None), None)
     if likely is None:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from ratioscope.process import Here, here
 
-from .liveness import PAUSES, PRESUMED_ENDED_SECONDS
+from .liveness import PRESUMED_ENDED_SECONDS, patience
 from .writer_history import WriterHistory
 
 UNSEEN = "not available, because nobody counted them"
@@ -137,7 +137,7 @@ def endings(
             ended[writer] = "closed"
         elif writer in replaced:
             ended[writer] = "replaced"
-        elif life == "gone" or (life == "unknown" and silent >= max(silence, PAUSES * history.pause)):
+        elif life == "gone" or (life == "unknown" and silent >= patience(silence, history.pause)):
             ended[writer] = "gone" if life == "gone" else "silent"
     return ended
 

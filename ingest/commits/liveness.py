@@ -155,6 +155,11 @@ def _last_step(lines: Sequence[bytes]) -> int | None:
     return None
 
 
+def patience(least: float, *pauses: float) -> float:
+    """The seconds without a commit that writers with these usual pauses are given, at least so many."""
+    return max(least, *(PAUSES * pause for pause in pauses))
+
+
 def _pause(lines: Sequence[bytes]) -> float:
     """The usual seconds between the last steps of which these lines commit token rows."""
     times: dict[int, float] = {}
@@ -208,7 +213,7 @@ def _alive(history: WriterHistory, here: Here, now: float) -> str | None:
     if life == "alive":
         return f"{history.log.writer} has not closed, and its process {process.pid} is alive"
     silent = now - (history.last_commit or history.opened or 0.0)
-    if life == "gone" or silent >= max(PRESUMED_ENDED_SECONDS, PAUSES * history.pause):
+    if life == "gone" or silent >= patience(PRESUMED_ENDED_SECONDS, history.pause):
         return None
     where = f"in another container of {history.host}" if history.host == here.host else f"on {history.host}"
     return f"{history.log.writer} {where} has not closed, and last wrote {max(0.0, silent) / 60:.0f} minutes ago"

@@ -45,10 +45,13 @@ def verdict_line(
     first = escaped(", ".join(part for part in (capital(words.title), words.when) if part))
     named = answer if answer and answer.leads and answer.do and not brief else None  # the cause, told in columns
     columns = "" if named is None else _columns(named, words.next)
+    lines = (
+        "" if brief else f"<strong>Do:</strong> {escaped(words.do)}",
+        escaped(answer.proof) if answer and not brief else "",
+        f"<strong>Next:</strong> {escaped(words.next)}" if words.next else "",
+    )
     parts = [
-        "" if brief or columns else f"<strong>Do:</strong> {escaped(words.do)}",
-        escaped(answer.proof) if answer and not brief and not columns else "",
-        f"<strong>Next:</strong> {escaped(words.next)}" if words.next and not columns else "",
+        *(() if columns else lines),
         f"<b>{escaped(words.verdict)}</b> {escaped(words.measured)}" if words.verdict else escaped(words.measured),
         escaped(words.diagnosis),
         *(() if brief or links else (escaped(words.meaning), escaped(finding.checked))),

@@ -210,7 +210,7 @@ def test_old_notes_and_damaged_ones_are_passed_over(weights: Any, tmp_path: Path
 
 
 def test_every_alternative_is_found_or_is_in_the_set(weights: Any, folder: Path, tmp_path: Path) -> None:
-    """Of every forty one; RATIOSCOPE_EVERY=1 tries them all, in half an hour."""
+    """One in forty is tried; RATIOSCOPE_EVERY=1 tries them all, in half an hour."""
     sequences = [Sequence_(0, 0, "", tuple(prompt), (1,) * 18) for prompt in tiny.prompts(6, 10)]
     missed = []
     every = [*hypotheses(sequences, model=weights), *damaged(weights)]
