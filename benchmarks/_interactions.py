@@ -51,8 +51,8 @@ def _pressed(*keys: str) -> Callable[[Page, int], object]:
 OF_A_RUN = (
     Act("another gap on Overview", "", _gap),
     Act("the cap moved on Distributions", "distributions", _slid("cap")),
-    Act("the threshold moved on Corrections", "corrections?try=true", _slid("cap_at")),
-    Act("another step on Sequences", "sequences", _pressed("[", "]")),
+    Act("the threshold moved on Fix", "fix?try=true", _slid("cap_at")),
+    Act("another step on Sequences", "samples", _pressed("[", "]")),
     Act("the next sequence on Tokens", "tokens", _pressed("j", "k")),
 )
 OF_A_LONG_SEQUENCE = (Act("the next worse of 32,768 tokens", "tokens", _pressed("n")),)

@@ -100,7 +100,7 @@ def _pages(browser: Chromium, url: str, runs: Sequence[Path], step: int, repeat:
     """
     for root in (runs[0], runs[-1]):
         page = _tab(browser)
-        page.goto(f"{url}/sequences?run={quote(root.name)}&step={step}")
+        page.goto(f"{url}/samples?run={quote(root.name)}&step={step}")
         page.wait_for_function(WHOLE)
         titles = [card.title for card in PAGES if card.about != "runs"][1:] + [PAGES[0].title]
         took: dict[str, list[float]] = {title: [] for title in titles}
@@ -142,14 +142,14 @@ def _laid_over(browser: Chromium, url: str, runs: Sequence[Path], repeat: int) -
 
 def _beside(url: str, names: Sequence[str]) -> str:
     """The address of the first of these runs with the others in its charts."""
-    return f"{url}/metrics?run={quote(names[0])}&{'&'.join(f'with={quote(name)}' for name in names[1:])}"
+    return f"{url}/charts?run={quote(names[0])}&{'&'.join(f'with={quote(name)}' for name in names[1:])}"
 
 
 def _tokens(browser: Chromium, url: str, root: Path, repeat: int) -> None:
     took = []
     for _ in range(repeat + 1):
         page = _tab(browser)
-        page.goto(f"{url}/health?run={quote(root.name)}")
+        page.goto(f"{url}/record?run={quote(root.name)}")
         page.wait_for_function(WHOLE)
         took.append(_switched(page, "Tokens"))
         page.close()

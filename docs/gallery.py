@@ -26,24 +26,24 @@ GALLERY = ROOT / "docs" / "gallery"
 RUNS = {path.name.rsplit("-", 1)[-1]: path for path in sorted((ROOT / "sample_data" / "runs").glob("*/"))}
 PAGES = {
     "overview": "",
-    "diagnosis": "diagnosis",
-    "metrics": "metrics",
-    "metrics-both": f"metrics?smooth=5&groups=main&groups=tails&with={RUNS['healthy'].name}",
+    "why": "why",
+    "charts": "charts",
+    "charts-both": f"charts?smooth=5&groups=main&groups=tails&with={RUNS['healthy'].name}",
     "runs": "runs",
     "distributions": "distributions",
     "distributions-sequence": "distributions?level=sequence&cap=5",
     "distributions-density": "distributions?over=step&step=14&density=true",
     "where": "where?measured=token_class&measured=token_id&heat=position",
     "staleness": "staleness",
-    "sequences": "sequences",
-    "sequences-prompts": "sequences?list=prompts",
-    "sequences-heat": "sequences?list=token+heat",
+    "samples": "samples",
+    "samples-prompts": "samples?list=prompts",
+    "samples-heat": "samples?list=token+heat",
     "tokens": "tokens",
     "tokens-weights": "tokens?tint=weight&at=6&json=true",
     "compare": "compare",
     "alerts": "alerts",
-    "corrections": "corrections?lab=none,truncate:token:2,mask:token:0.5:5,truncate:sequence:2",
-    "health": "health",
+    "fix": "fix?lab=none,truncate:token:2,mask:token:0.5:5,truncate:sequence:2",
+    "record": "record",
 }
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 COLOURS = 256

@@ -60,7 +60,7 @@ A log that a trainer wrote by step, without tokens, becomes a run too:
     ratioscope import mlruns.db --run tonight -o runs/theirs
     ratioscope metrics runs/theirs --logged
 
-Its metrics are drawn, graded and reported by step. The page Metrics also draws the trainer's own numbers that you pick.
+Its metrics are drawn, graded and reported by step. The page Charts also draws the trainer's own numbers that you pick.
 Pages about tokens say that the log holds none. A number is called a metric
 of ours only if the trainer defines it as we do, in that version; a table below names each with its source. Every other number
 keeps the trainer's name, and `--logged` says why. `--map mismatch/kl_k3=NAME` overrides that where you know better, and

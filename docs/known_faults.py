@@ -25,7 +25,7 @@ def _own_correction() -> Iterator[str]:
     yield "correction removes and clips beside K3: a public run with K3 0.013 and 45% of its tokens clipped collapsed, one with"
     yield "K3 0.010 and 0.03% clipped did not. Without a correction the line has the share of tokens with a weight outside"
     yield "[0.5, 2].\n"
-    yield "The page Corrections and `ratioscope corrections` compare it with others, marked (own), and judge it in one sentence:"
+    yield "The page Fix and `ratioscope corrections` compare it with others, marked (own), and judge it in one sentence:"
     yield "by how much it lowers the gradient's squared error, and what another one would gain.\n"
     yield "| answer | condition |\n| --- | --- |"
     yield f"| on | the settings mask tokens, and the loss mask on record masks at least {LEAST_OF_MASK:.0%} of as many |"

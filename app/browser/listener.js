@@ -3,6 +3,7 @@
 // address, and has Plotly ready where a page draws no chart.
 const narrow = matchMedia("(max-width: 520px)")
 const PAGE_LINKS = "[data-testid=stTopNavLink], [data-testid=stSidebarNavLink]"
+const TABS = "[data-testid=stPageLink-NavLink]"
 const presses = { "?": "keys", "[": "step_before", "]": "step_after" }
 let known = false
 let calls = 0
@@ -18,6 +19,19 @@ function ask(event) {
     document.querySelector(`.st-key-${key} button`)?.click()
 }
 
+const leadsTo = path => link => new URL(link.href).pathname === `/${path}`
+
+// The navigation lists the first page of each topic. It shows where the reader is on the other pages of the topic, too.
+function mark(path, topic) {
+  const links = Array.from(document.querySelectorAll(PAGE_LINKS)), tabs = document.querySelectorAll(TABS)
+  const set = (link, here, value) => {
+    if (here) link.setAttribute("aria-current", value)
+    else if (link.getAttribute("aria-current") === value) link.removeAttribute("aria-current")
+  }
+  for (const link of links) set(link, path !== topic && leadsTo(topic)(link), "true") // Streamlit sets "page"
+  for (const link of tabs) set(link, leadsTo(path)(link), "page")
+}
+
 // Before Streamlit sees the key, for the letter after `g` may be a shortcut of its own.
 function go(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return
@@ -27,8 +41,9 @@ function go(event) {
   const path = waited < 1500 ? pages[event.key] : undefined
   if (path === undefined) return
   event.stopImmediatePropagation()
-  const links = document.querySelectorAll(PAGE_LINKS)
-  Array.from(links).find(link => new URL(link.href).pathname === `/${path}`)?.click()
+  const link = Array.from(document.querySelectorAll(`${PAGE_LINKS}, ${TABS}`)).find(leadsTo(path))
+  if (link) link.click()
+  else tellOnce("page", path)
 }
 
 addEventListener("keydown", go, true)
@@ -51,10 +66,12 @@ function tellWidth() {
 const frame = new CSSStyleSheet()
 frame.replaceSync(`[data-testid=stMain][data-clicked]::before { content: none !important }
   .rs-text i { cursor: pointer }
+  :is(${PAGE_LINKS})[aria-current=true] { background: rgba(165, 165, 187, .15) }
+  :is(${PAGE_LINKS})[aria-current=true] * { font-weight: 600 }
   [data-testid=stButtonGroup] button { min-height: 2.5rem }
   [data-testid=stButtonGroup] [data-testid=stWidgetLabel] { height: 21px }
-  .st-key-newest button, .st-key-statements button { min-height: 1.75rem; padding-block: 0 }
-  .st-key-statements { row-gap: 0 }
+  .st-key-newest button, .st-key-statements button, .st-key-other_tabs button { min-height: 1.75rem; padding-block: 0 }
+  .st-key-statements, .st-key-other_tabs { row-gap: 0 }
   [data-testid=stCaptionContainer] { color: inherit; opacity: .74 }
   kbd[aria-label^=Shortcut] { color: inherit; opacity: 1 }`)
 // Streamlit's own greys have a contrast below 4.5. Rows of choices are as tall as fields, so
@@ -101,7 +118,7 @@ function complete({ address, path }) {
 
 // A link to another page that is opened in a tab of its own leads to the same run.
 function nameRun({ target }) {
-  const link = target.closest?.(PAGE_LINKS)
+  const link = target.closest?.(`${PAGE_LINKS}, ${TABS}`)
   if (link && made.address.run) link.search = `?${new URLSearchParams({ run: made.address.run })}`
 }
 
@@ -109,6 +126,7 @@ for (const type of ["pointerover", "focusin"]) document.addEventListener(type, n
 
 export default function ({ data, setStateValue, setTriggerValue }) {
   complete(data)
+  mark(data.path, data.topic)
   tell = setStateValue
   tellOnce = setTriggerValue
   pages = data.pages

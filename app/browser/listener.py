@@ -4,7 +4,7 @@ It reports a narrow window: Plotly breaks no line, so the page is drawn anew for
 Streamlit's shortcuts know letters and digits only. It completes the address: Streamlit leaves out choices made for the
 reader, such as the worst step, and a link without them leads elsewhere once the run has grown. It leaves one entry in the
 browser's history per visited page. It tells the token of a text that was clicked, and the chart
-whose numbers are asked for.
+whose numbers are asked for, and the page whose letter was typed after `g`.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,11 +20,14 @@ NUMBERS = "_numbers"
 """The state that holds the key of the chart whose numbers are shown."""
 
 
-def page_begins(path: str) -> None:
-    """Notes that the page of this path, in the URL, is about to be drawn; what was drawn before is forgotten."""
+def page_begins(path: str, topic: str) -> None:
+    """Notes that the page of this path, in the URL, is about to be drawn; what was drawn before is forgotten.
+
+    topic: path of the entry of the navigation that the page belongs to.
+    """
     if st.session_state.get("_path") != path:
         hide_numbers()
-    st.session_state["_path"] = path
+    st.session_state["_path"], st.session_state["_topic"] = path, topic
     st.session_state["_drawn_narrow"] = is_narrow()
     body_begins({})
 
@@ -63,22 +66,25 @@ def is_narrow() -> bool:
 
 
 @st.fragment
-def listen(pages: Mapping[str, str], show_numbers: Callable[[str], None]) -> None:
+def listen(pages: Mapping[str, str], show_numbers: Callable[[str], None], go: Callable[[str], None]) -> None:
     """Puts the script on the page; below all that is drawn, for it has a place of its own there.
 
     pages: letter that follows `g` -> path of the page that it opens; the path of the first page is empty. show_numbers: called
-    with the key of the chart whose numbers are asked for, as long as they are.
+    with the key of the chart whose numbers are asked for, as long as they are. go: called with the path of a page that the
+    navigation does not list, when its letter was typed.
     """
     if is_narrow() != st.session_state["_drawn_narrow"] or st.session_state.pop("_token_clicked", False):
         st.rerun()
     path, address = st.session_state["_path"], st.session_state["_address"]
     data = {"library": PLACE, "narrow": is_narrow(), "address": address, "path": path, "pages": dict(pages)}
+    data["topic"] = st.session_state["_topic"]
     _component()(
         key="listener",
         data=data,
         on_narrow_change=_note_narrow,
         on_token_change=_note_token,
         on_numbers_change=_note_numbers,
+        on_page_change=lambda: go(st.session_state["listener"].page),
         height=0,
     )
     if key := st.session_state.get(NUMBERS):

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -16,7 +17,7 @@ from ..browser.listener import body_begins, listen, made_choices, page_begins
 from ..pages.empty_run import no_gap_yet, no_tokens, none_served, not_served
 from ..pages.folder import MOST_OTHERS, chosen_runs, opened
 from ..pages.logged_numbers import no_metric
-from ..pages.pages import PAGES, Page, ScopeChoice
+from ..pages.pages import MOVED, PAGES, TOPICS, Page, ScopeChoice, address_of, lead_of, tabs_of
 from ..pages.running_scripts import at_work
 from ..pages.scope import Scope, Steps
 from ..pages.view import View
@@ -29,13 +30,15 @@ from .model.served_runs import Served, served, watch
 from .model.view import SERVED
 from .panels.charts import LOG_X, begin_page, page_contents, show_numbers
 from .panels.controls import NOT_SERVED, gap_picker, log_x_switch, run_picker, steps_field
-from .panels.layout import IN_HEADER
+from .panels.layout import IN_HEADER, go_to
 from .panels.part_filter import have_read, part_field, say_digits, with_part
 from .panels.reference import NOTHING, reference_picker
 from .panels.share import keys_button, note_button, share, views_button
 from .panels.tab import name_tab
 from .panels.widgets import WIDGETS
 
+FEW = 3
+"""Most runs of a server whose address opens a run; that of a server of more opens the list."""
 NO_RUN = "No run was given. Start the dashboard with one: `ratioscope dashboard RUN`"
 PAUSES = "_pauses"
 """True if the header of the page has a button that pauses updates."""
@@ -48,21 +51,33 @@ def main() -> None:
     """
     name_tab()
     draw: list[Callable[[], object]] = []
-    pages = {
-        card.path: st.Page(
-            partial(_call_first, draw),
-            title=card.title,
-            url_path=card.path,
-            help=card.help,
-            default=card is PAGES[0],
-        )
-        for card in PAGES
-    }
-    current = st.navigation(list(pages.values()), position="top")
+    run = partial(_call_first, draw)
+    pages = {card.path: _page(run, card) for card in PAGES}
+    moved = {old: st.Page(run, title=old, url_path=old, visibility="hidden") for old in MOVED}
+    in_order = sorted(PAGES, key=lambda card: TOPICS.index(card.topic))
+    current = st.navigation([*(pages[card.path] for card in in_order), *moved.values()], position="top")
+    for old, page in moved.items():
+        if page is current:
+            go_to(MOVED[old], **{key: st.query_params.get_all(key) for key in st.query_params})
     card = next(card for card in PAGES if pages[card.path] is current)
+    is_first_look = card is PAGES[0] and not st.query_params and "_path" not in st.session_state
+    if is_first_look and len(served().runs) > FEW:
+        go_to(lead_of("Runs").path)
     with at_work():
         draw.append(prepared(card))
         current.run()
+
+
+def _page(run: Callable[[], None], card: Page) -> Any:
+    """The page as Streamlit's navigation has it: the first of a topic by the name of the topic, the others hidden.
+
+    Any: a class that Streamlit names by a function.
+    """
+    leads, about = lead_of(card.topic) is card, " ".join(each.help for each in tabs_of(card))
+    return st.Page(
+        run, title=card.topic if leads else card.title, url_path=card.path, help=about,
+        visibility="visible" if leads else "hidden", default=card is PAGES[0],
+    )  # fmt: skip
 
 
 def _call_first(draw: list[Callable[[], object]]) -> None:
@@ -87,12 +102,12 @@ def _body(draw: Callable[[], object], tools: "_Tools", made: Mapping[str, str], 
                 st.caption(f":material/info: {label(tools.shown.run.unkept, 400)}")
             if may_grow(tools.shown) and not st.session_state[PAUSES]:  # the reader has put another run beside this one
                 st.rerun()
-    listen({letter: "" if path == PAGES[0].path else path for letter, path in LETTERS.items()}, show_numbers)
+    listen({letter: address_of(path) for letter, path in LETTERS.items()}, show_numbers, go_to)
 
 
 def prepared(card: Page) -> Callable[[], object]:
     """Draws the header of a page. Returns the function that draws the rest: the page on the chosen run, or an error."""
-    page_begins("" if card is PAGES[0] else card.path)
+    page_begins(address_of(card.path), address_of(lead_of(card.topic).path))
     served_runs = served()
     if not served_runs.roots:
         return partial(_drawn, NO_TOOLS, partial(st.info, NO_RUN))
@@ -106,6 +121,7 @@ def prepared(card: Page) -> Callable[[], object]:
     if card.about == "runs":
         watch(served_runs)
         with header:
+            _tabs(card)
             tools = _tools(card, name or "", None)
         return partial(
             _drawn, tools, partial(drawn, card.blocks, Scope(View(served_runs.runs.get(name or "", ""), 0, SERVED)))
@@ -133,6 +149,7 @@ def _on_run(card: Page, served_runs: Served, name: str, chosen: View, header: De
         line = st.container(width="content")
         tools = _tools(card, name, chosen)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="header_choices"):
+        _tabs(card, chosen)
         steps = steps_field() if "steps" in heeds else Steps()
         only = part_field(chosen, gap) if "only" in heeds else None
         reference = reference_picker(served_runs, chosen, gap) if "floor" in heeds else NOTHING
@@ -156,6 +173,22 @@ def _on_run(card: Page, served_runs: Served, name: str, chosen: View, header: De
         reference=reference.view,
     )
     return partial(_drawn, tools, partial(_rendered, card, scope))
+
+
+def _tabs(card: Page, shown: View | None = None) -> None:
+    """Links to the pages of the topic; grey where the run lacks what the page shows, which the page then says."""
+    tabs = tabs_of(card)
+    if len(tabs) == 1:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", gap="xsmall", width="content", key="tabs"):
+        for each in tabs:
+            lacks = shown is not None and _reason_for_nothing(each, shown) is not None
+            title = f":gray[{each.title}]" if lacks else each.title
+            st.page_link(_page(_nothing, each), label=title)
+
+
+def _nothing() -> None:
+    """A page's function in a link to it: Streamlit finds the page by its path."""
 
 
 def _others(served_runs: Served, shown: str) -> list[str]:
@@ -218,7 +251,7 @@ def _tools(card: Page, name: str, shown: View | None) -> _Tools:
         share(begin_page(name, card.path), place)
         if shown is not None:
             note_button(shown)
-            views_button(shown, {"" if each is PAGES[0] else each.path for each in PAGES})
+            views_button(shown, {address_of(each.path) for each in PAGES}, MOVED)
         keys_button()
     return _Tools(shown, pausing, pause)
 

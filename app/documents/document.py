@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ..blocks import Block
 from ..pages.folder import NO_FOLDER, Folder
-from ..pages.pages import PAGES, Page
+from ..pages.pages import PAGES, TOPICS, Page
 from ..pages.runs import rows_of
 from ..presentation.digits import count
 from ..presentation.escape import html as escaped
@@ -46,7 +46,7 @@ def start_page(run: Material, folder: Folder, addresses: Mapping[str, str]) -> s
     return shell(
         Shell(
             title=f"{worst} {count(len(addresses), 'run')} (ratioscope)",
-            head=f"<h1>{page.title}</h1>",
+            head=f"<h1>{page.topic}</h1>",
             main=f'<section class="page runs">{markup(page.blocks(replace(run.scope, runs=folder)), inside)}</section>',
             foot="This file loads nothing and sends nothing. The key t changes the theme.",
             keys={},
@@ -80,7 +80,7 @@ def _document(
     letters = {letter: path for letter, path in LETTERS.items() if path in paths}
     inside = Inside(lambda chart: live_figure(chart, run.drawn(chart)), address, paths)
     severity = run.head.severity
-    here, current = (made[0][0].title, made[0][0].path) if len(made) == 1 else ("pages", "")
+    here, current = (made[0][0].title, made[0][0]) if len(made) == 1 else ("pages", None)
     name = run.view.name
     word = f'<span class="word {severity}">{MARKS[severity]} {severity}</span>'
     keys = {**({HOME: home} if home else {}), **{letter: address(path) for letter, path in letters.items()}}
@@ -88,7 +88,7 @@ def _document(
         Shell(
             title=f"{MARKS[severity]} {escaped(here)} · {escaped(name, 200)} (ratioscope)",
             head=f"<h1>{escaped(name, 400)} {word}</h1>\n{_navigation(pages, address, current, home)}",
-            main="\n".join(_section(page, blocks, inside) for page, blocks in made),
+            main="\n".join(_section(page, blocks, inside, pages) for page, blocks in made),
             foot=_footer(run, letters, is_listed=bool(home)),
             keys=keys,
             drawn=drawn,
@@ -96,19 +96,32 @@ def _document(
     )
 
 
-def _section(page: Page, blocks: tuple[Block, ...], inside: Inside) -> str:
-    return f'<section class="page" id="{page.path}"><h2>{page.title}</h2>\n{markup(blocks, inside)}\n</section>'
+def _section(page: Page, blocks: tuple[Block, ...], inside: Inside, pages: Sequence[Page]) -> str:
+    """The page below its topic and the tabs of the topic. pages: all that there are."""
+    tabs = [each for each in pages if each.topic == page.topic]
+    links = "".join(_link(each, each.title, inside.address, "page" if each is page else "") for each in tabs)
+    row = f'<nav class="tabs" aria-label="{page.topic}">{links}</nav>\n' if len(tabs) > 1 else ""
+    content = f"<h2>{page.topic}</h2>\n{row}{markup(blocks, inside)}"
+    return f'<section class="page" id="{page.path}" data-lead="{tabs[0].path}">{content}\n</section>'
 
 
-def _navigation(pages: Sequence[Page], address: Callable[[str], str], current: str, home: str) -> str:
-    letters = {path: letter for letter, path in LETTERS.items()}
+def _navigation(pages: Sequence[Page], address: Callable[[str], str], current: Page | None, home: str) -> str:
+    """A link for each topic. current: the page of the file; None if it has all of them."""
     back = f'<a href="{escaped(home)}" title="key: g {HOME}">‹ All runs</a>' if home else ""
     links = ""
-    for page in pages:
-        here = ' aria-current="page"' if page.path == current else ""
-        key = f' title="key: g {letters[page.path]}"' if page.path in letters else ""
-        links += f'<a href="{address(page.path)}"{here}{key}>{page.title}</a>'
+    for topic in TOPICS:
+        tabs = [page for page in pages if page.topic == topic]
+        here = "" if current not in tabs else "page" if current is tabs[0] else "true"
+        links += "".join(_link(page, topic, address, here) for page in tabs[:1])
     return f'<nav aria-label="pages">{back}{links}</nav>'
+
+
+def _link(page: Page, words: str, address: Callable[[str], str], here: str) -> str:
+    """here: how the link is the place of the reader, as of aria-current; empty if it is not."""
+    letter = next((letter for letter, path in LETTERS.items() if path == page.path), "")
+    key = f' title="key: g {letter}"' if letter else ""
+    place = f' aria-current="{here}"' if here else ""
+    return f'<a href="{address(page.path)}"{place}{key}>{words}</a>'
 
 
 def _footer(run: Material, letters: Mapping[str, str], *, is_listed: bool) -> str:

@@ -19,8 +19,9 @@ const links = [...document.querySelectorAll("nav a")];
 function show() {
   const wanted = document.getElementById(decodeURIComponent(location.hash.slice(1)))?.closest("section.page") ?? sections[0];
   for (const section of sections) section.hidden = section !== wanted;
-  for (const link of links) {
-    if (link.hash === `#${wanted.id}`) link.setAttribute("aria-current", "page");
+  for (const link of links) { // those of the head lead to the first page of each topic
+    const here = link.closest(".tabs") ? wanted.id : wanted.dataset.lead;
+    if (link.hash === `#${here}`) link.setAttribute("aria-current", here === wanted.id ? "page" : "true");
     else link.removeAttribute("aria-current");
   }
 }

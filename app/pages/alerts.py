@@ -175,7 +175,7 @@ def _lanes(scope: Scope, ordered: Sequence[Alert], theme: ThemeName) -> go.Figur
 
 def _peak(peaks: Sequence[int], point: Mapping[str, Any]) -> Link | None:
     bar = point.get("customdata")
-    return None if bar is None or isinstance(bar, str) else Link("sequences", {"step": peaks[int(bar[1])]})
+    return None if bar is None or isinstance(bar, str) else Link("samples", {"step": peaks[int(bar[1])]})
 
 
 def _table(scope: Scope, ordered: Sequence[Alert], known: Acknowledgements) -> Iterator[Block]:
@@ -208,8 +208,8 @@ def _detail(scope: Scope, alert: Alert, known: Acknowledgements) -> Iterator[Blo
     yield Actions(
         "alert_links",
         (
-            Action("to_peak", "sequences at the peak", Link("sequences", {"step": alert.peak_step})),
-            Action("to_first", "sequences at the first step", Link("sequences", {"step": alert.first_step})),
+            Action("to_peak", "sequences at the peak", Link("samples", {"step": alert.peak_step})),
+            Action("to_first", "sequences at the first step", Link("samples", {"step": alert.first_step})),
             Action("to_overview", "show on Overview", Link("overview", {"steps": around})),
             Action("acknowledge", words, acknowledge, KEPT),
             Action("close_alert", "close", scope.face.unpick, is_plain=True),

@@ -15,7 +15,7 @@ from ..presentation.sentence import capital
 
 DRIFT = (
     "Its log-ratio is current − old, but the tokens were sampled from rollout, not from old, so exp(drift) is not an importance "
-    "weight. Trainers use it in the PPO clip inside the loss; the page Metrics shows the share of tokens outside 0.8–1.2. "
+    "weight. Trainers use it in the PPO clip inside the loss; the page Charts shows the share of tokens outside 0.8–1.2. "
     "Corrections apply to the gap mismatch, or to total where the trainer has no old log-probs."
 )
 NO_SAMPLER = "The tokens were sampled from rollout, not from {}. Corrections apply to gaps that begin at rollout."

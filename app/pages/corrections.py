@@ -1,4 +1,4 @@
-"""The Corrections page: the effect of corrections on the weights, the best one, and its configuration for a trainer."""
+"""The Fix page: the effect of corrections on the weights, the best one, and its configuration for a trainer."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""The corrections that the page Corrections compares, as one line of text that fits a URL, and back; each in a trainer's syntax.
+"""The corrections that the page Fix compares, as one line of text that fits a URL, and back; each in a trainer's syntax.
 
     none                          every weight 1
     truncate:token:2              also mask, reject; token, sequence, geometric; low:high where there is a low bound

@@ -1,6 +1,6 @@
-"""The Diagnosis page: why the policies are apart, with each cause's proof and remedy, what is ruled out, and what stays open.
+"""The Why page: why the policies are apart, with each cause's proof and remedy, what is ruled out, and what stays open.
 
-The texts of the Diagnosis page: rows of its tables, and the lines that record a missing column.
+The texts of the Why page: rows of its tables, and the lines that record a missing column.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,6 +16,7 @@ from ratioscope.metrics.diagnosis.diagnosis import Diagnosis, Likely
 from ..blocks import (
     Action,
     Actions,
+    At,
     Beside,
     Block,
     Box,
@@ -25,6 +26,7 @@ from ..blocks import (
     Facts,
     Heading,
     Link,
+    Links,
     Markup,
     Paragraph,
     Section,
@@ -51,10 +53,14 @@ from .answered import Answered
 from .gaps import gaps_of_readings
 from .head import head_of, verdict_rows
 from .scope import NO_STEPS, Scope
+from .staleness import answers
 from .step_choice import worst_step
 from .timeline import courses
 from .verdict import age_note, answer_to, referee_of, undone, verdict_lines
+from .where import answer_of
 
+ANSWERS = "answers"
+"""The place of what the other tabs of the topic say."""
 SIDE = "Which side is off?"
 DISTANCES = "K3 and mean |x| of the tokens that the referee read, nats/token. Errors take sequences as units."
 BEING_MADE = "The diagnosis is being computed from token rows. This takes a few seconds."
@@ -86,6 +92,21 @@ def diagnosis(scope: Scope) -> Iterator[Block]:
     if known is None:
         yield Waiting("diagnosis_waits", BEING_MADE, partial(_is_there, scope))
         return
+    scope.face.place(ANSWERS)
+    yield from _found(scope, known)
+    yield At(ANSWERS, tuple(_answers(scope)))
+
+
+def _answers(scope: Scope) -> Iterator[Block]:
+    """What the other tabs say, each with a link there. Drawn last, because they may have to read statistics."""
+    if not (scope.gap and scope.recorded) or scope.view.run.no_tokens:
+        return
+    told = [("where", answer_of(scope), "where"), *((name, words, "staleness") for name, words in answers(scope))]
+    yield Links("other_tabs", [(name, words, Link(page), "") for name, words, page in told if words])
+
+
+def _found(scope: Scope, known: Answered) -> Iterator[Block]:
+    """The causes, the verdict, what the record cannot tell, and what is ruled out."""
     if known.result is None:
         yield Paragraph(f"No diagnosis: {known.reason}.", "info")
     else:
@@ -229,9 +250,7 @@ def _read(scope: Scope, result: RunDiagnosis) -> Iterator[Block]:
     yield Paragraph(result.read, "muted")
     worst = worst_step(scope.view, result.steps)
     about = "The worst sequence of the worst step that was read, token by token."
-    steps = [
-        Action(f"read_{step}", str(step), Link("sequences", {"step": step}), is_plain=True) for step in result.steps
-    ]
+    steps = [Action(f"read_{step}", str(step), Link("samples", {"step": step}), is_plain=True) for step in result.steps]
     tokens = Action("worst_tokens", f"tokens of step {worst}", Link("tokens", {"step": worst}), about)
     yield Actions("steps_read", (*steps, tokens), before="Sequences of step")
 

@@ -232,10 +232,10 @@ def _sequences(level: Level, step: int, low: float | None, high: float | None) -
     """The sequences of the step with a value between these log-ratios; None: no bound (JSON has no infinity)."""
     ends = ["" if end is None or math.isinf(end) else f"{end:.12g}" for end in (low, high)]
     if level == "token":
-        return Link("sequences", {"step": step, "within": ":".join(ends)})
+        return Link("samples", {"step": step, "within": ":".join(ends)})
     bounds = {name: end for name, end in zip(("least", "most"), ends, strict=True) if end}
     column = f"log_ratio_{'sum' if level == 'sequence' else 'mean'}"
-    return Link("sequences", {"step": step, "column": column, **bounds})
+    return Link("samples", {"step": step, "column": column, **bounds})
 
 
 def _threshold(part: DisplayedWeights) -> Threshold:

@@ -1,4 +1,4 @@
-"""The Health page: writers, and dropped, lost, missing and damaged data.
+"""The Record page: writers, and dropped, lost, missing and damaged data.
 
 One line on the recording of a run: Overview and Health tell the same.
 """

@@ -1,4 +1,4 @@
-"""The charts of the Metrics page: a metric, and the quantiles of log-ratios, over the steps of one run or of several.
+"""The charts of the Charts page: a metric, and the quantiles of log-ratios, over the steps of one run or of several.
 
 The lines of a chart from runs: along steps, tokens or time, smoothed, and merged for groups of runs.
 """

@@ -1,4 +1,4 @@
-"""The Metrics page: a chart over the steps for each metric, of one run or of several.
+"""The Charts page: a chart over the steps for each metric, of one run or of several.
 
 Groups of repeated runs: their names differ only in a seed, or their configurations share a value.
 """

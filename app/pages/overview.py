@@ -187,7 +187,7 @@ def _ribbon(scope: Scope) -> Chart:
 
 def _of_bar(point: Mapping[str, Any]) -> Link | None:
     bar = point.get("customdata")
-    return None if bar is None or isinstance(bar, str) else Link("sequences", {"step": int(bar[1])})
+    return None if bar is None or isinstance(bar, str) else Link("samples", {"step": int(bar[1])})
 
 
 def _grades(scope: Scope) -> pl.DataFrame:
@@ -216,7 +216,7 @@ def _newest(scope: Scope, verdict: Finding) -> Iterator[Block]:
 def _alert(place: int, alert: Alert) -> Action:
     words = f"{MARKS[alert.severity.label]} {alert.severity.label} {alert.signal.title}, {until(alert)}"
     about = f"{alert.signal.name} of {alert.gaps}. {alert.reading} at step {alert.peak_step}."
-    link = Link("sequences", {"step": alert.peak_step})
+    link = Link("samples", {"step": alert.peak_step})
     return Action(f"newest_{place}", words, link, f"{about} Click to see the sequences of that step.", is_plain=True)
 
 

@@ -1,8 +1,8 @@
-"""The pages in the order of the navigation. Every face takes them from here; a page that is added here is on all of them."""
+"""The pages, and the topics of the navigation that they belong to. Every face takes them from here; one added here is on all."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from ..blocks import Block, Section
 from ..presentation.theme import ThemeName
@@ -29,15 +29,25 @@ ScopeChoice = Literal["gap", "readings", "steps", "only", "floor", "others", "hi
 histograms: it shows histograms, which a filter takes from token rows."""
 
 
+Topic = Literal["Runs", "Overview", "Why", "Fix", "Charts", "Samples", "Record"]
+TOPICS: tuple[Topic, ...] = get_args(Topic)
+"""The entries of the navigation, in its order."""
+MOVED = {"diagnosis": "why", "corrections": "fix", "metrics": "charts", "sequences": "samples", "health": "record"}
+"""The name that a page once had in addresses -> its name now. Links and saved views of that time still open."""
+
+
 @dataclass(frozen=True)
 class Page:
     """One page."""
 
+    topic: Topic
+    """The entry of the navigation that it is a tab of; the first page of a topic is what the entry opens."""
     path: str
     """Its name in addresses and files."""
     title: str
+    """Its name among the tabs of its topic."""
     help: str
-    """Tooltip in the navigation."""
+    """Its tooltip."""
     blocks: Callable[[Scope], Iterable[Block]]
     """The page of a scope."""
     choices: frozenset[ScopeChoice] = frozenset({"gap"})
@@ -56,24 +66,27 @@ class Page:
 
 PAGES = (
     Page(
-        "overview",
         "Overview",
+        "overview",
+        "Verdict",
         "The verdict on the run, the severity of each step, and the headline metrics over the steps.",
         overview.overview,
         frozenset({"gap", "readings", "steps", "only", "floor"}),
         printed=overview.printed,
     ),
     Page(
-        "diagnosis",
-        "Diagnosis",
+        "Why",
+        "why",
+        "Cause",
         "Why the policies are apart: likely causes with their proof and remedy, what is ruled out, and what stays open.",
         diagnosis.diagnosis,
         frozenset({"gap", "steps"}),
         printed=diagnosis.printed,
     ),
     Page(
-        "metrics",
-        "Metrics",
+        "Charts",
+        "charts",
+        "Over the steps",
         "Every metric over the steps, for one run or for several runs in one chart.",
         metrics.metrics,
         frozenset({"gap", "readings", "steps", "only", "floor", "others"}),
@@ -81,6 +94,7 @@ PAGES = (
         ahead=metrics.ahead,
     ),
     Page(
+        "Charts",
         "distributions",
         "Distributions",
         "The distributions of log-ratios and weights, and the effect of a cap on the weights.",
@@ -91,6 +105,7 @@ PAGES = (
         reads_tokens=True,
     ),
     Page(
+        "Why",
         "where",
         "Where",
         "The parts of the data with the largest gap: positions, probabilities, replicas, tokens and more.",
@@ -100,15 +115,17 @@ PAGES = (
         reads_tokens=True,
     ),
     Page(
+        "Why",
         "staleness",
-        "Staleness",
+        "Staleness and settings",
         "The part of the gap that comes from old weights, the update's part, and the settings of engine and trainer.",
         staleness.staleness,
         frozenset({"gap", "readings", "steps", "floor"}),
         reads_tokens=True,
     ),
     Page(
-        "sequences",
+        "Samples",
+        "samples",
         "Sequences",
         "The sequences of one step, the worst first.",
         sequences.sequences,
@@ -117,6 +134,7 @@ PAGES = (
         reads_tokens=True,
     ),
     Page(
+        "Samples",
         "tokens",
         "Tokens",
         "One sequence, token by token.",
@@ -125,8 +143,9 @@ PAGES = (
         reads_tokens=True,
     ),
     Page(
-        "corrections",
-        "Corrections",
+        "Fix",
+        "fix",
+        "Fix",
         "The run's own correction among others, the configuration for your trainer, and the gap at other sync periods.",
         corrections.corrections,
         frozenset({"gap", "readings", "steps"}),
@@ -134,14 +153,7 @@ PAGES = (
         reads_tokens=True,
     ),
     Page(
-        "compare",
-        "Compare",
-        "Two runs, groups of seeds or ranges of steps: what differs, by how much, and whether chance explains it.",
-        compare.compare,
-        frozenset({"gap", "readings"}),
-        about="beside",
-    ),
-    Page(
+        "Overview",
         "alerts",
         "Alerts",
         "When each signal was out of bounds, and the rules that open an alert.",
@@ -150,8 +162,9 @@ PAGES = (
         printed=alerts.printed,
     ),
     Page(
-        "health",
-        "Health",
+        "Record",
+        "record",
+        "Record",
         "Dropped, lost, damaged and missing data, and the state of each writer.",
         health.health,
         frozenset(),
@@ -159,11 +172,36 @@ PAGES = (
         shows_empty=True,
     ),
     Page(
-        "runs",
         "Runs",
+        "runs",
+        "All runs",
         "Every run in the folders that this dashboard serves.",
         runs.runs,
         frozenset(),
         about="runs",
+    ),
+    Page(
+        "Runs",
+        "compare",
+        "Compare",
+        "Two runs, groups of seeds or ranges of steps: what differs, by how much, and whether chance explains it.",
+        compare.compare,
+        frozenset({"gap", "readings"}),
+        about="beside",
     ),  # fmt: skip
 )
+
+
+def tabs_of(page: Page) -> tuple[Page, ...]:
+    """The pages of its topic."""
+    return tuple(each for each in PAGES if each.topic == page.topic)
+
+
+def lead_of(topic: Topic) -> Page:
+    """The page that the entry of the navigation opens."""
+    return next(page for page in PAGES if page.topic == topic)
+
+
+def address_of(path: str) -> str:
+    """The page's name in addresses of a server, whose first page has none."""
+    return "" if path == PAGES[0].path else path

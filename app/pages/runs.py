@@ -168,7 +168,7 @@ def _of_ticked(scope: Scope, ticked: Sequence[str]) -> Iterator[Block]:
     most = 1 + MOST_OTHERS
     first, *others = ticked[:most]
     words = f"compare {1 + len(others)} runs" if others else "show its metrics"
-    opens = Action("overlay", words, Link("metrics", {"run": first} | ({"with": others} if others else {})))
+    opens = Action("overlay", words, Link("charts", {"run": first} | ({"with": others} if others else {})))
     pin = None if others else pin_action(scope, first)
     more = f" · at most {most}; {len(ticked) - most} more are ticked" if len(ticked) > most else ""
     names = f"{', '.join(map(shortened, ticked[:most]))}{more}"

@@ -82,7 +82,7 @@ def _axis(at: int, names: Mapping[str, str], of: str) -> Choice[str]:
 
 def _steps(point: Mapping[str, Any]) -> Link | None:
     found = point.get("customdata")
-    return None if found is None or isinstance(found, str) else Link("sequences", {"step": int(found[0])})
+    return None if found is None or isinstance(found, str) else Link("samples", {"step": int(found[0])})
 
 
 def _sequence(point: Mapping[str, Any]) -> Link | None:

@@ -77,6 +77,28 @@ def staleness(scope: Scope) -> Iterator[Block]:
     yield Paragraph(TOLD, "muted")
 
 
+def answers(scope: Scope) -> Iterator[tuple[str, str]]:
+    """What the page says of the age of the weights and of the settings, each in a few words."""
+    gap, view = scope.gap, scope.view
+    absent = absences(view).get("lag")
+    if absent or kin(gap) not in SAMPLED:
+        yield "old weights", f"not known, {absent}" if absent else OF_THE_UPDATE
+    else:
+        parts = _by_lag(scope)
+        found = share_of_lag(lagged(view.metrics(("lag",), scope.chosen, gap), gap))
+        only = " ".join(single_lag(str(parts["label"][0]), is_sampled=True)) if len(parts) == 1 else ""
+        yield "old weights", only or lag_answer(found) or f"not known, because {found.reason}"
+    compared = view.of(_compared)
+    differs = [each.name for each in compared if each.state == "differs"]
+    unknown = sum(each.state == "unknown" for each in compared)
+    words = (
+        f"{count(len(differs), 'setting')} of {len(compared)} differ: {', '.join(differs)}"
+        if differs
+        else "none differs"
+    )
+    yield "settings", words + (f"; {unknown} of {len(compared)} are not on record" if unknown else "")
+
+
 def _lags(scope: Scope) -> Iterator[Block]:
     view, gap, metric = scope.view, scope.gap, _size(scope)
     if f"{gap}/{metric.name}" not in view.of(lag_table, scope.chosen, *asked_gap(gap)).columns:

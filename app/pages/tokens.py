@@ -284,7 +284,7 @@ def _facts(run: Run, row: Mapping[str, Any], tokens: pl.DataFrame) -> Iterator[B
         if value is not None:
             shown = digits(value) if isinstance(value, float) else visible(str(value), 60)
             facts.append(f"{name.replace('_', ' ')} {shown}")
-    siblings = Link("sequences", {"group": row.get("group_id")})
+    siblings = Link("samples", {"group": row.get("group_id")})
     button = Action("siblings", "all samples of this prompt", siblings, is_plain=True)
     yield Actions("facts", (button,) if isinstance(row.get("group_id"), str) else (), before=" · ".join(facts))
     if told := " · ".join(_not_recorded(run, tokens, row)):

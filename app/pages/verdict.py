@@ -58,7 +58,7 @@ def _undoing(rows: tuple[tuple[object, ...], ...], gap: str, words: str, theme: 
 def sequences_at(steps: Sequence[int], point: Mapping[str, Any]) -> Link | None:
     """The sequences of a clicked step. A point of a thinned line may stand for several steps: it leads to the nearest one."""
     step = point["x"]
-    return Link("sequences", {"step": nearest(steps, round(step))}) if isinstance(step, int | float) else None
+    return Link("samples", {"step": nearest(steps, round(step))}) if isinstance(step, int | float) else None
 
 
 def referee_of(scope: Scope) -> SideOff | None:

@@ -138,6 +138,14 @@ def _sentences(gap: str, shown: Sequence[ShownSlice]) -> list[str]:
     return concentration_words(found, BY_NAME[size].title)
 
 
+def answer_of(scope: Scope) -> str:
+    """Where the gap is, in one sentence, as far as the statistics on record tell; empty where they tell nothing."""
+    absent = absences(scope.view)
+    words = [words for words in SLICES if words.written and words.name not in absent]
+    shown = tuple(_shown_slice(scope, each, size_metric(scope.gap)) for each in words)
+    return next(iter(scope.view.figure(_sentences, scope.gap, shown)), "")
+
+
 def _filter_words(scope: Scope) -> str:
     if scope.only is None:
         return "Click a bar to show only its tokens on the other pages."

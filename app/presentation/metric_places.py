@@ -27,7 +27,7 @@ from ratioscope.record import kin
 MetricPlace = Literal["card", "chart", "first", "main", "core", "table", "bars", "runs"]
 """card: the cards of Overview, and the first rows of Compare. chart: the charts of Overview, the report and Compare.
 first: the charts that Overview draws at once; the others wait in a drawer, so that the page paints quickly.
-main: what the page Metrics shows unless asked for others; with the quantiles as many as it draws in half a second.
+main: what the page Charts shows unless asked for others; with the quantiles as many as it draws in half a second.
 core: the table of `ratioscope metrics` unless --metric says otherwise. table: the report's tables by slice.
 bars: what the page Where offers for the bars of a slice. runs: what the page Runs draws of each run."""
 
@@ -102,7 +102,7 @@ OF_FLOOR = ("kl_k3", "abs_log_ratio")
 """The metrics that a noise floor is stored of: the size of the gap first, then one that every gap has."""
 
 FIRST_PAIR = {"steps": ("abs_log_ratio", "kl_k3"), "sequences": ("length", "kl_k3")}
-"""The two metrics that the page Metrics draws against each other first, over steps and over sequences."""
+"""The two metrics that the page Charts draws against each other first, over steps and over sequences."""
 
 _TITLES = {
     "worst_position": "At position",

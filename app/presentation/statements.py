@@ -12,7 +12,7 @@ from .theme import MARKS
 if TYPE_CHECKING:
     from ratioscope.metrics.diagnosis.doubling import Doubling
 
-CAUSE = ("cause", "the whole diagnosis", "diagnosis")
+CAUSE = ("cause", "the whole diagnosis", "why")
 NAMED = 3
 """Checks that were not made and are named. The tooltip names all."""
 
@@ -68,7 +68,7 @@ def _worst(finding: Finding) -> Statement:
     steps = f" at step {finding.since_step}" if lone else f"{peak}, out of bounds {out}"
     choices = {} if finding.peak_step is None else {"step": finding.peak_step}
     words = f"{_graded(finding.severity)}{steps}, {ended}"
-    return Statement("worst", words, "sequences", choices, "The sequences of the worst step.")
+    return Statement("worst", words, "samples", choices, "The sequences of the worst step.")
 
 
 def _trend(growing: "Doubling") -> Statement:
@@ -77,13 +77,13 @@ def _trend(growing: "Doubling") -> Statement:
     about = (
         f"An exponential fits steps {growing.first} to {growing.last}: {growing.steps:.3g} ± {growing.error:.1g} steps."
     )
-    return Statement("trend", words, "metrics", help=about)
+    return Statement("trend", words, "charts", help=about)
 
 
 def _checks(finding: Finding) -> Statement:
     absent = [check for check in finding.checks if not check.steps]
     ran = f"{len(finding.checks) - len(absent)} of {count(len(finding.checks), 'check')} ran"
-    return Statement("checks", f"{ran}{_named(absent)}", "alerts" if not absent else "health", help=finding.checked)
+    return Statement("checks", f"{ran}{_named(absent)}", "alerts" if not absent else "record", help=finding.checked)
 
 
 def _named(absent: list[Check]) -> str:

@@ -1,4 +1,4 @@
-"""The metrics that a run has no value of, by the reason: one wording for the page Health and for `ratioscope info`.
+"""The metrics that a run has no value of, by the reason: one wording for the page Record and for `ratioscope info`.
 
 Hidden and lost data in words, the same for dashboard, report and command line.
 """

@@ -66,7 +66,7 @@ def test_the_verb_prints_the_reason(folder: Path, capsys: pytest.CaptureFixture[
 
 
 def test_the_pages_say_so(folder: Path, opened: Open) -> None:
-    for page in ("overview", "metrics"):
+    for page in ("overview", "charts"):
         assert f"are not available, {BECAUSE}" in plain(opened(page, folder))
 
 

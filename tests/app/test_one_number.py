@@ -36,7 +36,7 @@ from ratioscope.metrics.analysis.over_steps import worst_step
 from ratioscope.metrics.definitions.registry import BY_NAME
 
 SHIPPED = ROOT / "sample_data/runs"
-PAGES = ("overview", "diagnosis", "where", "staleness", "corrections", "distributions", "alerts", "runs", "compare")
+PAGES = ("overview", "why", "where", "staleness", "fix", "distributions", "alerts", "runs", "compare")
 VERBS = ("info", "diagnose", "check", "watch", "metrics")
 HEADS = ("overview", "info", "diagnose", "check", "watch", "notebook")
 """Faces without tables that have the step in a column of its own."""
@@ -104,7 +104,7 @@ def test_each_fact_has_one_number_and_its_steps_on_every_face(
     assert worst is not None and worst >= run.metrics(by=())[f"mismatch/{LOG_CHI2}"][0], (
         "the worst is on the side of the whole"
     )
-    assert NOTHING.findall(told["corrections"])[0].count("–") == 2, "no correction removes no mass and no sequence"
+    assert NOTHING.findall(told["fix"])[0].count("–") == 2, "no correction removes no mass and no sequence"
     plain_ = json.loads(told["info --json"])
     assert plain_["size"]["whole"]["value"] == plain_["diagnosis"]["kl_k3"] == whole
     assert (

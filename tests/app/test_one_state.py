@@ -99,7 +99,7 @@ def test_every_face_says_the_state_of_a_run_in_the_same_word(
     assert (f"state | {life}" in report or report.count(f"{life} at ") > 1) == (life in ("silent", "dead")), "its head"
     writers = open_run(root).writers
     assert (writers["state"] == life).all() == (life in ("silent", "dead"))
-    app = opened("health", root)
+    app = opened("record", root)
     assert f"collector <b>{life} (1 writer)" in html(app) and f"{life}" in plain(app)
     assert " ago" not in html(app), "an age that stands still"
     listed = next(table.value for table in app.dataframe if "writer" in table.value)

@@ -81,7 +81,7 @@ def test_a_page_that_is_added_to_the_list_is_on_each_face_and_what_it_has_printe
     def printed(scope: Scope) -> Iterator[Section]:
         yield Section("printed", "What is printed", lambda: added(scope))
 
-    every = (*PAGES, Page("added", "Added", "A page of a test.", added, printed=printed))
+    every = (*PAGES, Page("Record", "added", "Added", "A page of a test.", added, printed=printed))
     monkeypatch.setattr(document, "PAGES", every)
     monkeypatch.setattr(material, "PAGES", every)
     run = material.material(open_run(made(runs, "one_step")))

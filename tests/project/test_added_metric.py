@@ -10,7 +10,7 @@ from support.edge_runs import made
 from support.paths import ROOT
 
 FACES = {
-    "metrics --json", "metrics --metric", "explain", "report.html", "report.json", "page Metrics", "docs",
+    "metrics --json", "metrics --metric", "explain", "report.html", "report.json", "page Charts", "docs",
 }  # fmt: skip
 
 

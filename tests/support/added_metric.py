@@ -48,7 +48,7 @@ def places(run: str, out: Path) -> dict[str, bool]:
     assert page is not None and page.loader is not None
     tables = importlib.util.module_from_spec(page)
     page.loader.exec_module(tables)
-    os.environ |= {RUNS: json.dumps([run]), "PAGE": "metrics"}
+    os.environ |= {RUNS: json.dumps([run]), "PAGE": "charts"}
     app = unopened()
     app.query_params["groups"] = ["faults"]
     app.run()
@@ -57,7 +57,7 @@ def places(run: str, out: Path) -> dict[str, bool]:
         "metrics --metric": NAME in said_by("metrics", run, "--metric", NAME),
         "explain": ADDED.meaning in said_by("explain", NAME),
         **{name: NAME in (out / name).read_text().replace("<wbr>", "") for name in REPORTS},
-        "page Metrics": not app.exception and any(NAME in chart for chart in charts(app)),
+        "page Charts": not app.exception and any(NAME in chart for chart in charts(app)),
         "docs": f"## {NAME}\n" in tables.pages()["metrics.md"],
     }
 

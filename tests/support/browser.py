@@ -24,6 +24,7 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg, ForwardMsgMetadata, RunIdentity
 
+from ratioscope.app.pages.pages import PAGES
 from support.paths import SUPPORT
 from support.serving import DEADLINE, killed_after
 
@@ -65,7 +66,7 @@ NUMBERS = {
 AT_REST = f"({(SUPPORT / 'at_rest.js').read_text()})({json.dumps(NUMBERS)})"
 LOOKS = count(1)
 Theme = Literal["light", "dark"]
-SHOWN = ":is([data-testid=stTopNav], [data-testid=stSidebar]) [aria-current=page]"
+SHOWN = ":is([data-testid=stTopNav], [data-testid=stSidebar]) [aria-current]"
 EVERY_CHART = """!document.querySelector("[data-waits]") &&
   [...document.querySelectorAll(".rs-chart")].every(chart => chart.querySelector(".main-svg") || !chart.clientWidth)"""
 COMPUTED = "!document.body.innerText.includes('is being computed')"
@@ -184,13 +185,21 @@ class Opened:
         self.settled()
 
     def go_to(self, title: str) -> None:
-        """Follows the navigation to another page of the dashboard, in a narrow window without opening its drawer."""
+        """Follows the navigation to another page of the dashboard: to a topic, or to a tab of one."""
+        topic = next((page.topic for page in PAGES if page.title == title), title)
+        if self.page.locator(SHOWN).inner_text().strip() != topic or title == topic:
+            self._follow(topic, SHOWN)
+        if title != topic:
+            self._follow(title, ".st-key-tabs [aria-current=page]")
+
+    def _follow(self, title: str, shown: str) -> None:
+        """shown: the link of what is shown. In a narrow window the drawer of the navigation stays closed."""
         link = self.page.get_by_role("link", name=title, exact=True)
         if self.page.get_by_test_id("stTopNav").count():
             link.click()
         else:
             link.dispatch_event("click")
-        self.awaits(f"the page {title}", f"document.querySelector('{SHOWN}')?.innerText.trim() === given", title)
+        self.awaits(f"the page {title}", f"document.querySelector('{shown}')?.innerText.trim() === given", title)
         self.settled()
 
     def zoom(self, key: str) -> None:

@@ -54,7 +54,7 @@ VOLATILE = ("bytes", "host", "pid")
 """Members of JSON objects whose values differ so."""
 PRESENT = ("versions", "machine")
 """Members that differ with what the process has loaded, in their members too."""
-ROUNDED = {("hostile", "page compare"), ("hostile", "static page metrics")}
+ROUNDED = {("hostile", "page compare"), ("hostile", "static page charts")}
 """Run and part whose numbers lie on an edge of rounding: numpy adds in another order on a processor without AVX-512."""
 AVX512 = bool(__cpu_features__["AVX512_SKX"])
 VOLATILE_COLUMNS = ("host", "size")

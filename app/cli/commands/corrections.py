@@ -57,7 +57,7 @@ def corrections(
     ] = "run",
     everything: Annotated[
         bool,
-        typer.Option("--all", help="All standard corrections, not only those that the page Corrections begins with."),
+        typer.Option("--all", help="All standard corrections, not only those that the page Fix begins with."),
     ] = False,
     gap: Annotated[
         str | None,
@@ -246,7 +246,7 @@ def _synced(run: "Run", frame: "pl.DataFrame", reading: str) -> "SyncPeriods | N
 def _say_best(
     run: "Run", compared: "Sequence[Correction | TrainerCorrection]", by_step: "pl.DataFrame", used: "InUse"
 ) -> None:
-    """Says which of the corrections of one gap helps most, or why none is recommended, as the page Corrections does."""
+    """Says which of the corrections of one gap helps most, or why none is recommended, as the page Fix does."""
     from ratioscope.ingest.analysis.correction_ranking import ranking, refuted
     from ratioscope.ingest.analysis.grades import verdict_of
 

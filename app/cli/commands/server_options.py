@@ -61,9 +61,9 @@ def place_of(page: str | None, choices: dict[str, str | int | None], more: Seque
         import streamlit  # noqa: F401  # tested first: a later ImportError of the pages is a defect and must show as one
     except ImportError:
         raise MissingExtra("the dashboard", "dashboard") from None
-    from ...pages.pages import PAGES
+    from ...pages.pages import MOVED, PAGES, address_of
 
-    paths = [card.path for card in PAGES]
+    paths, page = [card.path for card in PAGES], MOVED.get(page or "", page)
     if page is not None and page not in paths:
         raise ConfigError(f"--page {page} is no page; wanted one of {', '.join(paths)}")
     query = {key: str(value) for key, value in choices.items() if value is not None}
@@ -72,5 +72,5 @@ def place_of(page: str | None, choices: dict[str, str | int | None], more: Seque
         if not (key and equals):
             raise ConfigError(f"--choose {pair}: wanted KEY=VALUE as in the URL of a page, such as order=kl_k3")
         query[key] = value
-    path = "" if page in (None, paths[0]) else str(page)
+    path = address_of(page or paths[0])
     return path + (f"?{urlencode(query, quote_via=quote)}" if query else "")

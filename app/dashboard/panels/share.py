@@ -142,9 +142,12 @@ def _keep(path: str) -> None:
     show_newest()
 
 
-def views_button(view: View, pages: Collection[str]) -> None:
-    """A drawer with the saved views of the run, and a field that saves the present one. pages: the paths that a view may have."""
-    known = [each for each in view.of(saved_views) if each.page in pages]
+def views_button(view: View, pages: Collection[str], moved: Collection[str]) -> None:
+    """A drawer with the saved views of the run, and a field that saves the present one.
+
+    pages: the paths that a view may have. moved: those that older views may have, which lead there too.
+    """
+    known = [each for each in view.of(saved_views) if each.page in pages or each.page in moved]
     title = f"{len(known)}" if known else ""
     with st.popover(title, icon=":material/bookmarks:", help="saved views", type="tertiary", key="views"):
         st.caption("A saved view is this page with its filters and choices. The run keeps it for every reader.")

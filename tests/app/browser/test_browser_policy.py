@@ -39,7 +39,7 @@ REFUSED = ["connect-src", "form-action", "frame-src", "script-src-attr", "script
 def test_no_button_of_a_chart_sends_it_away(dashboard: Dashboard, browser: Chromium, files: list[Page]) -> None:
     opened = browser.visit(f"{dashboard.url}/?run=stale")
     shown = [set(opened.page.evaluate(TITLES))]
-    opened.go_to("Metrics")
+    opened.go_to("Charts")
     shown.append(set(opened.page.evaluate(TITLES)))
     is_well(opened)
     for page in files:

@@ -44,7 +44,7 @@ def test_nothing_else_is_answered_there(path: str, method: str) -> None:
 
 @pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
 def test_a_page_without_a_chart_has_it_ready_for_the_next(dashboard: Dashboard, browser: Chromium) -> None:
-    opened = browser.visit(f"{dashboard.url}/health?run=healthy")
+    opened = browser.visit(f"{dashboard.url}/record?run=healthy")
     assert opened.page.locator(".main-svg").count() == 0
     opened.page.wait_for_function("() => 'Plotly' in window")
     opened.go_to("Overview")

@@ -15,8 +15,8 @@ def test_a_wait_in_vain_says_what_was_awaited_and_what_is_there(browser: Chromiu
     opened.page.set_default_timeout(100)
     with pytest.raises(AssertionError, match=r"its script has run, all is drawn .* 'drawn': False"):
         opened.settled()
-    with pytest.raises(AssertionError, match="the page Health"):
-        opened.awaits("the page Health", "document.title === given", "Health")
+    with pytest.raises(AssertionError, match="the page Record"):
+        opened.awaits("the page Record", "document.title === given", "Record")
 
 
 def test_a_process_that_says_nothing_is_not_waited_for_for_ever() -> None:

@@ -8,9 +8,10 @@ from urllib.parse import urlsplit
 
 import pytest
 from support.browser import Chromium, Dashboard, chromium, is_well, query
+from support.edge_runs import made
 from support.serving import DEADLINE
 
-from ratioscope.app.pages.pages import PAGES
+from ratioscope.app.pages.pages import MOVED, PAGES, TOPICS
 from ratioscope.app.presentation.page_letters import LETTERS
 from ratioscope.collectors.collector import Collector
 
@@ -21,7 +22,7 @@ def test_from_a_red_step_to_a_token_in_three_clicks(dashboard: Dashboard, browse
     opened = browser.visit(f"{dashboard.url}/?run=stale")
     page = opened.page
     page.locator(".st-key-ribbon .bars .point path").nth(6).click(force=True)
-    page.wait_for_url("**/sequences?**")
+    page.wait_for_url("**/samples?**")
     opened.settled()
     assert query(opened)["step"] == "12" and "step 12: ■ act" in page.content()
 
@@ -76,12 +77,54 @@ def test_the_keyboard_walks_through_sequences_and_the_link_follows(dashboard: Da
 def test_g_and_a_letter_open_a_page_and_keep_the_run(dashboard: Dashboard, browser: Chromium) -> None:
     assert sorted(LETTERS.values()) == sorted(card.path for card in PAGES)
     opened = browser.visit(f"{dashboard.url}/?run=healthy")
-    for letter, path in (("c", "corrections"), ("r", "runs"), ("o", "")):
+    for letter, path in (("c", "fix"), ("w", "where"), ("t", "tokens"), ("r", "runs"), ("o", "")):
         opened.page.keyboard.press("g")
         opened.page.keyboard.press(letter)
         opened.page.wait_for_url(f"**/{path}?*run=healthy*")
         opened.settled()
     is_well(opened)
+
+
+def test_the_navigation_has_seven_topics_and_each_page_is_a_tab_of_one(dashboard: Dashboard, browser: Chromium) -> None:
+    opened = browser.visit(f"{dashboard.url}/where?run=healthy")
+    links = opened.page.get_by_test_id("stTopNavLink")
+    assert [text.strip() for text in links.all_inner_texts()] == [*TOPICS] and len(TOPICS) == 7
+    tabs = opened.page.locator(".st-key-tabs a")
+    assert tabs.all_inner_texts() == [page.title for page in PAGES if page.topic == "Why"]
+    here = opened.page.locator("[aria-current]")
+    assert here.all_inner_texts() == ["Why", "Where"], "the reader sees the topic and the tab"
+    opened.go_to("Fix")
+    assert here.all_inner_texts() == ["Fix"] and not tabs.count(), "a topic of one page has no tabs"
+    is_well(opened)
+
+
+@pytest.mark.parametrize(("old", "path"), MOVED.items())
+def test_an_address_of_an_earlier_release_leads_to_the_page_with_its_choices(
+    dashboard: Dashboard, browser: Chromium, old: str, path: str
+) -> None:
+    opened = browser.visit(f"{dashboard.url}/{old}?run=healthy&gap=drift&groups=main&groups=tails&step=6")
+    opened.page.wait_for_url(f"**/{path}?**")
+    asked = query(opened)
+    assert (asked["run"], asked["gap"]) == ("healthy", "drift") or path == "record"
+    if path == "charts":
+        assert "groups=main&groups=tails" in opened.page.url
+    is_well(opened)
+
+
+def test_the_address_of_many_runs_opens_the_list(browser: Chromium, dashboard: Dashboard, runs: Path) -> None:
+    few = [made(runs, name) for name in ("stale", "healthy", "one_step")]
+    with dashboard.with_runs(few):
+        assert browser.visit(dashboard.url).page.locator("[aria-current]").first.inner_text() == "Overview"
+    with dashboard.with_runs([*few, made(runs, "bypass")]):
+        opened = browser.visit(dashboard.url)
+        opened.page.wait_for_url("**/runs*")
+        opened.settled()
+        opened.go_to("Overview")
+        assert urlsplit(opened.page.url).path == "/", "the reader asks for it"
+        assert urlsplit(browser.visit(f"{dashboard.url}/?run=stale").page.url).path == "/", (
+            "a link to a run opens the run"
+        )
+        is_well(opened)
 
 
 def test_the_gap_and_the_run_stay_when_the_page_changes(dashboard: Dashboard, browser: Chromium) -> None:

@@ -226,7 +226,7 @@ def test_clearing_up_after_a_call_takes_nothing_from_a_later_one(
     dashboard: Dashboard, browser: Chromium, names: tuple[str, ...], kept: int
 ) -> None:
     """Streamlit calls a component anew before the last call has come back, and then clears up after that one."""
-    opened = browser.visit(f"{dashboard.url}/health?run=stale")
+    opened = browser.visit(f"{dashboard.url}/record?run=stale")
     assert opened.page.evaluate(OVERTAKEN, script(*names)) == {"between": [kept, 1], "after": [0, 0]}
     is_well(opened)
 

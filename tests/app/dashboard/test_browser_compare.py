@@ -11,7 +11,7 @@ HOVERED = "document.querySelector('.st-key-chart_kl_k3 .js-plotly-plot')._hoverd
 def test_a_bar_of_the_ribbon_leads_to_its_step(dashboard: Dashboard, browser: Chromium) -> None:
     opened = browser.visit(f"{dashboard.url}/?run=stale")
     opened.page.locator(".st-key-ribbon .bars .point path").nth(6).click(force=True)
-    opened.page.wait_for_url("**/sequences?**")
+    opened.page.wait_for_url("**/samples?**")
     opened.settled()
     assert query(opened)["step"] == "12" and query(opened)["run"] == "stale"
     is_well(opened)
@@ -31,7 +31,7 @@ def test_a_click_in_a_chart_leads_to_the_step_under_it(
     opened.page.mouse.move(x, y)
     opened.awaits("the point under the mouse", HOVERED)
     opened.page.mouse.click(x, y)
-    opened.page.wait_for_url("**/sequences?**")
+    opened.page.wait_for_url("**/samples?**")
     opened.settled()
     last = {"stale": 22, "many_steps": 9999}[run]
     assert abs(int(query(opened)["step"]) - 0.6 * last) <= slack
@@ -43,7 +43,7 @@ def test_an_alert_leads_to_its_peak_and_from_the_page_of_alerts_to_its_steps(
 ) -> None:
     opened = browser.visit(f"{dashboard.url}/?run=stale")
     opened.page.locator(".st-key-newest_0 button").first.click()
-    opened.page.wait_for_url("**/sequences?**")
+    opened.page.wait_for_url("**/samples?**")
     opened.settled()
     assert int(query(opened)["step"]) >= 0
     opened = browser.visit(f"{dashboard.url}/alerts?run=stale&moved=kl_k3&watch_kl_k3=0.02")
@@ -69,7 +69,7 @@ def test_a_bar_of_the_timeline_leads_to_the_peak_without_a_mouse(dashboard: Dash
         page.keyboard.press(key)
     page.locator(".st-key-lanes .hoverlayer .hovertext").first.wait_for(state="attached")
     page.keyboard.press("Enter")
-    page.wait_for_url("**/sequences?**")
+    page.wait_for_url("**/samples?**")
     opened.settled()
     assert "step" in query(opened)
     is_well(opened)

@@ -1,4 +1,4 @@
-"""The page Corrections in a real browser: a threshold is dragged, a job is started, a configuration is copied, the link holds."""
+"""The page Fix in a real browser: a threshold is dragged, a job is started, a configuration is copied, the link holds."""
 
 import pytest
 from support.browser import Chromium, Dashboard, chromium, is_well
@@ -7,7 +7,7 @@ pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install
 
 
 def test_a_dragged_cap_moves_the_numbers_and_the_link(dashboard: Dashboard, browser: Chromium) -> None:
-    opened = browser.visit(f"{dashboard.url}/corrections?try=true")
+    opened = browser.visit(f"{dashboard.url}/fix?try=true")
     page = opened.page
     clipped = page.locator(".rs-fact-cards-light dd").first
     before = clipped.inner_text()
@@ -31,7 +31,7 @@ def test_a_dragged_cap_moves_the_numbers_and_the_link(dashboard: Dashboard, brow
 
 
 def test_the_keyboard_moves_a_threshold_too(dashboard: Dashboard, browser: Chromium) -> None:
-    opened = browser.visit(f"{dashboard.url}/corrections?try=true")
+    opened = browser.visit(f"{dashboard.url}/fix?try=true")
     thumb = opened.page.locator(".st-key-cap_at").get_by_role("slider")
     thumb.focus()
     thumb.press("ArrowLeft")
@@ -43,9 +43,7 @@ def test_the_keyboard_moves_a_threshold_too(dashboard: Dashboard, browser: Chrom
 def test_a_job_is_started_and_its_weights_and_settings_are_shown_and_copied(
     dashboard: Dashboard, browser: Chromium
 ) -> None:
-    opened = browser.visit(
-        f"{dashboard.url}/corrections?lab=truncate:token:1.5,verl:decoupled_k3_rs_token_tis&trainer=trl"
-    )
+    opened = browser.visit(f"{dashboard.url}/fix?lab=truncate:token:1.5,verl:decoupled_k3_rs_token_tis&trainer=trl")
     page = opened.page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.get_by_role("button", name="from token rows").click()
@@ -68,7 +66,7 @@ def test_a_job_is_started_and_its_weights_and_settings_are_shown_and_copied(
 
 
 def test_a_pasted_configuration_travels_in_the_link(dashboard: Dashboard, browser: Chromium) -> None:
-    opened = browser.visit(f"{dashboard.url}/corrections?lab=none")
+    opened = browser.visit(f"{dashboard.url}/fix?lab=none")
     page = opened.page
     page.get_by_role("button", name="your configuration").click()
     page.locator(".st-key-pasted textarea").fill("rollout_is: token\nrollout_is_threshold: 1.7")

@@ -20,9 +20,9 @@ pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install
 
 APPEARANCES: list[tuple[str, Theme]] = [("stale", "light"), ("stale", "dark"), ("hostile", "light")]
 THEME: tuple[Theme, ...] = ("light", "dark")
-NOTED = ("Overview", "Distributions", "Corrections", "Where", "Staleness", "Alerts", "Compare")
-"""Pages with notes under the titles of their charts; Metrics is opened with its choices in test_narrow.py."""
-STILL = ("Overview", "Tokens", "Runs")
+NOTED = ("Verdict", "Distributions", "Fix", "Where", "Staleness and settings", "Alerts", "Compare")
+"""Pages with notes under the titles of their charts; Charts over the steps are opened with its choices in test_narrow.py."""
+STILL = ("Verdict", "Tokens", "All runs")
 """Pages that together hold every kind of element that could move."""
 OURS = "[...document.querySelectorAll('[class*=rs-], .js-plotly-plot')].map(element => element.tagName)"
 MOVING = """() => [...document.querySelectorAll("[class*=rs-], [class*=rs-] *, .js-plotly-plot, .js-plotly-plot *")].filter(e => {

@@ -69,7 +69,7 @@ def test_an_event_is_told_at_its_own_step_in_a_label_within_the_chart(
 def test_the_mode_bar_covers_neither_the_definition_nor_the_newest_steps(
     dashboard: Dashboard, browser: Chromium
 ) -> None:
-    opened = browser.visit(f"{dashboard.url}/metrics?run=synced")
+    opened = browser.visit(f"{dashboard.url}/charts?run=synced")
     page = opened.page
     page.locator(".rs-chart").first.hover()
     page.locator(".rs-chart .modebar-btn").first.wait_for()
@@ -86,7 +86,7 @@ def test_the_mode_bar_covers_neither_the_definition_nor_the_newest_steps(
 
 
 def test_a_key_pressed_after_a_click_frames_the_page_for_nobody(dashboard: Dashboard, browser: Chromium) -> None:
-    opened = browser.visit(f"{dashboard.url}/metrics?run=synced")
+    opened = browser.visit(f"{dashboard.url}/charts?run=synced")
     page = opened.page
     frame = "() => getComputedStyle(document.querySelector('[data-testid=stMain]'), '::before').content"
     page.locator("[data-testid=stMain]").focus()
@@ -118,7 +118,7 @@ def _label(opened: Opened, step: int) -> Any:
 def test_the_definition_of_a_metric_is_reached_by_pointer_and_keyboard_and_nothing_covers_it(
     dashboard: Dashboard, browser: Chromium
 ) -> None:
-    opened = browser.visit(f"{dashboard.url}/metrics?run=synced")
+    opened = browser.visit(f"{dashboard.url}/charts?run=synced")
     page = opened.page
     chart = page.locator(".st-key-main_kl_k3 .rs-chart")
     mark = chart.locator(".annotation [role=note]")

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install
 VIEWS = {
     "overview": "gap=total&more=true",
     "distributions": "gap=total&level=sequence&cap=5&how=masked",
-    "sequences": "gap=total&step=6&order=kl_k3",
+    "samples": "gap=total&step=6&order=kl_k3",
     "tokens": "gap=total&step=6&sequence=6-100",
     "compare": "gap=total&b=two_policies",
 }
@@ -71,9 +71,9 @@ def test_the_command_opens_the_view_it_is_asked_for(browser: Chromium, runs: Pat
     ("path", "wanted"),
     [
         ("?", "run=stale"),
-        ("sequences?", "run=stale&gap=mismatch&step=14"),
+        ("samples?", "run=stale&gap=mismatch&step=14"),
         ("tokens?", "run=stale&gap=mismatch&step=14&sequence="),
-        ("metrics?with=two_policies&with=hostile&", "run=stale&gap=mismatch"),
+        ("charts?with=two_policies&with=hostile&", "run=stale&gap=mismatch"),
     ],
 )
 def test_what_was_chosen_for_the_reader_stands_in_the_address_and_in_the_link(
@@ -116,7 +116,7 @@ def test_a_zoom_stands_in_the_link_for_as_long_as_it_is_shown(dashboard: Dashboa
     assert link == opened.page.url and "&zoom=" in link
     again = browser.visit(link)
     assert again.page.evaluate(SHOWN_STEPS) == pytest.approx(zoomed, rel=1e-4) and again.page.url.count("zoom=") == 1
-    again.go_to("Metrics")
+    again.go_to("Charts")
     assert "zoom=" not in again.page.url
     for tab in (opened, again):
         is_well(tab)
@@ -125,7 +125,7 @@ def test_a_zoom_stands_in_the_link_for_as_long_as_it_is_shown(dashboard: Dashboa
 def test_a_run_that_is_not_served_stays_in_the_address_and_opens_no_other(
     dashboard: Dashboard, browser: Chromium
 ) -> None:
-    opened = browser.visit(f"{dashboard.url}/sequences?run=stael&step=14")
+    opened = browser.visit(f"{dashboard.url}/samples?run=stael&step=14")
     for _ in range(2):
         assert "run=stael" in opened.page.url, "a reload opens no other run in its place"
         opened.page.get_by_text("The run stael").wait_for()
@@ -176,7 +176,7 @@ def test_a_choice_below_the_header_draws_that_part_alone_and_the_link_follows(
 
 def test_choices_survive_a_page_that_does_not_show_them(dashboard: Dashboard, browser: Chromium) -> None:
     opened = browser.visit(f"{dashboard.url}/distributions?run=stale&gap=total&steps=4:20&level=sequence&cap=5")
-    for title in ("Health", "Runs", "Distributions"):
+    for title in ("Record", "Runs", "Distributions"):
         opened.go_to(title)
     assert all(choice in opened.page.url for choice in ("gap=total", "level=sequence", "cap=5"))
     opened.page.close()
@@ -224,7 +224,7 @@ def test_a_chart_can_be_taken_away_as_the_picture_that_was_chosen(dashboard: Das
 
 def test_what_is_taken_away_of_a_hostile_run_does_nothing(dashboard: Dashboard, browser: Chromium, runs: Path) -> None:
     opened = browser.visit(f"{dashboard.url}/?run=hostile")
-    for title in ("Overview", "Tokens", "Sequences", "Health"):
+    for title in ("Overview", "Tokens", "Sequences", "Record"):
         opened.go_to(title)
         opened.page.locator(".st-key-share button").first.click()
         opened.page.get_by_text("all charts, HTML").wait_for()

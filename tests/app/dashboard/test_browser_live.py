@@ -88,7 +88,7 @@ def test_a_run_laid_over_is_followed_and_held_with_the_page(
         ended.write(3)
     with Writer(beside) as writer, server.with_runs([front, beside]) as dashboard:
         writer.write(3)
-        opened = browser.visit(f"{dashboard.url}/metrics?run=front&with=beside")
+        opened = browser.visit(f"{dashboard.url}/charts?run=front&with=beside")
         page = opened.page
         assert page.evaluate(OF_ALL) == 2
         writer.write(2)

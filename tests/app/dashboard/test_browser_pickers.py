@@ -44,7 +44,7 @@ def test_a_choice_in_words_leaves_the_other_choices_and_back_restores_it(
 
 
 def test_metrics_picked_by_name_are_chips_in_words(dashboard: Dashboard, browser: Chromium) -> None:
-    opened = browser.visit(f"{dashboard.url}/metrics?run=stale", width=420)
+    opened = browser.visit(f"{dashboard.url}/charts?run=stale", width=420)
     _pick(opened, "metric", "pareto_k_seq")
     assert query(opened)["metric"] == "pareto_k_sequence"
     assert opened.page.get_by_text("Pareto k of sequence weights · pareto_k_sequence").count() >= 1

@@ -31,7 +31,7 @@ def test_from_the_list_to_one_run_and_to_several(server: Dashboard, browser: Chr
         page.get_by_text("show its metrics").wait_for()
         _click(opened, 14, 1)
         page.get_by_text("compare 2 runs").first.click()
-        page.wait_for_url("**/metrics?**")
+        page.wait_for_url("**/charts?**")
         page.wait_for_url("**with=b**")
         opened.settled()
         assert _query(opened) == {"run": ["a"], "with": ["b"], "gap": ["mismatch"]}
@@ -62,7 +62,7 @@ def test_timers_that_ring_while_a_page_is_left_take_nothing_out_of_its_link(
         page.get_by_text("compare 2 runs").first.wait_for()
         page.evaluate(RING)
         page.get_by_text("compare 2 runs").first.click()
-        page.wait_for_url("**/metrics?**")
+        page.wait_for_url("**/charts?**")
         opened.settled()
         assert _query(opened) == {"run": ["a"], "with": ["b"], "gap": ["mismatch"]}
         opened.go_to("Sequences")

@@ -48,13 +48,13 @@ def worst_token(address: str) -> str:
 
 TASKS = (
     Task("Since when?", (), "since step 21"),
-    Task("What do I do?", ("page Diagnosis",), "Look at what happened at this step"),
+    Task("What do I do?", ("page Why",), "Look at what happened at this step"),
     Task("Is it over now?", (), "act, out of bounds since step 21"),
     Task("What was not checked?", (), "17 of 18 checks ran"),
     Task("Is it my trainer or vLLM?", (), "Which side is off?"),
-    Task("Which replica?", ("page Where",), "By engine replica: not available, because"),
-    Task("Did the weights arrive?", ("page Staleness",), "Did the weights arrive?"),
-    Task("How does it compare with a known-good run?", ("page Compare",), "47 times"),
+    Task("Which replica?", ("page Why", "page Where"), "By engine replica: not available, because"),
+    Task("Did the weights arrive?", ("page Why", "page Staleness and settings"), "Did the weights arrive?"),
+    Task("How does it compare with a known-good run?", ("page Runs", "page Compare"), "47 times"),
     Task("What is the worst token's text?", ("button to_worst", "row sequence_rows"), worst_token),
     Task("How do I send it to a colleague?", ("button share",), "-o pages.html"),
 )
@@ -139,7 +139,7 @@ def _go(opened: Opened, kind: str, name: str) -> None:
     else:
         opened.page.locator(f".st-key-{name} button").first.click()
         if name.startswith("to_"):
-            opened.page.wait_for_url("**/sequences?**")
+            opened.page.wait_for_url("**/samples?**")
     opened.settled()
 
 

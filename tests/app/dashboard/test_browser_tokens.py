@@ -45,7 +45,7 @@ def test_from_a_cell_of_the_heat_map_to_its_tokens(dashboard: Dashboard, browser
     page = opened.page
     points = page.locator(".st-key-heat .scatterlayer .trace .points path")
     points.nth(points.count() // 2).click(force=True)
-    page.wait_for_url("**/sequences?**")
+    page.wait_for_url("**/samples?**")
     opened.settled()
     asked = query(opened)
     assert ":" in asked["within"] and int(asked["step"]) in range(2, 23, 2)
@@ -54,7 +54,7 @@ def test_from_a_cell_of_the_heat_map_to_its_tokens(dashboard: Dashboard, browser
 
 
 def test_from_a_cell_of_the_token_heat_or_a_search_to_its_token(dashboard: Dashboard, browser: Chromium) -> None:
-    opened = browser.visit(f"{dashboard.url}/sequences?run=stale&step=14&list=token+heat")
+    opened = browser.visit(f"{dashboard.url}/samples?run=stale&step=14&list=token+heat")
     page = opened.page
     cells = page.locator(".st-key-token_heat .nsewdrag").first
     cells.scroll_into_view_if_needed()
@@ -62,7 +62,7 @@ def test_from_a_cell_of_the_token_heat_or_a_search_to_its_token(dashboard: Dashb
     page.wait_for_url("**/tokens?**")
     opened.settled()
     assert query(opened)["at"] == "0" and "is not in this step" not in page.content()
-    opened = browser.visit(f"{dashboard.url}/sequences?run=long&search=%2Fthe+so+we%2F")
+    opened = browser.visit(f"{dashboard.url}/samples?run=long&search=%2Fthe+so+we%2F")
     opened.page.keyboard.press("Enter")
     opened.page.wait_for_url("**/tokens?**at=**")
     opened.settled()
@@ -74,7 +74,7 @@ def test_a_bar_of_one_step_leads_to_its_sequences(dashboard: Dashboard, browser:
     opened = browser.visit(f"{dashboard.url}/distributions?run=stale&over=step&step=14&level=sequence")
     bars = opened.page.locator(".st-key-weights .bars .point path")
     bars.nth(0).click(force=True)
-    opened.page.wait_for_url("**/sequences?**")
+    opened.page.wait_for_url("**/samples?**")
     opened.settled()
     asked = query(opened)
     assert asked["step"] == "14" and asked["column"] == "log_ratio_sum" and "most" in asked
@@ -82,7 +82,7 @@ def test_a_bar_of_one_step_leads_to_its_sequences(dashboard: Dashboard, browser:
 
 
 def test_keys_walk_the_list_and_open_a_row(dashboard: Dashboard, browser: Chromium) -> None:
-    opened = browser.visit(f"{dashboard.url}/sequences?run=stale&step=14")
+    opened = browser.visit(f"{dashboard.url}/samples?run=stale&step=14")
     page = opened.page
     page.keyboard.press("j")
     page.get_by_text("row 2 of 32").wait_for()
@@ -132,7 +132,7 @@ def test_a_link_to_a_token_scrolls_to_it_and_a_click_on_the_strip_to_another(
 
 
 def test_hostile_ids_open_their_own_sequence(dashboard: Dashboard, browser: Chromium) -> None:
-    opened = browser.visit(f"{dashboard.url}/sequences?run=hostile&step=1")
+    opened = browser.visit(f"{dashboard.url}/samples?run=hostile&step=1")
     opened.page.keyboard.press("j")
     opened.page.get_by_text("row 2 of").wait_for()
     opened.settled()
@@ -142,7 +142,7 @@ def test_hostile_ids_open_their_own_sequence(dashboard: Dashboard, browser: Chro
     assert "is not in this step" not in opened.page.content()
     assert opened.page.evaluate("window.hacked") is None
     opened.page.get_by_role("button", name="all samples of this prompt").click()
-    opened.page.wait_for_url("**/sequences?**")
+    opened.page.wait_for_url("**/samples?**")
     opened.settled()
     assert "1 sample of one prompt" in opened.page.content()
     is_well(opened)

@@ -39,7 +39,7 @@ def test_the_link_of_a_saved_view_opens_the_view_again(dashboard: Dashboard, bro
     link = page.get_by_role("link", name="tails of & a <b>long</b> run")
     link.wait_for()
     address = link.evaluate("link => link.href")
-    another = browser.visit(f"{dashboard.url}/health")
+    another = browser.visit(f"{dashboard.url}/record")
     assert "cap" not in query(another)
     again = browser.visit(address)
     assert _shown(again) == wanted and query(again)["level"] == "sequence" and "/distributions?" in again.page.url
@@ -47,13 +47,11 @@ def test_the_link_of_a_saved_view_opens_the_view_again(dashboard: Dashboard, bro
         is_well(tab)
 
 
-@pytest.mark.parametrize(
-    ("points", "path", "key"), [("steps", "sequences", "step"), ("sequences", "tokens", "sequence")]
-)
+@pytest.mark.parametrize(("points", "path", "key"), [("steps", "samples", "step"), ("sequences", "tokens", "sequence")])
 def test_a_click_on_a_point_of_the_scatter_opens_what_it_stands_for(
     dashboard: Dashboard, browser: Chromium, points: str, path: str, key: str
 ) -> None:
-    opened = browser.visit(f"{dashboard.url}/metrics?against=true&points={points}", height=1600)
+    opened = browser.visit(f"{dashboard.url}/charts?against=true&points={points}", height=1600)
     page = opened.page
     chart = page.locator(".st-key-against_chart")
     chart.scroll_into_view_if_needed()

@@ -242,7 +242,7 @@ def test_a_browser_signs_in_by_the_link_and_the_token_leaves_the_url(open_to_all
         assert "token=" not in opened.page.url and "step=6" in opened.page.url
         assert opened.page.locator(".rs-text i").count() > 3 and opened.errors == [] and opened.foreign == []
         assert SECRET not in opened.page.evaluate("document.cookie")
-        again = browser.visit(f"{root}/sequences?step=6")
+        again = browser.visit(f"{root}/samples?step=6")
         assert again.page.locator("[data-testid=stDataFrame]").count() == 1 and again.errors == []
 
 

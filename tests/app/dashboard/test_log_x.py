@@ -21,7 +21,7 @@ def kinds(specs: list[str]) -> list[str]:
     return [json.loads(spec)["layout"].get("xaxis", {}).get("type", "linear") for spec in specs]
 
 
-@pytest.mark.parametrize("page", ["overview", "metrics"])
+@pytest.mark.parametrize("page", ["overview", "charts"])
 def test_every_chart_of_lines_has_the_axis_that_the_url_asks_for(opened: Open, page: str) -> None:
     assert set(kinds(charts(opened(page, "stale")))) == {"linear"}
     app = opened(page, "stale", logx="true")

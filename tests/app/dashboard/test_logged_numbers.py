@@ -36,8 +36,8 @@ def unknown(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_number_is_drawn_once_it_is_picked_with_what_is_known_of_it(opened: Open, known: Path) -> None:
-    before = len(charts(opened("metrics", known)))
-    app = opened("metrics", known, logged=[K3, SCORE])
+    before = len(charts(opened("charts", known)))
+    app = opened("charts", known, logged=[K3, SCORE])
     canonical, own = charts(app)[before:]
     assert "drawn as mismatch/kl_k3" in canonical and K3 in canonical
     assert "no metric of ours has its definition" in own and "critic/score&lt;b&gt;" in own and "score<b>" not in own
@@ -53,20 +53,20 @@ def test_the_overview_of_a_log_offers_nothing_that_wants_tokens(opened: Open, kn
 
 
 def test_health_of_a_log_counts_no_sequence_that_nobody_offered(read: Read, known: Path) -> None:
-    shown = read("health", known)
+    shown = read("record", known)
     assert "collector <b>none: this run was imported from a scalar log" in html(shown) and "●" not in html(shown)
     assert "Nothing was dropped" not in plain(shown) and "offered" not in html(shown)
 
 
 def test_a_metric_that_the_log_lacks_is_named_and_has_no_empty_chart(read: Read, known: Path) -> None:
-    app = read("metrics", known)
+    app = read("charts", known)
     (only,) = charts(app)
     assert "kl_k3" in only
     assert "the log has no number of their definition: abs_log_ratio, ess_token" in plain(app)
 
 
 def test_two_runs_are_two_lines_and_a_name_that_no_run_has_is_none(read: Read, known: Path, unknown: Path) -> None:
-    app = read("metrics", [known, unknown], run="theirs", **{"with": "unknown"}, logged=[CLIP, "nothing/of/the/kind"])
+    app = read("charts", [known, unknown], run="theirs", **{"with": "unknown"}, logged=[CLIP, "nothing/of/the/kind"])
     both = json.loads(charts(app)[-1])
     assert {trace["name"] for trace in both["data"] if "name" in trace} >= {"theirs", "unknown"}
     assert both["layout"]["title"]["text"] == CLIP
@@ -89,7 +89,7 @@ def test_overview_draws_what_the_log_has_and_names_the_rest(read: Read, known: P
     assert len(charts(app)) == 2 and "number of their definition: ess_token" in plain(app)
 
 
-@pytest.mark.parametrize("page", ["overview", "metrics", "where"])
+@pytest.mark.parametrize("page", ["overview", "charts", "where"])
 def test_a_log_without_a_metric_of_ours_says_so_and_draws_what_it_holds(read: Read, unknown: Path, page: str) -> None:
     app = read(page, unknown)
     assert "none of them is a metric of ratioscope" in plain(app) and "updates by itself" not in plain(app)
@@ -97,5 +97,5 @@ def test_a_log_without_a_metric_of_ours_says_so_and_draws_what_it_holds(read: Re
 
 
 def test_a_recorded_run_has_no_list_of_logged_numbers(opened: Open) -> None:
-    app = opened("metrics", "stale")
+    app = opened("charts", "stale")
     assert not [box for box in app.multiselect if "own numbers" in box.label]

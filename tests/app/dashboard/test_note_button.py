@@ -29,7 +29,7 @@ def test_an_empty_note_and_a_run_that_cannot_be_written_say_so(
     opened: Open, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = shutil.copytree(made(runs, "stale"), tmp_path / "kept")
-    app = opened("health", run)
+    app = opened("record", run)
     app.button(key="note_keep").click().run()
     assert "A note needs words." in plain(app)
 

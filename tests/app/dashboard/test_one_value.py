@@ -17,17 +17,17 @@ from ratioscope.app.presentation.digits import plus_minus
 
 PAGES = (
     "overview",
-    "diagnosis",
-    "metrics",
+    "why",
+    "charts",
     "distributions",
     "staleness",
-    "corrections",
+    "fix",
     "alerts",
-    "health",
+    "record",
     "runs",
     "compare",
 )
-ASKED = {"corrections": {"try": "true"}, "compare": {"a": "stale", "b": "stale", "a_steps": ":", "b_steps": ":"}}
+ASKED = {"fix": {"try": "true"}, "compare": {"a": "stale", "b": "stale", "a_steps": ":", "b_steps": ":"}}
 """Queries of pages that tell more of the run with them."""
 ONCE = {"newest size", "share above the cap", "floor"}
 """Facts that fewer than three texts tell."""

@@ -62,7 +62,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_address_with_a_side_or_a_run_beside_that_is_not_served_says_so(opened: Open) -> None:
     said = plain(opened("compare", ["stale", "healthy"], run="stale", b="last-night"))
     assert "The run last-night is not served here, or no longer. healthy is shown. Nearest: [" in said
-    beside = opened("metrics", ["stale", "healthy"], run="stale", **{"with": "last-night"})
+    beside = opened("charts", ["stale", "healthy"], run="stale", **{"with": "last-night"})
     assert "The run last-night is not served here, or no longer. Nearest: [" in plain(beside)
     unasked = opened("compare", ["stale", "healthy"], run="stale")
     assert unasked.session_state["_address"]["b"] == "healthy", "another run may be the first one tomorrow"

@@ -1,4 +1,4 @@
-"""The page Corrections without a browser: what it says is what the weights say, all of it in the URL, nothing read unasked."""
+"""The page Fix without a browser: what it says is what the weights say, all of it in the URL, nothing read unasked."""
 
 import math
 import re
@@ -66,7 +66,7 @@ def test_the_weights_of_all_steps_are_added_up_once(opened: Open, monkeypatch: p
         return whole_histogram(rows)
 
     monkeypatch.setattr(outcomes, "whole_histogram", noting)
-    is_well(opened("corrections", "stale"))
+    is_well(opened("fix", "stale"))
     assert len(made_of) == 1
 
 
@@ -83,7 +83,7 @@ def token_weights(run: Run) -> Any:
     ("rule", "floor", "cap"), [("truncate", "none", "1.2"), ("mask", "0.5", "2"), ("reject", "0.8", "1.25")]
 )
 def test_a_threshold_does_what_the_weights_say(opened: Open, runs: Path, rule: str, floor: str, cap: str) -> None:
-    app = opened("corrections", "stale", **TRIED, rule=rule, floor_at=floor, cap_at=cap)
+    app = opened("fix", "stale", **TRIED, rule=rule, floor_at=floor, cap_at=cap)
     is_well(app)
     w = token_weights(open_run(made(runs, "stale")))
     low, high = (0.0 if floor == "none" else float(floor)), float(cap)
@@ -103,22 +103,20 @@ def test_a_threshold_does_what_the_weights_say(opened: Open, runs: Path, rule: s
 
 
 def test_a_typed_threshold_is_an_interval_and_nonsense_is_said(opened: Open) -> None:
-    app = opened("corrections", "stale", **TRIED, cap_typed="1.234")
+    app = opened("fix", "stale", **TRIED, cap_typed="1.234")
     is_well(app)
     assert "–" in fact_cards(app)["clipped"] and "an interval" in words(app)
     assert app.select_slider(key="cap_at").disabled
-    odd = opened("corrections", "stale", **TRIED, cap_typed="![x](http://y)")
+    odd = opened("fix", "stale", **TRIED, cap_typed="![x](http://y)")
     is_well(odd)
     assert "is no weight" in words(odd) and "![x]" not in words(odd)
-    assert "0 <= low < high" in words(opened("corrections", "stale", **TRIED, floor_typed="3", cap_typed="2")).replace(
-        "\\", ""
-    )
-    assert "Nothing is bound" in words(opened("corrections", "stale", **TRIED, cap_at="none"))
+    assert "0 <= low < high" in words(opened("fix", "stale", **TRIED, floor_typed="3", cap_typed="2")).replace("\\", "")
+    assert "Nothing is bound" in words(opened("fix", "stale", **TRIED, cap_at="none"))
 
 
 def test_a_moved_slider_moves_the_cards_and_the_mark(opened: Open) -> None:
-    assert len(charts(opened("corrections", "stale"))) == 3, "a drawer that is closed draws no chart"
-    app = opened("corrections", "stale", **TRIED)
+    assert len(charts(opened("fix", "stale"))) == 3, "a drawer that is closed draws no chart"
+    app = opened("fix", "stale", **TRIED)
     before, frontier = fact_cards(app), charts(app)[-1]
     app.select_slider(key="cap_at").set_value("1.2").run()
     assert fact_cards(app)["clipped"] != before["clipped"] and charts(app)[-1] != frontier
@@ -132,11 +130,11 @@ def test_no_page_load_reads_a_token_row(opened: Open, monkeypatch: pytest.Monkey
     for name in ("records", "tokens", "sequences", "sequence"):
         monkeypatch.setattr(Run, name, refuse)
     for query in ({}, {**TRIED, "at": "sequence"}, {"lab": "verl:decoupled_token_is,veto:1e-4"}):
-        is_well(opened("corrections", "stale", **query))
+        is_well(opened("fix", "stale", **query))
 
 
 def test_the_lab_in_the_url_is_compared_and_what_cannot_be_meant_is_said(opened: Open) -> None:
-    app = opened("corrections", "stale", lab="truncate:token:2,verl:nope,<script>,trl:token_mask")
+    app = opened("fix", "stale", lab="truncate:token:2,verl:nope,<script>,trl:token_mask")
     is_well(app)
     said = words(app).replace("\\", "")
     assert "verl has no such preset" in said and "left out: <script>" in said
@@ -147,7 +145,7 @@ def test_the_lab_in_the_url_is_compared_and_what_cannot_be_meant_is_said(opened:
 
 
 def test_what_is_compared_is_added_and_taken_away(opened: Open) -> None:
-    app = opened("corrections", "stale", **TRIED, lab="none", cap_at="1.2")
+    app = opened("fix", "stale", **TRIED, lab="none", cap_at="1.2")
     app.button(key="add_threshold").click().run()
     assert app.text_input(key="lab").value == "none,truncate:token:1.2" and app.button(key="add_threshold").disabled
     app.selectbox(key="preset_trainer").set_value("trl").run()
@@ -162,7 +160,7 @@ def test_what_is_compared_is_added_and_taken_away(opened: Open) -> None:
 
 
 def test_a_pasted_configuration_is_compared_or_refused_with_the_reason(opened: Open) -> None:
-    app = opened("corrections", "stale", lab="none")
+    app = opened("fix", "stale", lab="none")
     app.selectbox(key="paste_trainer").set_value("verl").run()
     app.text_area(key="pasted").set_value("rollout_is: sideways").run()
     app.button(key="add_pasted").click().run()
@@ -175,7 +173,7 @@ def test_a_pasted_configuration_is_compared_or_refused_with_the_reason(opened: O
 
 def test_the_job_finds_what_the_command_line_says(opened: Open, runs: Path) -> None:
     parts = "none,truncate:token:2,ours:geometric-MIS-0.999-1.001,ours:veto-1e-4,verl:decoupled_k3_rs_token_tis"
-    app = opened("corrections", "stale", lab=parts)
+    app = opened("fix", "stale", lab=parts)
     assert "not computed yet" in html(app) and "computed from the tokens of 0 of " in words(app)
     carried_out(app)
     is_well(app)
@@ -193,35 +191,35 @@ def test_the_job_finds_what_the_command_line_says(opened: Open, runs: Path) -> N
 
 
 def test_another_session_finds_what_was_carried_out(opened: Open) -> None:
-    carried_out(opened("corrections", "stale", lab="veto:1e-4"))
-    assert "computed from the tokens of all" in words(opened("corrections", "stale", lab="veto:1e-4"))
+    carried_out(opened("fix", "stale", lab="veto:1e-4"))
+    assert "computed from the tokens of all" in words(opened("fix", "stale", lab="veto:1e-4"))
     st.cache_resource.clear()  # another server
-    assert "computed from the tokens of all" in words(opened("corrections", "stale", lab="veto:1e-4"))
+    assert "computed from the tokens of all" in words(opened("fix", "stale", lab="veto:1e-4"))
 
 
 def test_a_range_of_steps_is_what_is_carried_out(opened: Open) -> None:
-    app = carried_out(opened("corrections", "stale", lab="veto:1e-4", steps="4:8"))
+    app = carried_out(opened("fix", "stale", lab="veto:1e-4", steps="4:8"))
     assert "computed from the tokens of all 3 steps" in words(app)
-    assert "computed from the tokens of 3 of " in words(opened("corrections", "stale", lab="veto:1e-4"))
+    assert "computed from the tokens of 3 of " in words(opened("fix", "stale", lab="veto:1e-4"))
 
 
 def test_a_bound_on_sequences_has_the_numbers_of_the_command_line_or_none(opened: Open, runs: Path) -> None:
-    app = opened("corrections", "stale", lab="truncate:token:2,truncate:sequence:2")
+    app = opened("fix", "stale", lab="truncate:token:2,truncate:sequence:2")
     assert "not computed yet" in html(app) and " sequences</td>" not in html(app)
     wanted = effect_frame(correction_effects(open_run(made(runs, "stale")), [truncate(2, level="sequence")]).sums)
     assert f"{wanted['bias'][0]:.3f}" not in html(app)
     assert f"{wanted['bias'][0]:.3f}" in html(carried_out(app))
-    rowless = opened("corrections", "many_steps", lab="truncate:token:2,truncate:sequence:2", steps="5:50")
+    rowless = opened("fix", "many_steps", lab="truncate:token:2,truncate:sequence:2", steps="5:50")
     assert "over sequences, because no step has token rows" in html(rowless) and " sequences</td>" in html(rowless)
 
 
 def test_the_best_is_marked_and_named_in_agreement_with_the_verdict(opened: Open) -> None:
-    app = opened("corrections", "stale", lab="none,truncate:token:2,mask:token:0.5:5,reject:token:0.999:1.001")
+    app = opened("fix", "stale", lab="none,truncate:token:2,mask:token:0.5:5,reject:token:0.999:1.001")
     assert html(app).count("◆") >= 4 and "#### Truncate token at 2 helps most" in words(app)
     assert any(caption.proto.help.startswith("Risk is bias²") for caption in app.caption)
-    healthy = opened("corrections", "healthy", lab="none,truncate:token:2,mask:token:0.5:5")
+    healthy = opened("fix", "healthy", lab="none,truncate:token:2,mask:token:0.5:5")
     assert "No correction is needed" in words(healthy)
-    few = opened("corrections", "one_step", lab="none,truncate:token:1.01,mask:token:0.99:1.01")
+    few = opened("fix", "one_step", lab="none,truncate:token:1.01,mask:token:0.99:1.01")
     is_well(few)
     assert "helps most" not in words(few)
 
@@ -231,7 +229,7 @@ def test_a_correction_that_is_on_and_needs_rows_is_judged_as_in_the_terminal(
 ) -> None:
     mode = {"vllm_importance_sampling_mode": "sequence_truncate", "vllm_importance_sampling_clip_max": 2.0}
     run = uncorrected_run(tmp_path, vllm_importance_sampling_correction=True, **mode)
-    before = opened("corrections", run)
+    before = opened("fix", run)
     assert "truncate sequence at 2 (own): not ranked" in plain(before)
     assert html(before).count("truncate sequence at 2") == 2, "in the table and the key, without its double"
     after = carried_out(before)
@@ -248,18 +246,18 @@ def test_a_correction_that_is_on_and_needs_rows_is_judged_as_in_the_terminal(
 
 
 def test_drift_is_explained_and_total_is_enough(opened: Open) -> None:
-    app = opened("corrections", "stale", gap="drift")
+    app = opened("fix", "stale", gap="drift")
     is_well(app)
     assert "Drift has no importance weights" in words(app) and not charts(app)
     shown = opened("distributions", "stale", gap="drift")
     assert "Drift has no importance weights" in words(shown) and {*fact_cards(shown)} == {"clipped share"}
-    bypass = carried_out(opened("corrections", "bypass", lab="truncate:token:1.05,veto:0.9,trl:token_mask"))
+    bypass = carried_out(opened("fix", "bypass", lab="truncate:token:1.05,veto:0.9,trl:token_mask"))
     is_well(bypass)
     assert "uses total" in html(bypass) and len(charts(bypass)) == 3
 
 
 def test_without_token_rows_single_thresholds_work_and_joint_rules_say_why_not(opened: Open, runs: Path) -> None:
-    app = opened("corrections", "many_steps", **TRIED, lab="truncate:token:1.1,veto:0.5", steps="5:900")
+    app = opened("fix", "many_steps", **TRIED, lab="truncate:token:1.1,veto:0.5", steps="5:900")
     is_well(app)
     assert "none of the chosen 896 steps has token rows" in words(app).replace("\\", "")
     assert "only a single threshold can be computed from statistics" in html(app)
@@ -267,7 +265,7 @@ def test_without_token_rows_single_thresholds_work_and_joint_rules_say_why_not(o
 
 
 def test_what_a_preset_cannot_read_is_said_in_its_row(opened: Open) -> None:
-    app = carried_out(opened("corrections", "two_policies", lab="truncate:token:2,verl:bypass_pg_is,veto:1e-4"))
+    app = carried_out(opened("fix", "two_policies", lab="truncate:token:2,verl:bypass_pg_is,veto:1e-4"))
     is_well(app)
     assert "not available, because the batch has no 'current_logprobs'" in unescape(html(app))
 
@@ -285,7 +283,7 @@ def test_every_correction_is_written_for_every_trainer_or_refused_with_the_reaso
 
 
 def test_the_configuration_is_shown_for_the_chosen_trainer(opened: Open) -> None:
-    app = opened("corrections", "stale", lab="truncate:token:1.5,reject:token:0.5:2", trainer="verl")
+    app = opened("fix", "stale", lab="truncate:token:1.5,reject:token:0.5:2", trainer="verl")
     assert "rollout_is_threshold: 1.5" in codes(app)[-1]
     app.segmented_control(key="trainer").set_value("trl").run()
     assert "vllm_importance_sampling_clip_max=1.5" in codes(app)[-1]
@@ -296,13 +294,13 @@ def test_the_configuration_is_shown_for_the_chosen_trainer(opened: Open) -> None
 
 @pytest.mark.parametrize(("asked", "name"), [("mask:token:0.5:5", "mask token"), ("no such", "truncate token at 2")])
 def test_the_address_names_the_correction_to_show(opened: Open, asked: str, name: str) -> None:
-    app = opened("corrections", "stale", shown=asked)
+    app = opened("fix", "stale", shown=asked)
     assert app.selectbox(key="shown").value in (asked, "truncate:token:2")
     assert re.search(rf"Weights before and after .{{0,20}}{name}", charts(app)[-1])
 
 
 def test_ten_thousand_steps_are_thinned(opened: Open) -> None:
-    app = opened("corrections", "many_steps", **TRIED)
+    app = opened("fix", "many_steps", **TRIED)
     app.select_slider(key="cap_at").set_value("1.1").run()
     is_well(app)
     assert all(len(spec) < 400_000 for spec in charts(app))

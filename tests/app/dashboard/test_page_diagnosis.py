@@ -1,4 +1,4 @@
-"""The page Diagnosis: the answer first, then each likely cause with its proof, then what is open, ruled out and was read."""
+"""The page Why: the answer first, then each likely cause with its proof, then what is open, ruled out and was read."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ from ratioscope.ingest.run import open_run
 
 def test_the_page_waits_for_nobody_and_then_shows_the_answer_first(opened: Open, runs: Path) -> None:
     st.cache_resource.clear()
-    app = opened("diagnosis", "stale")
+    app = opened("why", "stale")
     assert "diagnosis is being computed" in app.html[0].proto.body and not charts(app)
     diagnoses().answer_all()
     well(app.run())
@@ -33,7 +33,7 @@ def test_the_page_waits_for_nobody_and_then_shows_the_answer_first(opened: Open,
 
 
 def test_each_cause_has_its_proof_its_remedy_and_a_picture_of_the_undoing(read: Read, runs: Path) -> None:
-    app = read("diagnosis", "stale")
+    app = read("why", "stale")
     result = diagnosis_of(open_run(made(runs, "stale")))
     shown = html(app).replace("&#x27;", "'")
     for item in result.diagnosis.likely:
@@ -57,7 +57,7 @@ def test_each_cause_has_its_proof_its_remedy_and_a_picture_of_the_undoing(read: 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if name != "empty"])
 def test_every_cause_of_every_run_is_likely_open_or_ruled_out_on_the_page(read: Read, runs: Path, name: str) -> None:
-    app = read("diagnosis", name)
+    app = read("why", name)
     result = diagnosis_of(open_run(made(runs, name)))
     found = result.diagnosis
     shown = html(app).replace("&#x27;", "'")
@@ -70,7 +70,7 @@ def test_every_cause_of_every_run_is_likely_open_or_ruled_out_on_the_page(read: 
 
 
 def test_a_change_of_the_gap_has_its_words_and_its_parts(read: Read, runs: Path) -> None:
-    app = read("diagnosis", "healthy")
+    app = read("why", "healthy")
     growth = growth_of(open_run(made(runs, "healthy")), "mismatch")
     shown = html(app).replace("&#x27;", "'")
     for name, words in growth_facts(growth):
@@ -83,7 +83,7 @@ def test_a_change_of_the_gap_has_its_words_and_its_parts(read: Read, runs: Path)
 
 
 def test_the_steps_that_were_read_lead_on(read: Read, runs: Path) -> None:
-    app = read("diagnosis", "stale")
+    app = read("why", "stale")
     steps = diagnosis_of(open_run(made(runs, "stale"))).steps
     labels = [button.label for button in app.button if str(button.key).startswith("read_")]
     assert labels == [str(step) for step in steps]
@@ -91,15 +91,15 @@ def test_the_steps_that_were_read_lead_on(read: Read, runs: Path) -> None:
 
 
 def test_a_range_of_steps_and_a_gap_have_a_diagnosis_of_their_own(read: Read, runs: Path) -> None:
-    app = read("diagnosis", "stale", steps="4:8", gap="total")
+    app = read("why", "stale", steps="4:8", gap="total")
     run = open_run(made(runs, "stale"))
     wanted = diagnosis_of(run, "total", [step for step in run.steps if 4 <= step <= 8])
     assert wanted.read in plain(app) and "of the chosen steps" in plain(app)
-    assert "has no steps in this range" in read("diagnosis", "stale", steps="900:950").info[0].value
+    assert "has no steps in this range" in read("why", "stale", steps="900:950").info[0].value
 
 
 def test_a_gap_without_evidence_says_what_to_record(read: Read) -> None:
-    app = read("diagnosis", "many_steps", steps="5:6")
+    app = read("why", "many_steps", steps="5:6")
     assert "No diagnosis" in app.info[0].value and "record them with a budget" in plain(app)
 
 

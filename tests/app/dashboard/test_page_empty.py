@@ -91,7 +91,7 @@ def test_a_run_without_a_gap_says_what_it_holds_and_what_it_lacks(opened: Open, 
         told = plain(opened(page.path, tmp_path / "run"))
         assert wanted in told or page.about == "runs", page.path
         assert ("The run has ended." in told) == (page.about != "runs" and not page.shows_empty)
-    assert "Writers" in plain(opened("health", tmp_path / "run"))
+    assert "Writers" in plain(opened("record", tmp_path / "run"))
     run = open_run(tmp_path / "run")
     found = verdict_of(run)
     assert (

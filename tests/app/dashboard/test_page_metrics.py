@@ -1,4 +1,4 @@
-"""The page Metrics: every metric can be shown, of one run or several, as the URL says."""
+"""The page Charts: every metric can be shown, of one run or several, as the URL says."""
 
 import json
 from functools import partial
@@ -37,7 +37,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def on_tree(opened: Open, tree: Path) -> Open:
     """Opens the page on the tree; run: which of its runs, as the URL names it."""
-    return partial(opened, "metrics", tree)
+    return partial(opened, "charts", tree)
 
 
 def test_every_metric_is_in_one_group_and_the_main_ones_are_of_their_gap() -> None:

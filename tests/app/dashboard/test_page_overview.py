@@ -125,7 +125,7 @@ def test_every_course_is_a_drawing_of_plain_numbers(values: list[float | None]) 
 
 def test_health_tells_the_recording_as_overview_does_and_one_reason_once(opened: Open) -> None:
     on_overview = opened("overview", "two_policies").html[-1].proto.body
-    health = opened("health", "two_policies")
+    health = opened("record", "two_policies")
     assert re.sub(r"\d+ \w+ ago", "", health.html[0].proto.body) == re.sub(r"\d+ \w+ ago", "", on_overview)
     listed = next(part.proto.body for part in health.html if 'data-h="which"' in part.proto.body)
     reasons, which = (re.findall(f'data-h="{name}">([^<]*)<', listed) for name in ("reason", "which"))

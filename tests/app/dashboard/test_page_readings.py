@@ -14,7 +14,7 @@ from ratioscope.app.dashboard.model.view import view
 from ratioscope.ingest.run import Run, open_run
 
 GAP = "rollout:referee"
-PAGES = ("overview", "metrics", "distributions", "where", "sequences", "tokens")
+PAGES = ("overview", "charts", "distributions", "where", "samples", "tokens")
 LAGS = (0, 2)
 OFF = 0.3
 """Standard deviation of the engine's error at lag 2; at lag 0 it is a tenth, nats."""
@@ -31,12 +31,12 @@ def test_every_page_of_metrics_takes_the_gap_of_a_link(opened: Open, folder: Pat
     assert app.selectbox(key="gap").value == GAP
     assert "engine to referee: referee − rollout" in plain(app)
     drawn = charts(app)
-    assert drawn or path == "sequences"
+    assert drawn or path == "samples"
     named = [GAP in chart or "rollout to referee" in chart for chart in drawn]
     assert named.count(False) == (path == "overview")  # the ribbon is of all gaps
 
 
-@pytest.mark.parametrize("path", ["diagnosis", "alerts"])
+@pytest.mark.parametrize("path", ["why", "alerts"])
 def test_a_page_of_whole_steps_says_why_it_takes_no_reading(opened: Open, folder: Path, path: str) -> None:
     said = plain(opened(path, folder, gap=GAP))
     assert f"{GAP} is not available here, because its thresholds and tests are of whole steps" in said
@@ -76,12 +76,12 @@ def test_compare_takes_a_reading_and_names_runs_without_one(opened: Open, folder
 
 
 def test_corrections_weigh_by_a_reading(opened: Open, lagged: Path) -> None:
-    app = opened("corrections", lagged, gap=GAP, lab="none,truncate:token:2", cap_at="1.2", **{"try": "true"})
+    app = opened("fix", lagged, gap=GAP, lab="none,truncate:token:2", cap_at="1.2", **{"try": "true"})
     weights = np.exp(open_run(lagged).tokens([0], [GAP]).collect()[GAP].to_numpy())
     shown = fact_cards(app)
     assert float(shown["clipped"].removesuffix("%")) == pytest.approx(100 * (weights > 1.2).mean(), rel=0.02)
     assert app.selectbox(key="gap").value == GAP and "settings are of the same correction on mismatch" in plain(app)
-    other = opened("corrections", lagged, gap="old:referee")
+    other = opened("fix", lagged, gap="old:referee")
     assert "The tokens were sampled from rollout, not from old" in plain(other) and not charts(other)
 
 
@@ -103,15 +103,15 @@ def lagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_pages_name_the_steps_without_a_reading(opened: Open, folder: Path) -> None:
     lacking = "not available, because steps 4 to 5 have no reading referee; steps 0 to 3 have one"
     partly = f"at steps 4 to 5 {GAP} is not available, because they have no reading referee"
-    assert partly in plain(opened("metrics", folder, gap=GAP))
+    assert partly in plain(opened("charts", folder, gap=GAP))
     app = opened("overview", folder, gap=GAP, steps="4:5")
     assert f"{GAP} is {lacking}" in plain(app) and not charts(app)
-    app = opened("sequences", folder, gap=GAP, step="5")
+    app = opened("samples", folder, gap=GAP, step="5")
     assert "not available, because step 5 has no reading referee" in plain(app) and not app.dataframe
 
 
 def test_sequences_without_a_reading_are_counted_and_left_out(read: Read, folder: Path) -> None:
-    app = read("sequences", folder, gap=GAP, step=str(READ[-1]))
+    app = read("samples", folder, gap=GAP, step=str(READ[-1]))
     assert len(app.dataframe[0].value) == SEQUENCES // 2
     assert f"{SEQUENCES // 2} rows without this reading are not shown" in plain(app)
 
@@ -145,7 +145,7 @@ def test_a_gap_whose_first_side_is_no_sampler_is_drawn(opened: Open, folder: Pat
 
 
 def test_a_run_beside_without_the_reading_is_named(read: Read, folder: Path) -> None:
-    app = read("metrics", [folder, "one_step"], gap=GAP, run="read", **{"with": ["one_step"]})
+    app = read("charts", [folder, "one_step"], gap=GAP, run="read", **{"with": ["one_step"]})
     assert f"have no {GAP} at these steps" in plain(app) and "one_step" in plain(app)
 
 
@@ -154,7 +154,7 @@ def test_a_run_without_readings_shows_and_reads_nothing_new(
 ) -> None:
     monkeypatch.setattr(Run, "reading_fits", forbidden)
     monkeypatch.setattr("ratioscope.ingest.run.RunMetrics.pair_statistics", forbidden)
-    for path in ("overview", "metrics"):
+    for path in ("overview", "charts"):
         app = well(opened(path, "healthy"))
         assert "referee" not in plain(app)
         assert app.segmented_control(key="gap").options == ["mismatch", "total", "drift"]

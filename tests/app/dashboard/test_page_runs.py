@@ -155,8 +155,8 @@ def test_a_click_opens_the_run_and_ticked_ones_are_laid_over(monkeypatch: pytest
         [block for block in runs._of_ticked(scope, names) if isinstance(block, Actions)]
         for names in (("c", "a"), ("a",), ())
     )
-    assert several.actions[0].do == Link("metrics", {"run": "c", "with": ["a"]}) and none == []
-    assert one.actions[0].do == Link("metrics", {"run": "a"})
+    assert several.actions[0].do == Link("charts", {"run": "c", "with": ["a"]}) and none == []
+    assert one.actions[0].do == Link("charts", {"run": "a"})
 
 
 def _table(*names: str) -> Table:

@@ -32,7 +32,7 @@ def _ids(app: AppTest | PageRead) -> list[str]:
 
 
 def test_each_row_has_its_course_on_one_symmetric_axis(read: Read, runs: Path) -> None:
-    shown = read("sequences", ["stale"], step="14").dataframe[0].value
+    shown = read("samples", ["stale"], step="14").dataframe[0].value
     run = _run(runs)
     for sequence_id, line, worst in shown[["sequence_id", "line", "max_abs_log_ratio"]].itertuples(index=False):
         assert len(line) == min(60, len(run.sequence(14, sequence_id)))
@@ -41,7 +41,7 @@ def test_each_row_has_its_course_on_one_symmetric_axis(read: Read, runs: Path) -
 
 @pytest.mark.parametrize("order", ["confident_disagreements", "weight", "length", "log_ratio_mean"])
 def test_any_measure_can_be_sorted_by(opened: Open, runs: Path, order: str) -> None:
-    app = opened("sequences", ["stale"], step="14", order=order)
+    app = opened("samples", ["stale"], step="14", order=order)
     frame = _run(runs).sequences(14).with_columns(weight=pl.col("mismatch/log_ratio_sum").exp())
     column = order if order in frame.columns else f"mismatch/{order}"
     found = frame.select("sequence_id", pl.col(column).abs())
@@ -52,22 +52,22 @@ def test_any_measure_can_be_sorted_by(opened: Open, runs: Path, order: str) -> N
 
 def test_filters_in_the_link_leave_what_they_say(read: Read, runs: Path) -> None:
     frame = _run(runs).sequences(14)
-    app = read("sequences", ["stale"], step="14", column="max_abs_log_ratio", least="2", most="3")
+    app = read("samples", ["stale"], step="14", column="max_abs_log_ratio", least="2", most="3")
     wanted = frame.filter(pl.col("mismatch/max_abs_log_ratio").is_between(2, 3))
     assert set(_ids(app)) == set(wanted["sequence_id"]) and 0 < len(wanted) < len(frame)
     assert f"{len(wanted)} of {len(frame)} rows" in words(app) and "Largest |log-ratio| ≥ 2" in plain(app)
-    app = read("sequences", ["stale"], step="14", find="4-23")
+    app = read("samples", ["stale"], step="14", find="4-23")
     assert set(_ids(app)) == {name for name in frame["sequence_id"] if "4-23" in name}
-    app = read("sequences", ["stale"], step="14", within=":-2")
+    app = read("samples", ["stale"], step="14", within=":-2")
     tokens = _run(runs).tokens([14]).filter(pl.col("mismatch") < -2).collect()
     assert set(_ids(app)) == set(tokens["sequence_id"])
     assert app.dataframe[0].value["tokens_within"].sum() == len(tokens)
 
 
 def test_a_filter_that_nothing_passes_is_said_and_a_wrong_one_explained(read: Read) -> None:
-    app = read("sequences", ["stale"], step="14", find="no such thing")
+    app = read("samples", ["stale"], step="14", find="no such thing")
     assert not app.dataframe and "0 of 32 rows" in words(app)
-    assert "wanted from" in words(read("sequences", ["stale"], step="14", within="3:1"))
+    assert "wanted from" in words(read("samples", ["stale"], step="14", within="3:1"))
 
 
 def test_filters_of_facts_and_signs() -> None:
@@ -96,9 +96,9 @@ def test_values_of_facts_are_chosen_in_the_link(opened: Open, tmp_path: Path) ->
     with Collector(tmp_path / "run") as collector:
         sides = {"rollout_logprobs": [[-1.0, -2.0]] * 3, "old_logprobs": [[-1.1, -2.1]] * 3}
         collector.log(step=0, sequence_ids=["a", "b", "c"], finish_reasons=["stop", "length", "abort"], **sides)  # type: ignore[arg-type]
-    app = opened("sequences", tmp_path / "run", finish=["stop", "abort"])
+    app = opened("samples", tmp_path / "run", finish=["stop", "abort"])
     assert sorted(_ids(app)) == ["a", "c"] and "finish reason stop or abort" in plain(app)
-    app = opened("sequences", tmp_path / "run", finish="gone")
+    app = opened("samples", tmp_path / "run", finish="gone")
     assert sorted(_ids(app)) == ["a", "b", "c"] and "finish" not in app.query_params
 
 
@@ -112,8 +112,8 @@ def test_a_range_is_two_ends_of_which_one_may_be_open() -> None:
 def test_a_filter_leaves_the_sequences_with_such_tokens(read: Read, runs: Path) -> None:
     groups = _run(runs).sequences(14).group_by("group_id").len().sort("group_id")
     name, size = groups.row(0)
-    assert len(_ids(read("sequences", ["stale"], step="14", only=f"group_id={name}"))) == size
-    app = read("sequences", ["stale"], step="14", only="position=4")
+    assert len(_ids(read("samples", ["stale"], step="14", only=f"group_id={name}"))) == size
+    app = read("samples", ["stale"], step="14", only="position=4")
     own = (
         _run(runs).tokens([14]).collect().filter(pl.col("position").is_between(4, 7), pl.col("mismatch").is_not_null())
     )
@@ -135,17 +135,17 @@ def test_what_is_told_of_a_prompt_is_of_all_its_tokens() -> None:
 
 def test_prompts_are_listed_and_one_of_them_shows_its_samples(opened: Open, runs: Path) -> None:
     frame = _run(runs).sequences(14)
-    shown = opened("sequences", ["stale"], step="14", list="prompts").dataframe[0].value
+    shown = opened("samples", ["stale"], step="14", list="prompts").dataframe[0].value
     assert shown["samples"].sum() == len(frame) and len(shown) == frame["group_id"].n_unique()
     worst = frame.sort("mismatch/max_abs_log_ratio", descending=True)["group_id"][0]
     assert shown["group_id"][0] == worst
-    app = opened("sequences", ["stale"], step="14", group=worst)
+    app = opened("samples", ["stale"], step="14", group=worst)
     own = frame.filter(group_id=worst)
     assert set(_ids(app)) == set(own["sequence_id"]) and f"{len(own)} samples of one prompt" in words(app)
-    assert "is not in this step" in words(opened("sequences", ["stale"], step="14", group="nowhere"))
+    assert "is not in this step" in words(opened("samples", ["stale"], step="14", group="nowhere"))
 
 
-@pytest.mark.parametrize("page", ["sequences", "tokens"])
+@pytest.mark.parametrize("page", ["samples", "tokens"])
 def test_a_step_without_token_rows_leads_to_one_that_has_some(opened: Open, page: str) -> None:
     app = opened(page, "many_steps")
     assert app.session_state["step"] % 2_500 == 0, "the worst step of those whose rows were kept"
@@ -161,19 +161,19 @@ def test_long_ids_leave_room_for_the_numbers_and_stay_apart(opened: Open, tmp_pa
     with Collector(tmp_path / "run") as collector:
         old, rollout = [[-1.0, -2.0]] * 3, [[-1.1, -2.3]] * 3
         collector.log(step=0, rollout_logprobs=rollout, old_logprobs=old, sequence_ids=ids, group_ids=[group] * 3)
-    app = opened("sequences", tmp_path / "run")
+    app = opened("samples", tmp_path / "run")
     shown = _ids(app)
     assert len(set(shown)) == 3 and {name[-5:] for name in shown} == {"00000", "00001", "00002"}
     assert max(map(len, [*shown, *app.dataframe[0].value["group_id"]])) <= 24
 
 
 def test_no_prompt_is_listed_where_a_filter_leaves_none(read: Read) -> None:
-    app = well(read("sequences", ["stale"], step="14", list="prompts", find="zzz"))
+    app = well(read("samples", ["stale"], step="14", list="prompts", find="zzz"))
     assert not app.dataframe and "0 of 32 rows on record" in words(app)
 
 
 def test_keys_move_a_mark_over_the_rows(opened: Open) -> None:
-    app = opened("sequences", ["stale"], step="14")
+    app = opened("samples", ["stale"], step="14")
     assert app.dataframe[0].value[""].tolist()[:3] == ["▸", "", ""] and app.button(key="up").disabled
     assert "· 32 rows on record. Click a row to read its tokens." in plain(app)
     well(app.button(key="down").click().run())
@@ -186,13 +186,13 @@ def test_a_sample_says_how_it_was_kept(tmp_path: Path, read: Read) -> None:
         rollout = (-draws.exponential(1.0, (400, 5))).tolist()
         old = [[value - 0.01 for value in row] for row in rollout]
         collector.log(step=0, rollout_logprobs=rollout, old_logprobs=old)
-    shown = plain(read("sequences", [tmp_path / "run"]))
+    shown = plain(read("samples", [tmp_path / "run"]))
     assert "of 400 sequences: the worst ones always" in shown and "weigh each sequence by the inverse" in shown
 
 
 @pytest.mark.parametrize("gap", ["total", "drift"])
 def test_rows_of_several_minibatches_have_each_their_course(read: Read, gap: str) -> None:
-    shown = read("sequences", ["holes"], step="5", gap=gap).dataframe[0].value
+    shown = read("samples", ["holes"], step="5", gap=gap).dataframe[0].value
     assert {0, 1} <= set(shown["minibatch"].dropna()) and all(len(line) <= 8 for line in shown["line"])
     assert any("weight" in str(name).lower() for name in shown) == (gap == "total"), (
         "exp(drift) is no importance weight"
@@ -205,7 +205,7 @@ def test_a_column_writes_all_its_numbers_in_one_way(opened: Open) -> None:
     assert number_format(pl.Series([None, None], dtype=pl.Null)) == "%.3g"
     assert number_format(pl.Series([0.1, 0.123, 2.0, math.inf])) == "%.3f", "0.1 stands as 0.100 below 0.123"
     assert number_format(pl.Series([-120.0, 3500.0])) == "%.0f"
-    table = opened("sequences", ["stale"], step="14").dataframe[0]
+    table = opened("samples", ["stale"], step="14").dataframe[0]
     told = json.loads(table.proto.columns)
     for name in ("kl_k3", "mean_abs_log_ratio", "weight"):
         if name in told:
@@ -226,7 +226,7 @@ def _with_texts(folder: Path, steps: int = 3) -> Path:
 
 def test_a_search_lists_the_hits_of_a_step_and_says_what_has_no_text(read: Read, tmp_path: Path) -> None:
     run = _with_texts(tmp_path / "run")
-    app = well(read("sequences", [run], step="1", search="wait"))
+    app = well(read("samples", [run], step="1", search="wait"))
     assert dict(app.dataframe[0].value[["sequence_id", "match"]].itertuples(index=False)) == {
         "1-a": "so «wait» 1", "1-c": "prompt: «WAIT» for it",
     }  # fmt: skip
@@ -234,10 +234,10 @@ def test_a_search_lists_the_hits_of_a_step_and_says_what_has_no_text(read: Read,
     assert "no text on record of the prompt for 2 of 3 sequences (prompt_texts=) and of the response for 1 of" in plain(
         app
     )
-    assert read("sequences", [run], step="1", search="/^so wait/").button("open").value.choices["at"] == 0
-    app = read("sequences", [run], step="1", search=r"/(a)\1/")
+    assert read("samples", [run], step="1", search="/^so wait/").button("open").value.choices["at"] == 0
+    app = read("samples", [run], step="1", search=r"/(a)\1/")
     assert "backreferences are not supported; wanted" in words(app) and len(app.dataframe[0].value) == 3
-    assert "0 hits in 0 of 3 sequences" in words(well(read("sequences", [run], step="1", search="/nowhere/")))
+    assert "0 hits in 0 of 3 sequences" in words(well(read("samples", [run], step="1", search="/nowhere/")))
 
 
 def test_a_search_of_many_steps_begins_with_the_newest_and_pauses(
@@ -245,22 +245,22 @@ def test_a_search_of_many_steps_begins_with_the_newest_and_pauses(
 ) -> None:
     run = _with_texts(tmp_path / "run")
     many = {"search": "wait", "over_steps": "many steps"}
-    app = read("sequences", [run], **many, steps="1:")
+    app = read("samples", [run], **many, steps="1:")
     assert _ids(app) == ["2-a", "2-c", "1-a", "1-c"] and "4 hits in 4 of 6 sequences searched, steps 1 to 2" in plain(
         app
     )
-    assert "no steps in this range" in words(read("sequences", [run], **many, steps="7:9"))
-    assert "wanted first:last" in plain(opened("sequences", run, **many, steps="x"))
+    assert "no steps in this range" in words(read("samples", [run], **many, steps="7:9"))
+    assert "wanted first:last" in plain(opened("samples", run, **many, steps="x"))
     monkeypatch.setattr(text_search, "SECONDS", -1.0)
-    page = opened("sequences", run, **many)
+    page = opened("samples", run, **many)
     assert _ids(page) == ["2-a", "2-c"] and page.button(key="search_on").label == "search 2 earlier steps too"
     well(page.button(key="search_on").click().run())
     assert _ids(page) == ["2-a", "2-c", "1-a", "1-c"] and page.query_params["search"] == "wait"
     monkeypatch.setattr(hits, "SECONDS", -1.0)
-    slow = read("sequences", [run], step="1", search="/so|wait/")
+    slow = read("samples", [run], step="1", search="/so|wait/")
     assert "too slow: only 0 of 3" in words(slow) and len(slow.dataframe[0].value) == 3 and "hits in" not in words(slow)
-    slow = read("sequences", [run], search="/so|wait/", over_steps="many steps")
+    slow = read("samples", [run], search="/so|wait/", over_steps="many steps")
     assert "too slow" in words(slow) and slow.button("search_on").label == "search 2 earlier steps too"
     monkeypatch.undo()
-    bare = read("sequences", ["many_steps"], **many)
+    bare = read("samples", ["many_steps"], **many)
     assert "no text on record" in words(bare) and "have no token rows" not in words(bare) and not bare.dataframe

@@ -148,7 +148,7 @@ def test_the_weights_that_an_engine_holds_are_told_here_and_on_the_page_health(r
     page = read("staleness", tmp_path / "run")
     wanted = "replica 7: 1 of 2 tensors differ from version 2: lm_head; it holds those of version 0 (since version 1)"
     assert [warning.value.replace("\\", "") for warning in page.warning if "replica" in warning.value] == [wanted]
-    (table,) = (frame.value for frame in read("health", tmp_path / "run").dataframe if "finding" in frame.value.columns)
+    (table,) = (frame.value for frame in read("record", tmp_path / "run").dataframe if "finding" in frame.value.columns)
     assert [found.replace("\\", "") for found in table["finding"]] == [wanted]
 
 

@@ -72,7 +72,7 @@ def test_streamlit_draws_every_page_of_a_real_run(opened: Open, read: Read, runs
 
 
 @pytest.mark.parametrize("gap", ["mismatch", "total", "drift"])
-@pytest.mark.parametrize("path", ["overview", "distributions", "sequences", "tokens"])
+@pytest.mark.parametrize("path", ["overview", "distributions", "samples", "tokens"])
 def test_every_page_draws_every_gap_in_the_dark(read: Read, path: str, gap: str) -> None:
     app = read(path, ["stale"], theme="dark", gap=gap)
     assert all(DARK.background in spec and LIGHT.background not in spec for spec in charts(app))
@@ -123,24 +123,24 @@ def test_no_page_load_reads_tokens_but_those_of_the_chosen_step(opened: Open, mo
 
     for name in ("sequences", "sequence", "tokens", "records"):
         monkeypatch.setattr(Run, name, noted(name))
-    for page in ("overview", "distributions", "health"):
+    for page in ("overview", "distributions", "record"):
         opened(page, ["stale"])
     assert read == []
-    opened("sequences", ["stale"])
+    opened("samples", ["stale"])
     opened("tokens", ["stale"])
     assert set(read) == {"sequences", "sequence", "tokens"}  # the courses of the sequences are of that step too
 
 
 def test_the_run_in_the_url_is_shown_and_no_other_path_can_be(opened: Open, runs: Path) -> None:
-    app = opened("health", ["stale", "healthy"], run="healthy")
+    app = opened("record", ["stale", "healthy"], run="healthy")
     assert app.selectbox(key="run").value == "healthy" and str(runs / "healthy") in words(app).replace("\\", "")
     for path in ("../../etc", "/etc", "nowhere", "..", "healthy/../stale"):
-        app = opened("health", ["stale", "healthy"], run=path)
+        app = opened("record", ["stale", "healthy"], run=path)
         assert app.selectbox(key="run").value is None and "is not served here" in app.warning[0].value
 
 
 def test_health_begins_with_what_is_complete_and_names_metrics_in_words(opened: Open) -> None:
-    app = opened("health", ["two_policies"])
+    app = opened("record", ["two_policies"])
     shown: list[Any] = [part for part in app.main if part.type in ("caption", "html")]
     said = [part.value.replace("\\", "") if part.type == "caption" else part.proto.body for part in shown]
     well, first = (
@@ -161,8 +161,8 @@ def test_every_page_says_once_that_results_are_not_kept(
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     run = copytree(made(tmp_path, "stale"), tmp_path / "unkept")
-    assert "computed again" not in words(opened("health", run))
-    for page in ("where", "health", "sequences"):
+    assert "computed again" not in words(opened("record", run))
+    for page in ("where", "record", "samples"):
         shown = plain(opened(page, run, measured="token_class"))
         assert shown.count("results are computed again each time: nothing can be kept in") == 1
 
@@ -171,7 +171,7 @@ def test_health_tells_the_notes_of_events_first_where_the_window_is_narrow(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def order() -> list[str]:
-        events = next(each for each in opened("health", "stale").dataframe if "note" in each.value)
+        events = next(each for each in opened("record", "stale").dataframe if "note" in each.value)
         return list(events.proto.column_order)
 
     assert order() == ["step", "event", "note", "time", "writer"]
@@ -188,21 +188,21 @@ def test_runs_of_one_name_are_told_apart_by_their_folders() -> None:
 def test_the_step_is_the_worst_unless_chosen_and_always_one_on_record(opened: Open, runs: Path) -> None:
     worst = step_choice.worst_step(view(str(made(runs, "stale"))), open_run(made(runs, "stale")).steps)
     assert worst == 14
-    app = opened("sequences", ["stale"])
+    app = opened("samples", ["stale"])
     assert app.number_input(key="step").value == 14 and "step 14: ■ act" in plain(app)
-    assert "step 6:" in plain(opened("sequences", ["stale"], step="6"))
-    assert "step 6:" in plain(opened("sequences", ["stale"], step="7"))
-    assert "step 14:" in plain(opened("sequences", ["stale"], step="99999"))
+    assert "step 6:" in plain(opened("samples", ["stale"], step="6"))
+    assert "step 6:" in plain(opened("samples", ["stale"], step="7"))
+    assert "step 14:" in plain(opened("samples", ["stale"], step="99999"))
     assert step_choice.nearest([1, 5, 9], 7) == 5 and step_choice.nearest([1, 5, 9], -4) == 1
 
 
 def test_a_healthy_run_opens_at_its_last_step(opened: Open) -> None:
-    assert opened("sequences", ["healthy"]).number_input(key="step").value == 22
+    assert opened("samples", ["healthy"]).number_input(key="step").value == 22
 
 
 @pytest.mark.parametrize("order", ["max_abs_log_ratio", "kl_k3", "log_ratio_sum", "reward"])
 def test_sequences_come_worst_first(read: Read, runs: Path, order: str) -> None:
-    app = read("sequences", ["stale"], order=order)
+    app = read("samples", ["stale"], order=order)
     shown = app.dataframe[0].value
     frame = open_run(made(runs, "stale")).sequences(14)
     wanted = worst_first(frame, "mismatch", order)
@@ -297,7 +297,7 @@ def test_a_growing_run_is_read_again_on_the_next_interaction(
     with Collector(tmp_path / "run") as collector:
         collector.log(step=0, rollout_logprobs=[[-1.0, -2.0]], old_logprobs=[[-1.1, -2.0]])
         collector.flush(timeout=60)
-        opened("health", ["stale"])
+        opened("record", ["stale"])
         monkeypatch.setenv(runs_variable.RUNS, json.dumps([str(tmp_path / "run")]))
         app = unopened().run()
         assert fact_cards(app)["steps"] == "1"
@@ -317,19 +317,19 @@ def test_runs_that_have_ended_are_looked_at_less_often(
         return fragment(function, run_every=run_every, key=key)
 
     monkeypatch.setattr(st, "fragment", noted)
-    opened("health", "healthy")
+    opened("record", "healthy")
     assert pauses["live"] == live.EVERY_ENDED > live.EVERY
     with Collector(tmp_path / "run") as collector:
         collector.log(step=0, rollout_logprobs=[[-1.0, -2.0]], old_logprobs=[[-1.1, -2.0]])
         collector.flush(timeout=60)
-        opened("health", tmp_path / "run")
+        opened("record", tmp_path / "run")
         assert pauses["live"] == live.EVERY
-        opened("metrics", ["healthy", tmp_path / "run"], run="healthy", **{"with": ["run"]})
+        opened("charts", ["healthy", tmp_path / "run"], run="healthy", **{"with": ["run"]})
         assert pauses["live"] == live.EVERY, "a run beside it grows"
         assert "live_beside" not in pauses
         opened("compare", ["healthy", tmp_path / "run"], run="healthy", b=["run"])
         assert pauses["live_beside"] == live.EVERY, "the page has opened a run that grows"
-        opened("metrics", ["healthy", tmp_path / "run"], run="healthy")
+        opened("charts", ["healthy", tmp_path / "run"], run="healthy")
         assert pauses["live"] == live.EVERY_ENDED
 
 

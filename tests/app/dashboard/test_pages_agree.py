@@ -56,7 +56,7 @@ def test_a_single_step_has_the_same_advice_on_corrections_on_the_page_and_in_the
     opened: Open, bad_step: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     advised = "None of these helps for sure"
-    assert advised in plain(opened("corrections", bad_step))
+    assert advised in plain(opened("fix", bad_step))
     assert cli.main(["corrections", str(bad_step)]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert f"{advised} · low confidence" in told and "but 1 step is too few" in told
@@ -73,7 +73,7 @@ def test_a_cause_that_is_known_for_sure_leaves_no_run_healthy(opened: Open, few_
     first = html(well(app.run()))
     assert "<b>▲ watch</b><span>A constant stands in place" in first and "● healthy" not in first
     named = "Likely cause: A constant stands in place of missing log-probs"
-    for page in ("alerts", "corrections"):
+    for page in ("alerts", "fix"):
         assert named in plain(opened(page, few_fillers)).replace("**", "")
 
 
@@ -100,7 +100,7 @@ OWN = "The run's own truncate token at 3 clips 0.559% of the tokens and lowers t
 def test_corrections_say_the_same_on_the_page_and_in_the_terminal(
     read: Read, runs: Path, capsys: pytest.CaptureFixture[str], name: str | Path, said: tuple[str, ...]
 ) -> None:
-    lines = plain(read("corrections", name)).replace("**", "").split("\n")
+    lines = plain(read("fix", name)).replace("**", "").split("\n")
     assert cli.main(["corrections", str(name if isinstance(name, Path) else made(runs, name))]) == 0
     told = capsys.readouterr().out
     for words in said:

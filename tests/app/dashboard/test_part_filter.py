@@ -14,7 +14,7 @@ from ratioscope.app.pages import step_choice
 from ratioscope.ingest.rows.part import part_of
 from ratioscope.ingest.run import Run, open_run
 
-PAGES = ("overview", "metrics", "distributions", "where", "sequences", "tokens")
+PAGES = ("overview", "charts", "distributions", "where", "samples", "tokens")
 
 
 def chips(app: AppTest) -> list[str]:
@@ -77,9 +77,9 @@ def test_the_quantiles_are_those_of_the_filter_or_say_why_not(opened: Open, runs
     inside = tokens.filter(
         pl.col("position").is_between(2, 7) & pl.col("mask").fill_null(True) & pl.col("mismatch").is_not_null()
     )
-    drawn = _quantiles(opened("metrics", "stale", only="position=2 or position=4"))
+    drawn = _quantiles(opened("charts", "stale", only="position=2 or position=4"))
     assert f"N = {len(inside):,} tokens" in drawn and "only position in the response" in drawn
-    assert "Distributions reads it from token rows" in _quantiles(opened("metrics", "stale", only="position=2"))
+    assert "Distributions reads it from token rows" in _quantiles(opened("charts", "stale", only="position=2"))
 
 
 def _quantiles(app: AppTest) -> str:

@@ -69,7 +69,7 @@ def test_a_run_that_cannot_be_read_ahead_is_left_to_its_page(tmp_path: Path) -> 
     view.prefetch(str(tmp_path / "absent"), prefetcher._next)
 
 
-@pytest.mark.parametrize("name", ["metrics", "distributions", "corrections"])
+@pytest.mark.parametrize("name", ["charts", "distributions", "fix"])
 def test_a_page_finds_made_what_it_wanted_ahead(opened: Open, runs: Path, name: str) -> None:
     """Under the very names that it asks for: else it would be made twice."""
     st.cache_resource.clear()

@@ -35,7 +35,7 @@ def test_the_reference_is_on_every_chart_every_card_and_under_the_verdict(opened
     assert f"{times} times your reference healthy" in plain(app) and "times your reference healthy" in cards(app)
     courses = [chart for chart in charts(app) if '"reference healthy"' in chart]
     assert len(courses) == 5 and all('"dash"' in chart for chart in courses)
-    assert all('"reference healthy"' in chart for chart in charts(opened("metrics", project, run="stale"))[:-1])
+    assert all('"reference healthy"' in chart for chart in charts(opened("charts", project, run="stale"))[:-1])
     assert "reference healthy" in "".join(charts(opened("where", project, run="stale")))
     beyond = next(chart for chart in charts(opened("distributions", project, run="stale")) if "Share beyond" in chart)
     assert '"reference healthy"' in beyond and "reference healthy:" in beyond and '"dash"' in beyond

@@ -39,14 +39,14 @@ def save(app: AppTest, name: str) -> AppTest:
 
 
 def test_a_view_is_kept_in_the_run_and_is_a_link_to_the_same_choices(opened: Open, run: Path) -> None:
-    app = save(opened("metrics", run, only="lag=6 and position=4", axis="log"), "stale <b>tokens</b>")
+    app = save(opened("charts", run, only="lag=6 and position=4", axis="log"), "stale <b>tokens</b>")
     assert "Saved as" in plain(app) and app.text_input(key="view_name").value == ""
     ((page, choices),) = links(app)
-    assert page == "./metrics" and choices["only"] == ["lag=6 and position=4"] and choices["axis"] == ["log"]
+    assert page == "./charts" and choices["only"] == ["lag=6 and position=4"] and choices["axis"] == ["log"]
     (kept,) = saved_views(open_run(run))
     assert kept.name == "stale <b>tokens</b>" and verify(run, deep=True).sound
     assert VIEW not in recorded_events(open_run(run))["event"].to_list(), "a view is no mark on a chart"
-    assert links(opened("health", run)) == links(app)
+    assert links(opened("record", run)) == links(app)
 
 
 def test_a_name_is_taken_over_and_a_view_removed(opened: Open, run: Path) -> None:

@@ -36,8 +36,8 @@ def test_few_equal_and_missing_values_are_told_apart() -> None:
 
 
 def test_points_are_the_steps_of_the_run_on_the_chosen_axes(opened: Open, runs: Path) -> None:
-    before = len(charts(opened("metrics", "stale")))
-    app = well(opened("metrics", "stale", against="true", ax="kl_k3", ay="ess_token", alog="x"))
+    before = len(charts(opened("charts", "stale")))
+    app = well(opened("charts", "stale", against="true", ax="kl_k3", ay="ess_token", alog="x"))
     assert len(charts(app)) == before + 1
     spec = json.loads(charts(app)[-1])
     frame = open_run(made(runs, "stale")).metrics().filter()
@@ -48,7 +48,7 @@ def test_points_are_the_steps_of_the_run_on_the_chosen_axes(opened: Open, runs: 
 
 
 def test_points_can_be_sequences(read: Read) -> None:
-    app = well(read("metrics", "stale", against="true", points="sequences"))
+    app = well(read("charts", "stale", against="true", points="sequences"))
     assert "a point is a sequence" in charts(app)[-1]
 
 

@@ -95,7 +95,7 @@ def _script() -> None:
     from ratioscope.app.dashboard import shell as dashboard
     from ratioscope.app.pages import pages
 
-    dashboard.prepared(next(card for card in pages.PAGES if card.path == "health"))()
+    dashboard.prepared(next(card for card in pages.PAGES if card.path == "record"))()
 
 
 def test_a_url_reaches_nothing_but_the_runs_that_were_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from ratioscope.app.documents.document import FIRST, PATHS, files, one_file
 from ratioscope.app.documents.material import Material, material
 from ratioscope.app.documents.several import file_name, folder_of
 from ratioscope.app.export import site_folder
+from ratioscope.app.pages.pages import TOPICS
 from ratioscope.app.pages.scorecard import value_of
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.run import open_run
@@ -41,10 +42,16 @@ def pages(stale: Material) -> dict[str, str]:
 def test_there_is_a_file_for_each_page_and_each_leads_to_all(pages: dict[str, str]) -> None:
     assert set(pages) == {FIRST, *(f"{path}.html" for path in PATHS - {"overview"})}
     for text in pages.values():
-        assert {name for name in re.findall(r"<nav.*?</nav>", text)[0].split('"') if name.endswith(".html")} == set(
-            pages
+        head, *tabs = (
+            re.findall(r'href="([^"]+)"( aria-current="\w+")?', nav) for nav in re.findall(r"<nav.*?</nav>", text)
         )
-        assert text.count('aria-current="page"') == 1
+        assert len(head) == len(TOPICS) - 1, "no topic is left out but Runs, of which a run that stands alone has none"
+        reached = {name for nav in (head, *tabs) for name, _ in nav}
+        assert reached == {FIRST, "why.html", "fix.html", "charts.html", "samples.html", "record.html"} | {
+            name for name, _ in (tabs[0] if tabs else ())
+        }
+        assert [sum(bool(here) for _, here in nav) for nav in (head, *tabs)] == [1, *(1 for _ in tabs)]
+    assert {name for text in pages.values() for name in re.findall(r'href="([^"]+\.html)"', text)} == set(pages)
 
 
 def test_a_slice_of_one_value_is_a_sentence_as_on_the_live_page(pages: dict[str, str], runs: Path) -> None:
@@ -90,7 +97,7 @@ def test_a_fact_has_one_value_in_pages_report_and_terminal(
 def test_a_page_with_another_share_than_the_diagnosis_says_why(pages: dict[str, str]) -> None:
     explained = "it reads at most 12 steps, the worst ones among them, and compares tokens of equal probability"
     assert explained in _plain(pages["staleness.html"])
-    assert re.search(r"At the \d+ steps read, the gap is", _plain(pages["diagnosis.html"]))
+    assert re.search(r"At the \d+ steps read, the gap is", _plain(pages["why.html"]))
 
 
 def _plain(page: str) -> str:
@@ -106,7 +113,7 @@ def test_the_pages_say_what_the_dashboard_says(pages: dict[str, str], stale: Mat
     assert value_of(size) in _plain(pages["staleness.html"]), "the error is that of every other page"
     assert "of the KL in" in pages["where.html"] and "explained by lag" in pages["staleness.html"]
     assert f"{len(stale.view.events_and_alerts().alerts)} alerts" in pages["alerts.html"]
-    assert stale.reproduction.digest[:12] in pages["health.html"]
+    assert stale.reproduction.digest[:12] in pages["record.html"]
 
 
 def test_hostile_text_stays_text(runs: Path) -> None:

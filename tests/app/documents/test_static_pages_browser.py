@@ -102,7 +102,7 @@ def test_words_of_lanes_lose_names_that_do_not_fit_and_not_letters(tab: Page, pa
 
 
 def test_a_chart_can_be_zoomed(tab: Page, pages: Path) -> None:
-    tab.goto((pages / "pages" / "metrics.html").as_uri())
+    tab.goto((pages / "pages" / "charts.html").as_uri())
     chart = tab.locator("[data-figure=main_kl_k3]")
     chart.scroll_into_view_if_needed()
     chart.locator(".main-svg").first.wait_for()
@@ -121,7 +121,7 @@ def test_a_chart_can_be_zoomed(tab: Page, pages: Path) -> None:
 
 
 def test_the_question_mark_of_a_chart_is_reached_by_keyboard(tab: Page, pages: Path) -> None:
-    tab.goto((pages / "pages" / "metrics.html").as_uri())
+    tab.goto((pages / "pages" / "charts.html").as_uri())
     chart = tab.locator("[data-figure=main_kl_k3]")
     chart.scroll_into_view_if_needed()
     mark = chart.locator(".annotation [role=note]")
@@ -174,7 +174,7 @@ def test_a_list_of_runs_leads_to_each_and_back(tab: Page, pages: Path) -> None:
 def test_nothing_foreign_runs_and_another_script_is_refused(chrome: Browser, pages: Path) -> None:
     page = chrome.new_page()
     page.goto((pages / "hostile.html").as_uri())
-    for path in ("where", "alerts", "health", "sequences"):
+    for path in ("where", "alerts", "record", "samples"):
         page.goto(f"{(pages / 'hostile.html').as_uri()}#{path}")
         drawn(page)
     assert page.evaluate("window.hacked") is None

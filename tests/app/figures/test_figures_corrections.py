@@ -1,4 +1,4 @@
-"""The figures of the page Corrections: what is drawn is what was given, foreign names are harmless, empty ones say so."""
+"""The figures of the page Fix: what is drawn is what was given, foreign names are harmless, empty ones say so."""
 
 import math
 import re

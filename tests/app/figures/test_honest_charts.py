@@ -11,16 +11,16 @@ from support.pages_open import Open, charts
 
 PAGES: tuple[tuple[str, dict[str, str | list[str]]], ...] = (
     ("overview", {}),
-    ("metrics", {}),
-    ("metrics", {"smooth": "5", "groups": ["main", "tails"]}),
-    ("metrics", {"smooth": "5", "with": ["healthy", "bypass", "two_policies"]}),
+    ("charts", {}),
+    ("charts", {"smooth": "5", "groups": ["main", "tails"]}),
+    ("charts", {"smooth": "5", "with": ["healthy", "bypass", "two_policies"]}),
     ("distributions", {}),
     ("distributions", {"level": "sequence", "over": "step", "density": "true"}),
     ("where", {"heat": "position", "measured": ["token_class"]}),
     ("staleness", {}),
     ("staleness", {"gap": "drift"}),
     ("tokens", {}),
-    ("corrections", {"lab": "none,truncate:token:2,truncate:sequence:2", "more_effects": "true"}),
+    ("fix", {"lab": "none,truncate:token:2,truncate:sequence:2", "more_effects": "true"}),
     ("compare", {}),
     ("alerts", {}),
 )

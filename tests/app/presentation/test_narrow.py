@@ -38,7 +38,7 @@ def test_a_narrow_sheet_is_as_much_taller_as_its_notes_and_a_wide_one_is_as_ever
         assert "<br>" not in long["title"]["subtitle"]["text"] and long["height"] == 300
 
 
-@pytest.mark.parametrize("page", ["overview", "metrics", "distributions", "corrections"])
+@pytest.mark.parametrize("page", ["overview", "charts", "distributions", "fix"])
 def test_the_pages_are_drawn_for_a_narrow_window_once_it_is_told(opened: Open, page: str) -> None:
     app = opened(page, "stale")
     wide = charts(app)
@@ -53,7 +53,7 @@ def test_the_pages_are_drawn_for_a_narrow_window_once_it_is_told(opened: Open, p
 @browsed
 def test_no_note_of_two_runs_runs_out_of_its_sheet(dashboard: Dashboard, browser: Chromium) -> None:
     """The notes of the pages with their usual choices are seen in test_browser_every_page.py."""
-    opened = browser.visit(f"{dashboard.url}/metrics?groups=main&with=healthy&run=stale", width=400)
+    opened = browser.visit(f"{dashboard.url}/charts?groups=main&with=healthy&run=stale", width=400)
     assert notes_outside(opened) == []
     is_well(opened)
 
@@ -80,7 +80,7 @@ def test_a_page_is_drawn_anew_when_its_window_becomes_narrow_and_not_otherwise(
 
 
 def test_a_narrow_window_shows_first_how_each_writer_ended_and_what_it_lost(opened: Open) -> None:
-    app = opened("health", ["stale"])
+    app = opened("record", ["stale"])
     app.session_state["_narrow"] = True
     writers = well(app.run()).dataframe[0]
     assert list(writers.proto.column_order)[:4] == ["writer", "state", "lost", "dropped"]

@@ -42,7 +42,7 @@ def test_a_healthy_run_has_nothing_worst_and_names_what_was_not_checked() -> Non
     assert "now" not in told and "worst" not in told
     assert told["checks"] == "1 of 5 checks ran; not checked: staleness, surprisal, drift and 1 more"
     last = list(statements(replace(HEALTHY, checks=absent)))[-1]
-    assert last.page == "health" and because in last.help
+    assert last.page == "record" and because in last.help
 
 
 def test_growth_is_told_with_few_digits() -> None:
@@ -53,7 +53,7 @@ def test_growth_is_told_with_few_digits() -> None:
 
 def test_the_peak_leads_to_its_sequences() -> None:
     worst = next(statement for statement in statements(BURST) if statement.name == "worst")
-    assert worst.page == "sequences" and worst.choices == {"step": 1507}
+    assert worst.page == "samples" and worst.choices == {"step": 1507}
 
 
 def test_the_begin_of_now_is_that_of_the_episode_which_is_open() -> None:

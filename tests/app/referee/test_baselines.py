@@ -166,7 +166,7 @@ def test_the_report_and_the_pages_draw_and_name_the_floor(
     for page, gap in (("where", "mismatch"), ("where", "rollout:referee")):
         bars = charts(opened(page, folder, baseline="tiny", gap=gap))
         assert bars and all("baseline tiny" in chart for chart in bars)
-    assert "no baseline other is saved here" in plain(opened("metrics", folder, baseline="other"))
+    assert "no baseline other is saved here" in plain(opened("charts", folder, baseline="other"))
     report = tmp_path / "report.html"
     code = main(["report", str(folder), "-o", str(report), "--baseline", "tiny"])
     assert code == 0 and "times your baseline tiny" in report.read_text()
