@@ -19,18 +19,25 @@ function ask(event) {
     document.querySelector(`.st-key-${key} button`)?.click()
 }
 
-const leadsTo = path => link => new URL(link.href).pathname === `/${path}`
+// The link of a tab to the first page has no address.
+const leadsTo = path => link => new URL(link.getAttribute("href") || "/", location.href).pathname === `/${path}`
 
 // The navigation lists the first page of each topic. It shows where the reader is on the other pages of the topic, too.
-function mark(path, topic) {
+// Streamlit draws the tabs when it likes, perhaps after this script has run.
+let here = { path: "", topic: "" }
+
+function mark() {
+  const { path, topic } = here
   const links = Array.from(document.querySelectorAll(PAGE_LINKS)), tabs = document.querySelectorAll(TABS)
-  const set = (link, here, value) => {
-    if (here) link.setAttribute("aria-current", value)
+  const set = (link, isHere, value) => {
+    if (isHere) link.setAttribute("aria-current", value)
     else if (link.getAttribute("aria-current") === value) link.removeAttribute("aria-current")
   }
   for (const link of links) set(link, path !== topic && leadsTo(topic)(link), "true") // Streamlit sets "page"
   for (const link of tabs) set(link, leadsTo(path)(link), "page")
 }
+
+new MutationObserver(mark).observe(document.body, { childList: true, subtree: true })
 
 // Before Streamlit sees the key, for the letter after `g` may be a shortcut of its own.
 function go(event) {
@@ -119,14 +126,18 @@ function complete({ address, path }) {
 // A link to another page that is opened in a tab of its own leads to the same run.
 function nameRun({ target }) {
   const link = target.closest?.(`${PAGE_LINKS}, ${TABS}`)
-  if (link && made.address.run) link.search = `?${new URLSearchParams({ run: made.address.run })}`
+  if (link && made.address.run) {
+    if (!link.getAttribute("href")) link.href = "/"
+    link.search = `?${new URLSearchParams({ run: made.address.run })}`
+  }
 }
 
 for (const type of ["pointerover", "focusin"]) document.addEventListener(type, nameRun, true)
 
 export default function ({ data, setStateValue, setTriggerValue }) {
   complete(data)
-  mark(data.path, data.topic)
+  here = data
+  mark()
   tell = setStateValue
   tellOnce = setTriggerValue
   pages = data.pages
