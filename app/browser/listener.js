@@ -20,21 +20,21 @@ function ask(event) {
 }
 
 // The link of a tab to the first page has no address.
-const leadsTo = path => link => new URL(link.getAttribute("href") || "/", location.href).pathname === `/${path}`
+const pathOf = link => new URL(link.getAttribute("href") || "/", location.href).pathname.slice(1)
 
 // The navigation lists the first page of each topic. It shows where the reader is on the other pages of the topic, too.
 // Streamlit draws the tabs when it likes, perhaps after this script has run.
-let here = { path: "", topic: "" }
+let here = { path: "", topic: "", titles: {} }
 
 function mark() {
-  const { path, topic } = here
-  const links = Array.from(document.querySelectorAll(PAGE_LINKS)), tabs = document.querySelectorAll(TABS)
-  const set = (link, isHere, value) => {
+  for (const link of document.querySelectorAll(`${PAGE_LINKS}, ${TABS}`)) {
+    const isTab = link.matches(TABS), at = pathOf(link)
+    const isHere = isTab ? at === here.path : at === here.topic && at !== here.path // Streamlit marks the page itself with "page"
+    const value = isTab ? "page" : "true"
     if (isHere) link.setAttribute("aria-current", value)
     else if (link.getAttribute("aria-current") === value) link.removeAttribute("aria-current")
+    link.title = here.titles[at] ?? ""
   }
-  for (const link of links) set(link, path !== topic && leadsTo(topic)(link), "true") // Streamlit sets "page"
-  for (const link of tabs) set(link, leadsTo(path)(link), "page")
 }
 
 new MutationObserver(mark).observe(document.body, { childList: true, subtree: true })
@@ -48,7 +48,7 @@ function go(event) {
   const path = waited < 1500 ? pages[event.key] : undefined
   if (path === undefined) return
   event.stopImmediatePropagation()
-  const link = Array.from(document.querySelectorAll(`${PAGE_LINKS}, ${TABS}`)).find(leadsTo(path))
+  const link = Array.from(document.querySelectorAll(`${PAGE_LINKS}, ${TABS}`)).find(link => pathOf(link) === path)
   if (link) link.click()
   else tellOnce("page", path)
 }

@@ -66,18 +66,23 @@ def is_narrow() -> bool:
 
 
 @st.fragment
-def listen(pages: Mapping[str, str], show_numbers: Callable[[str], None], go: Callable[[str], None]) -> None:
+def listen(
+    pages: Mapping[str, str], titles: Mapping[str, str], show_numbers: Callable[[str], None], go: Callable[[str], None]
+) -> None:
     """Puts the script on the page; below all that is drawn, for it has a place of its own there.
 
-    pages: letter that follows `g` -> path of the page that it opens; the path of the first page is empty. show_numbers: called
-    with the key of the chart whose numbers are asked for, as long as they are. go: called with the path of a page that the
-    navigation does not list, when its letter was typed.
+    pages: letter that follows `g` -> path of the page that it opens; the path of the first page is empty. titles: path -> the
+    words behind a link to the page, as a title: Streamlit's own tooltips lie over the tabs below. show_numbers: called with the
+    key of the chart whose numbers are asked for, as long as they are. go: called with the path of a page that the navigation
+    does not list, when its letter was typed.
     """
     if is_narrow() != st.session_state["_drawn_narrow"] or st.session_state.pop("_token_clicked", False):
         st.rerun()
     path, address = st.session_state["_path"], st.session_state["_address"]
-    data = {"library": PLACE, "narrow": is_narrow(), "address": address, "path": path, "pages": dict(pages)}
-    data["topic"] = st.session_state["_topic"]
+    data = {
+        "library": PLACE, "narrow": is_narrow(), "address": address, "path": path, "topic": st.session_state["_topic"],
+        "pages": dict(pages), "titles": dict(titles),
+    }  # fmt: skip
     _component()(
         key="listener",
         data=data,

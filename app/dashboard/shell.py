@@ -73,9 +73,9 @@ def _page(run: Callable[[], None], card: Page) -> Any:
 
     Any: a class that Streamlit names by a function.
     """
-    leads, about = lead_of(card.topic) is card, " ".join(each.help for each in tabs_of(card))
+    leads = lead_of(card.topic) is card
     return st.Page(
-        run, title=card.topic if leads else card.title, url_path=card.path, help=about,
+        run, title=card.topic if leads else card.title, url_path=card.path,
         visibility="visible" if leads else "hidden", default=card is PAGES[0],
     )  # fmt: skip
 
@@ -102,7 +102,8 @@ def _body(draw: Callable[[], object], tools: "_Tools", made: Mapping[str, str], 
                 st.caption(f":material/info: {label(tools.shown.run.unkept, 400)}")
             if may_grow(tools.shown) and not st.session_state[PAUSES]:  # the reader has put another run beside this one
                 st.rerun()
-    listen({letter: address_of(path) for letter, path in LETTERS.items()}, show_numbers, go_to)
+    letters = {letter: address_of(path) for letter, path in LETTERS.items()}
+    listen(letters, {address_of(each.path): each.help for each in PAGES}, show_numbers, go_to)
 
 
 def prepared(card: Page) -> Callable[[], object]:
