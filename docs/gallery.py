@@ -68,10 +68,10 @@ def draw_all(runs: list[Path]) -> None:
             for name, path in PAGES.items():
                 place = f"{dashboard.url}/{path}{'&' if '?' in path else '?'}run={RUNS['stale'].name}"
                 draw(browser.visit(place, theme=theme), f"{name}-stale-{theme}", hover=name == "tokens")
-            for name in ("overview", "diagnosis"):
+            for name in ("overview", "why"):
                 healthy = f"{dashboard.url}/{PAGES[name]}?run={RUNS['healthy'].name}"
                 draw(browser.visit(healthy, theme=theme), f"{name}-healthy-{theme}")
-        for name in ("tokens", "diagnosis"):
+        for name in ("tokens", "why"):
             narrow = f"{dashboard.url}/{name}?run={RUNS['stale'].name}"
             draw(browser.visit(narrow, width=400), f"{name}-stale-narrow")
         draw_reports(browser)
