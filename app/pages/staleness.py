@@ -82,12 +82,12 @@ def answers(scope: Scope) -> Iterator[tuple[str, str]]:
     gap, view = scope.gap, scope.view
     absent = absences(view).get("lag")
     if absent or kin(gap) not in SAMPLED:
-        yield "old weights", f"not known, {absent}" if absent else OF_THE_UPDATE
+        yield "weights", f"not known, {absent}" if absent else OF_THE_UPDATE
     else:
         parts = _by_lag(scope)
         found = share_of_lag(lagged(view.metrics(("lag",), scope.chosen, gap), gap))
         only = " ".join(single_lag(str(parts["label"][0]), is_sampled=True)) if len(parts) == 1 else ""
-        yield "old weights", only or lag_answer(found) or f"not known, because {found.reason}"
+        yield "weights", only or lag_answer(found) or f"not known, because {found.reason}"
     compared = view.of(_compared)
     differs = [each.name for each in compared if each.state == "differs"]
     unknown = sum(each.state == "unknown" for each in compared)

@@ -10,11 +10,13 @@ from support.frames import hostile_texts
 from support.pages_open import Open, charts, codes, html, plain, well
 from support.pages_read import Read
 
+from ratioscope.app.blocks import Link
 from ratioscope.app.dashboard.model.diagnoses import diagnoses
 from ratioscope.app.figures.html.cause import cause_card
 from ratioscope.app.figures.html.reasons import reasons
 from ratioscope.app.pages.diagnosis import record_lines
 from ratioscope.app.presentation.cause_facts import change_parts, growth_facts
+from ratioscope.ingest.analysis.comparability import comparability
 from ratioscope.ingest.analysis.diagnosis import ARGUMENTS, diagnosis_of
 from ratioscope.ingest.analysis.growth import growth_of
 from ratioscope.ingest.run import open_run
@@ -101,6 +103,21 @@ def test_a_range_of_steps_and_a_gap_have_a_diagnosis_of_their_own(read: Read, ru
 def test_a_gap_without_evidence_says_what_to_record(read: Read) -> None:
     app = read("why", "many_steps", steps="5:6")
     assert "No diagnosis" in app.info[0].value and "record them with a budget" in plain(app)
+
+
+@pytest.mark.parametrize("name", ["stale", "healthy", "many_steps", "one_token"])
+def test_the_first_tab_of_why_has_the_answers_of_the_others(read: Read, runs: Path, name: str) -> None:
+    told = {button.key: button for button in read("why", name).button if button.value in (Link("where"), Link("staleness"))}
+    assert {*told} >= {"to_weights", "to_settings"}
+    for button in told.values():
+        there = plain(read(button.value.page, name))
+        words = button.label.partition("** ")[2].removesuffix(" ›")
+        if button.key == "to_settings":
+            compared = comparability(open_run(made(runs, name)).info)
+            assert ("none differs" in words) == all(each.state != "differs" for each in compared)
+        else:
+            first = words.removeprefix("not known, ").split(".")[0].split(":")[0]
+            assert first in there.replace("**", ""), (button.key, words)
 
 
 @pytest.mark.parametrize("path", ["overview", "alerts"])
