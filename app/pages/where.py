@@ -83,7 +83,8 @@ def where(scope: Scope) -> Iterator[Block]:
     ]
     frames = {one.words.name: slice_frame(view, face, one.words, one.steps, scope.gap) for one in shown}
     yield At(ANSWER, tuple(Paragraph(said, "lead") for said in view.figure(_sentences, scope.gap, tuple(shown))))
-    yield Paragraph(_filter_words(scope), "muted")
+    if not face.unasked((metric,)):  # paper has no click
+        yield Paragraph(_filter_words(scope), "muted")
     if heat != NOWHERE:
         yield from _heat(scope, _shown_slice(scope, WORDS[heat], metric))
     alone = {one.words.name: key for one in shown if (key := _only_key(frames[one.words.name], one)) is not None}

@@ -70,7 +70,7 @@ def test_the_command_opens_the_view_it_is_asked_for(browser: Chromium, runs: Pat
 @pytest.mark.parametrize(
     ("path", "wanted"),
     [
-        ("?", "run=stale"),
+        ("?gap=mismatch&", "run=stale"),
         ("samples?", "run=stale&gap=mismatch&step=14"),
         ("tokens?", "run=stale&gap=mismatch&step=14&sequence="),
         ("charts?with=two_policies&with=hostile&", "run=stale&gap=mismatch"),
@@ -101,9 +101,11 @@ def test_every_link_names_the_run_also_after_a_choice_that_changes_nothing_else(
     assert "run=stale" in opened.page.url and "&at=" in opened.page.url
     opened.page.locator(".st-key-share button").first.click()
     assert opened.page.locator(".st-key-link pre").inner_text() == opened.page.url
-    where = opened.page.get_by_role("link", name="Where", exact=True)
-    where.hover()
-    assert (where.get_attribute("href") or "").endswith("/where?run=stale"), "for a tab of its own"
+    opened.close_dialog()
+    for title, path in (("Charts", "charts"), ("Sequences", "samples")):
+        link = opened.page.get_by_role("link", name=title, exact=True)
+        link.hover()
+        assert (link.get_attribute("href") or "").endswith(f"/{path}?run=stale"), "for a window of its own"
     is_well(opened)
 
 
@@ -138,9 +140,9 @@ def test_a_run_that_is_not_served_stays_in_the_address_and_opens_no_other(
 
 
 def test_back_leads_from_page_to_page_whatever_was_chosen_on_them(dashboard: Dashboard, browser: Chromium) -> None:
-    opened = browser.visit(dashboard.url)
+    opened = browser.visit(f"{dashboard.url}/?run=stale")
     visited = [opened.page.url]
-    for title, gap in (("Sequences", "total"), ("Tokens", "drift"), ("Where", "total")):
+    for title, gap in (("Samples", "total"), ("Tokens", "drift"), ("Charts", "total")):
         opened.go_to(title)
         with opened.rerun():
             opened.page.get_by_test_id("stButtonGroup").get_by_role("radio", name=gap, exact=True).click()
