@@ -28,12 +28,11 @@ let here = { path: "", topic: "", titles: {} }
 
 function mark() {
   for (const link of document.querySelectorAll(`${PAGE_LINKS}, ${TABS}`)) {
-    const isTab = link.matches(TABS), at = pathOf(link)
-    const isHere = isTab ? at === here.path : at === here.topic && at !== here.path // Streamlit marks the page itself with "page"
-    const value = isTab ? "page" : "true"
-    if (isHere) link.setAttribute("aria-current", value)
-    else if (link.getAttribute("aria-current") === value) link.removeAttribute("aria-current")
+    const at = pathOf(link)
     link.title = here.titles[at] ?? ""
+    const value = at === here.path ? "page" : at === here.topic && !link.matches(TABS) ? "true" : null
+    if (value) link.setAttribute("aria-current", value)
+    else link.removeAttribute("aria-current") // Streamlit sets it too, and knows of an answer before this script does
   }
 }
 
