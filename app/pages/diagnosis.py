@@ -113,7 +113,7 @@ def _found(scope: Scope, known: Answered) -> Iterator[Block]:
         yield from _likely(scope, known, known.result)
     verdict = scope.view.judged_verdict()
     yield Heading("Verdict")
-    sized = size_words(scope.view.of(gap_size, scope.gap, scope.chosen) if scope.gap else None)
+    sized = size_words(scope.view.of(gap_size, scope.gap, scope.chosen) if scope.gap else None, scope.floor)
     yield Facts([*([(NAME, sized)] if sized else []), *verdict_rows(verdict, answer_to(verdict, known))])
     if side := referee_of(scope):
         yield Heading(SIDE)

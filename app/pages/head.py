@@ -70,7 +70,7 @@ def head_of(scope: Scope, known: Answered | None) -> Head:
 
 def size_of(scope: Scope) -> str:
     """The size of the scope's gap over all of the run, in words; empty without one."""
-    return size_words(scope.view.of(gap_size, scope.gap)) if scope.gap else ""
+    return size_words(scope.view.of(gap_size, scope.gap), scope.floor) if scope.gap else ""
 
 
 def _cost(scope: Scope, *, fixed: bool) -> str:

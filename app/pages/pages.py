@@ -80,7 +80,7 @@ PAGES = (
         "Cause",
         "Why the policies are apart: likely causes with their proof and remedy, what is ruled out, and what stays open.",
         diagnosis.diagnosis,
-        frozenset({"gap", "steps"}),
+        frozenset({"gap", "steps", "floor"}),
         printed=diagnosis.printed,
     ),
     Page(

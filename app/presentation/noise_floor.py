@@ -91,7 +91,7 @@ def floor_sentence(floor: NoiseFloor, gap: str, value: float | None, error: floa
     sides = (
         f"{metric} {value_words(metric, value, error)} nats/token against {value_words(metric, own.value, own.error)}"
     )
-    return f"{_size(floor, own, value, error)}: {sides}"
+    return f"{times(_named(floor), own, value, error)}: {sides}"
 
 
 def compared(floor: NoiseFloor, gap: str) -> tuple[str, FloorValue]:
@@ -101,13 +101,18 @@ def compared(floor: NoiseFloor, gap: str) -> tuple[str, FloorValue]:
     return (metric, own) if own is not None else (OF_FLOOR[1], dict(floor.values)[OF_FLOOR[1]])
 
 
-def _size(floor: NoiseFloor, own: FloorValue, value: float, error: float | None) -> str:
+def times(name: str, own: FloorValue, value: float, error: float | None) -> str:
+    """A value beside another one of this name: so many times it, or within it if their errors cannot tell the two apart."""
     errors = [each for each in (error, own.error) if each is not None and not math.isnan(each)]
     if value <= own.value + SURE * math.hypot(*errors):
-        return f"within your {floor.kind} {floor.name}"
+        return f"within {name}"
     if not own.value:
-        return f"above your {floor.kind} {floor.name}, which is exactly 0"
-    return f"{digits(value / own.value, 2)} times your {floor.kind} {floor.name}"
+        return f"above {name}, which is exactly 0"
+    return f"{digits(value / own.value, 2)} times {name}"
+
+
+def _named(floor: NoiseFloor) -> str:
+    return f"your {floor.kind} {floor.name}"
 
 
 def times_words(floor: NoiseFloor, metric: Metric, gap: str, value: float | None, error: float | None) -> str:
@@ -116,8 +121,8 @@ def times_words(floor: NoiseFloor, metric: Metric, gap: str, value: float | None
     if own is None or value is None or not math.isfinite(value):
         return ""
     if metric.worse == "above" and metric.neutral == 0:
-        return _size(floor, own, value, error)
-    return f"your {floor.kind} {floor.name}: {digits(own.value)}"
+        return times(_named(floor), own, value, error)
+    return f"{_named(floor)}: {digits(own.value)}"
 
 
 def floor_facts(floor: NoiseFloor) -> list[tuple[str, str]]:

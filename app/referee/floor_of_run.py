@@ -2,21 +2,26 @@
 
 import math
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ratioscope.errors import SourceError
+from ratioscope.errors import RatioscopeError, SourceError
 from ratioscope.ingest.analysis.comparability import run_facts
 from ratioscope.ingest.analysis.copies import judged_first
 from ratioscope.ingest.analysis.grades import step_grades, verdict_of
+from ratioscope.ingest.files.reference_file import pinned
 from ratioscope.metrics.analysis.slice_parts import size_metric
 from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.metric import SAMPLED
 from ratioscope.record import GAPS, POLICIES, gap_between
 
+from ..presentation.escape import visible
 from ..presentation.gap_words import direction
 from ..presentation.metric_places import OF_FLOOR
 from ..presentation.noise_floor import FloorValue, NoiseFloor, compared, floor_sentence, stands_beside
 from .answer import READ_AGAIN, TRAINER_AGAIN
+from .baselines import baseline
 from .distance import sums_of, sums_of_steps
 
 if TYPE_CHECKING:
@@ -63,6 +68,20 @@ def reference_floor(run: "Run", name: str, gap: str) -> NoiseFloor | None:
     return NoiseFloor(
         name, gap, how, values, tokens, sequences, run.name, run.digest, tuple(run.steps), kind="reference"
     )
+
+
+def pinned_floor(run: "Run", gap: str) -> NoiseFloor | None:
+    """The values of the reference that the run's folder pins, at a gap; None without one that can be read."""
+    from ratioscope.ingest.run import open_run
+
+    folder = Path(run.path).parent
+    with suppress(RatioscopeError):
+        known = None if run.is_remote else pinned(folder)
+        if known is not None and known.kind == "baseline":
+            return baseline(known.name)
+        if known is not None and folder / known.name != Path(run.path):
+            return reference_floor(open_run(folder / known.name), visible(known.name, 60), gap)
+    return None
 
 
 def _read_twice(run: "Run") -> str | None:

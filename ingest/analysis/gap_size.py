@@ -1,4 +1,7 @@
-"""The size of a gap, a fact with three numbers: now, at the worst step, and over the whole run. Every face reads them here."""
+"""The size of a gap, a fact with three numbers: now, at the worst step, and over the whole run. Every face reads them here.
+
+The level before the gap rose for good stands beside them: the run's own measure of large.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -8,11 +11,16 @@ import polars as pl
 from ratioscope.metrics.analysis.over_steps import worst_step
 from ratioscope.metrics.analysis.slice_parts import size_metric
 from ratioscope.metrics.definitions.registry import BY_NAME
+from ratioscope.metrics.diagnosis.changes import changes
 from ratioscope.metrics.metric import Metric
 
 from ..run import Run
 from .copies import judged_first
+from .gap_history import gap_history
 from .resolution import too_coarse, without_coarse
+
+FEWEST_CALM = 3
+"""Fewer steps than these have no level. Convention, as that of the floor that growth is graded against."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,8 @@ class GapSize:
     """Over all these steps."""
     is_whole: bool
     """True if these are all steps of the run."""
+    calm: Size | None = None
+    """Over the steps before the first lasting rise; None if the gap never rose, or had no level before."""
 
     @property
     def over(self) -> str:
@@ -59,8 +69,12 @@ def gap_size(run: Run, gap: str, steps: Collection[int] | None = None) -> GapSiz
     """steps: only these; None: all. None where no step has a finite value of the gap, or its digits are too few for one."""
     metric, coarse = BY_NAME[size_metric(gap)], too_coarse(run)
     chosen = None if steps is None else frozenset(steps)
-    frames = (run.metrics(by=by, steps=chosen, names=(metric.name,), gap=gap) for by in (("step",), ()))
-    by_step, whole = (without_coarse(frame, coarse) for frame in frames)
+
+    def measured(by: tuple[str, ...], among: frozenset[int] | None) -> pl.DataFrame:
+        names = (metric.name, "tokens") if by else (metric.name,)
+        return without_coarse(run.metrics(by=by, steps=among, names=names, gap=gap), coarse)
+
+    by_step, whole = measured(("step",), chosen), measured((), chosen)
     column = f"{gap}/{metric.name}"
     if column not in by_step.columns or whole[column].null_count():
         return None
@@ -72,10 +86,24 @@ def gap_size(run: Run, gap: str, steps: Collection[int] | None = None) -> GapSiz
     at = {
         step: _size(known.filter(step=step), metric, gap, (step,)) for step in (finite[-1], worst) if step is not None
     }
+    calm = _calm_steps(known, gap)
     return GapSize(
         gap, metric.name, at[finite[-1]], at[worst if worst is not None else finite[-1]],
         _size(whole, metric, gap, known["step"].to_list()), chosen is None or chosen.issuperset(run.steps),
+        _size(measured((), frozenset(calm)), metric, gap, calm) if calm else None,
     )  # fmt: skip
+
+
+def _calm_steps(by_step: pl.DataFrame, gap: str) -> list[int]:
+    """The steps before the first lasting rise of the gap; empty if there is none, or if they are too few for a level."""
+    history, begin = gap_history(by_step, gap), 0
+    for each in () if history is None else changes(history):
+        if each.factor > 1:
+            end = 0 if each.from_start else min(each.earliest, each.onset)
+            calm = by_step.filter(pl.col("step").is_between(begin, end - 1))["step"].to_list()
+            return calm if len(calm) >= FEWEST_CALM else []
+        begin = max(each.latest, each.onset)
+    return []
 
 
 def size_of_run(run: Run) -> GapSize | None:

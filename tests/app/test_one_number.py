@@ -48,9 +48,12 @@ BARE = re.compile(
 NOTHING = re.compile(r"every weight is 1 [\d,]+ tokens .*?truncate token")
 """The row of no correction, which removes no mass."""
 FEWEST = {
-    "K3 now": 10, "K3 at worst": 9, "K3 over all steps": 13, "ESS over all steps": 2, "ESS over all steps in %": 2,
+    "K3 now": 10, "K3 at worst": 9, "K3 over all steps": 13, "K3 at the calm level": 9,
+    "ESS over all steps": 2, "ESS over all steps in %": 2,
 }  # fmt: skip
 """Fact -> texts that must tell it, so that a pattern that matches nothing fails."""
+CALM = {"stale": range(1, 21), "agentic": range(8)}
+"""The steps before the fault of each sick run, by the way it was made."""
 K3, ESS, LOG_CHI2 = "mismatch/kl_k3", "mismatch/ess_token", "log_mean_square_weight_sequence"
 
 
@@ -92,7 +95,7 @@ def test_each_fact_has_one_number_and_its_steps_on_every_face(
     monkeypatch.setattr(of_material, "drawing", lambda name, chart: Drawing(name, empty, None))
     monkeypatch.setattr(PageRead, "_chart", lambda *_: None)
     run = open_run(path)
-    told, expected, whole = _faces(path, run, read, capsys), _expected(run), run.metrics(by=())[K3][0]
+    told, expected, whole = _faces(path, run, read, capsys), _expected(run, CALM.get(name)), run.metrics(by=())[K3][0]
     for fact, pattern in (FACTS | OF_SIZE).items():
         found = values_of(pattern, told)
         values = set().union(*found.values())
@@ -114,11 +117,13 @@ def test_each_fact_has_one_number_and_its_steps_on_every_face(
     )
 
 
-def _expected(run: Run) -> dict[str, str]:
+def _expected(run: Run, calm: range | None) -> dict[str, str]:
     """Fact -> its value in words, from the metric frames."""
     steps, whole = run.metrics().sort("step"), run.metrics(by=())
     _, worst = worst_step(BY_NAME["kl_k3"], steps, "mismatch")
     rows = {"K3 now": steps.tail(1), "K3 at worst": steps.filter(step=worst), "K3 over all steps": whole}
+    if calm is not None:
+        rows["K3 at the calm level"] = run.metrics(by=(), steps=calm)
     ess, words = whole[ESS][0], value_words("ess_token", whole[ESS][0], whole[f"{ESS}_se"][0])
     of_ess = {"ESS over all steps": words, "ESS over all steps in %": f"{'≤ ' * words.startswith('≤')}{percent(ess)}"}
     return of_ess | {fact: value_words("kl_k3", row[K3][0], row[f"{K3}_se"][0]) for fact, row in rows.items()}

@@ -37,6 +37,8 @@ OF_SIZE = {
     "K3 at worst": rf"· worst {_SIZE} \(step",
     "K3 over all steps": rf"· whole run {_SIZE} \(\d+ steps|K3 of all tokens {_SIZE}|have the same KL: {_SIZE}|"
     rf"\bKL,{_SIZE},|whole KL {_SIZE}",
+    "K3 at the calm level": r"this run's calm level ([^(]+ ± [^(]+) \(\d+ steps",
+    "now in times of the calm level": r"([\d.]+) times this run's calm level",
     "ESS over all steps": rf"\A(?s:.*?)\bess_token \| {_ESS} \||Effective sample size, tokens\"?,{_ESS},",
     "ESS over all steps in %": r"\A(?s:.*?)ESS before (≤ [\d.]+%|[\d.]+%) ESS after",
     "share that lag explains": r"Old weights explain ([\d.]+ ± [\d.]+)%|explained by lag ([\d.]+ ± [\d.]+)%",

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ratioscope.ingest.analysis.known_context import KnownContext
     from ratioscope.ingest.run import Run
 
+    from ...presentation.noise_floor import NoiseFloor
+
 
 def diagnose(
     run: RunFolder,
@@ -36,7 +38,7 @@ def diagnose(
     from ratioscope.metrics.grading.finding import Severity
 
     from ...presentation.answer import words_of
-    from ...referee.floor_of_run import against_floor
+    from ...referee.floor_of_run import against_floor, pinned_floor
 
     wanted, floor = steps_of(steps), floor_named(baseline)
     opened_run = opened(run, rules)
@@ -59,7 +61,8 @@ def diagnose(
     say(f"{opened_run.name}: {words.brief}", verdict.word)
     is_known = verdict.coverage.word != NOT_MEASURED
     no_cause = verdict.severity > Severity.HEALTHY and not result.diagnosis.likely
-    told = (_size(result, known) if is_known else "", f"Do: {words.do}" if no_cause else "", beside)
+    beside_now = floor or pinned_floor(opened_run, result.gap)
+    told = (_size(result, known, beside_now) if is_known else "", f"Do: {words.do}" if no_cause else "", beside)
     print_blocks(Paragraph(text) for text in told if text)
     told_below = {item.proved for item in result.diagnosis.likely}
     print_blocks(Paragraph(proof, "lead", "proof:") for proof in proofs if proof not in told_below)
@@ -69,7 +72,7 @@ def diagnose(
     print_next(opened_run, after_diagnose(opened_run, is_bridged=known.bridge is not None and known.bridge.helps))
 
 
-def _size(result: "RunDiagnosis", known: "KnownContext") -> str:
+def _size(result: "RunDiagnosis", known: "KnownContext", floor: "NoiseFloor | None") -> str:
     """The size of the gap, of which tokens, and what the run's own correction does with it, in words."""
     from ratioscope.metrics.definitions.validity import NON_FINITE
     from ratioscope.metrics.diagnosis.diagnosis import at_read
@@ -77,7 +80,7 @@ def _size(result: "RunDiagnosis", known: "KnownContext") -> str:
     from ...presentation.digits import digits
     from ...presentation.size_words import size_words
 
-    whole, read = size_words(result.size), at_read(len(result.steps))
+    whole, read = size_words(result.size, floor), at_read(len(result.steps))
     of = " of the other tokens" if any(item.cause.code == NON_FINITE.name for item in result.diagnosis.found) else ""
     part = f"K3 {digits(result.kl_k3_of_steps)} nats/token{of} {read}" if of or result.diagnosis.among else ""
     return f"{'; '.join(filter(None, (whole, part, known.correction.short)))}."

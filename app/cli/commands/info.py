@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ratioscope.ingest.analysis.diagnosis import RunDiagnosis
     from ratioscope.ingest.run import Run
 
+    from ...presentation.noise_floor import NoiseFloor
+
 MOST_FETCHED = 64 << 20
 """Bytes of token rows that are fetched from a store for the diagnosis. A convention: some seconds."""
 MOST_SHOWN = 12
@@ -61,13 +63,13 @@ def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None,
     say(f"{opened_run.name}: {words_of(verdict, diagnosis).brief}", verdict.word)
     print_blocks(Paragraph(text) for text in (f"diagnosis: {undiagnosed}" if undiagnosed else "", beside) if text)
     say()
-    print_blocks(_blocks(opened_run, facts_of(opened_run), verdict.checked))
+    print_blocks(_blocks(opened_run, facts_of(opened_run), verdict.checked, floor))
     print_next(opened_run, after_info(opened_run, is_healthy=verdict.is_healthy))
     return 0
 
 
-def _blocks(run: "Run", facts: Mapping[str, Any], checked: str) -> Iterator[Block]:
-    """The facts of the run, and lists of what is missing or was noted."""
+def _blocks(run: "Run", facts: Mapping[str, Any], checked: str, floor: "NoiseFloor | None") -> Iterator[Block]:
+    """The facts of the run, and lists of what is missing or was noted. floor: the one that --baseline names."""
     from ratioscope.ingest.analysis.gap_size import size_of_run
     from ratioscope.ingest.analysis.resolution import resolution_words, resolutions
     from ratioscope.ingest.analysis.weight_arrivals import weight_arrivals
@@ -75,7 +77,9 @@ def _blocks(run: "Run", facts: Mapping[str, Any], checked: str) -> Iterator[Bloc
     from ...pages.quality import quality, quality_facts
     from ...presentation.size_words import NAME, size_words
     from ...presentation.unavailable import unavailable_rows
+    from ...referee.floor_of_run import pinned_floor
 
+    size = size_of_run(run)
     events: list[str] = [event["event"] for event in facts["events"]]
     made = {name: facts[name] if isinstance(facts[name], dict) else {} for name in ("versions", "code", "machine")}
     versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
@@ -88,7 +92,7 @@ def _blocks(run: "Run", facts: Mapping[str, Any], checked: str) -> Iterator[Bloc
             ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in made["machine"].items()) or "not recorded",
         ),
         ("gaps", ", ".join(facts["gaps"]) or "none"),
-        (NAME, size_words(size_of_run(run))),
+        (NAME, size_words(size, None if size is None else floor or pinned_floor(run, size.gap))),
         ("readings", "; ".join(_reading(name, own) for name, own in facts["readings"].items())),
         *quality_facts(quality(run, run.metrics(by=("step",)))),
         ("events", ", ".join(f"{events.count(word)} {word}" for word in sorted(set(events))) or "none"),

@@ -1,6 +1,7 @@
 """The reference of a folder of runs: pinned by the verb or a page, drawn faintly, and named on cards and under the verdict."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -26,13 +27,20 @@ def cards(app: AppTest) -> str:
     return "".join(element.proto.body for element in app.html)
 
 
-def test_the_reference_is_on_every_chart_every_card_and_under_the_verdict(opened: Open, project: Path) -> None:
+def test_the_reference_is_on_every_chart_every_card_and_under_the_verdict(
+    opened: Open, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "your reference" not in cards(opened("overview", project, run="stale"))
     assert main(["baseline", "pin", str(project / "healthy")]) == 0
     app = opened("overview", project, run="stale")
     kl = {name: open_run(project / name).metrics(by=())["mismatch/kl_k3"][0] for name in ("stale", "healthy")}
     times = f"{kl['stale'] / kl['healthy']:.2g}"
     assert f"{times} times your reference healthy" in plain(app) and "times your reference healthy" in cards(app)
+    now = re.search(r"K3 now [^·]* times your reference healthy ·", plain(app))
+    assert now is not None
+    for verb in ("info", "diagnose"):
+        assert main([verb, str(project / "stale")]) == 0
+        assert now[0] in capsys.readouterr().out
     courses = [chart for chart in charts(app) if '"reference healthy"' in chart]
     assert len(courses) == 5 and all('"dash"' in chart for chart in courses)
     assert all('"reference healthy"' in chart for chart in charts(opened("charts", project, run="stale"))[:-1])
