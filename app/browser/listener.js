@@ -54,8 +54,10 @@ function go(event) {
 
 addEventListener("keydown", go, true)
 
-// A reader who selects text to copy it chooses no token.
+// A reader who selects text to copy it chooses no token. Of samples in lines the line is chosen.
 function pick(event) {
+  const line = event.target.closest?.("[data-line]")
+  if (line && !getSelection().toString()) return tellOnce("token", Number(line.dataset.line))
   const token = event.target.closest?.(".rs-text i")
   const place = /^position (\d+)/.exec(token?.dataset.h ?? "")
   if (place && !getSelection().toString()) tellOnce("token", Number(place[1]))

@@ -56,7 +56,7 @@ EVERY = 1.0
 """Seconds between two looks for something that is being made."""
 LONGEST = 1200
 """Characters of a paragraph that are shown."""
-READABLE = 1100
+READABLE = 1240
 """The widest line of a sentence with words behind it, in pixels: else their mark stands far from it."""
 TIME = st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm:ss", timezone="UTC", help="UTC")
 

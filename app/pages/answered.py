@@ -13,6 +13,8 @@ from ratioscope.ingest.analysis.known_context import KnownContext, known_context
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.diagnosis.judged import judged
 
+from .worst import WorstSequence
+
 
 @dataclass(frozen=True)
 class Answered:
@@ -32,6 +34,8 @@ class Answered:
     """When it ended, in seconds of a clock that never goes back."""
     took: float = 0.0
     """Seconds."""
+    samples: tuple[WorstSequence, ...] | None = None
+    """The worst samples of the gap, which a server reads after it; None until they are read."""
 
 
 def answered(

@@ -55,11 +55,13 @@ from .head import graded_counts, head_of, run_facts, size_of
 from .health import collector_line, doubt
 from .logged_numbers import has_value, logged_among, not_logged
 from .scope import Scope
-from .verdict import COMPUTED, referee_of, sequences_at, undone, verdict_lines
+from .verdict import COMPUTED, age_note, referee_of, sequences_at, undone, verdict_lines
+from .worst_of_run import samples_in_lines
 
 NEWEST = 3
 REFEREE = "The referee is a third reading of the recorded tokens, by a model in float32. `ratioscope rescore` adds one to a run."
 SIZE = "The mean over all tokens of the step, or of all steps, ± one standard error."
+READ = "The worst samples are being read."
 NO_TOKENS = "The run has no tokens that match the chosen steps and filter. Clear the steps or the filter above."
 NO_GAP = "No cards and charts, because no step has the log-probs of two policies."
 
@@ -67,10 +69,6 @@ NO_GAP = "No cards and charts, because no step has the log-probs of two policies
 def overview(scope: Scope) -> Iterator[Block]:
     view, run, verdict = scope.view, scope.view.run, scope.view.verdict()
     yield from _waiting(scope)
-    if side := referee_of(scope):
-        yield Paragraph(side.sentence, head="Which side is off?", help=REFEREE)
-    if scope.floor is not None:
-        yield Paragraph(view.of(against_floor, scope.floor, scope.gap), head=f"{scope.floor.kind.capitalize()}:")
     if size := size_of(scope):
         yield Paragraph(size, head=f"{capital(NAME)}:", help=SIZE)
     said = statements(view.judged_verdict(), view.of(doubling_of, scope.gap), has_tokens=not run.no_tokens)
@@ -84,6 +82,7 @@ def overview(scope: Scope) -> Iterator[Block]:
         yield Paragraph(NO_GAP if scope.steps.whole and scope.only is None else NO_TOKENS, "info")
     else:
         yield from _measured(scope, frame, verdict)
+    yield from _beside(scope)
     gaps = (*run.gaps, *gaps_of_readings(run, scope.gap))
     yield Facts(run_facts(run.steps, gaps, run.info.get("trainer"), graded_counts(view.grades())))
     if not doubtful:  # the header already tells what matters of it
@@ -128,12 +127,34 @@ def _measured(scope: Scope, frame: pl.DataFrame, verdict: Finding) -> Iterator[B
         first.append(others.pop(0))
     graded = (_ribbon(scope), *_newest(scope, verdict))
     yield Beside("answer", (*((_chart(scope, frame, metric),) for metric in first[:1]), graded))
+    if not scope.view.run.no_tokens:
+        yield from _samples(scope)
     yield Charts(tuple(_chart(scope, frame, metric) for metric in first[1:]))
     yield from not_logged(wanted, known)
     if others:
         charts = Charts(tuple(_chart(scope, frame, metric) for metric in others))
         yield Drawer(f"more metrics ({len(others)})", lambda: (charts,), "more")
     yield Numbers("overview_numbers", lambda: frame)
+
+
+def _samples(scope: Scope, *, again: bool = False) -> Iterator[Block]:
+    """The worst samples, once they are read: no page waits for them. Paper has them in a section of their own."""
+    known = scope.view.diagnosis(scope.gap)
+    if known is not None and known.samples is not None:
+        yield from samples_in_lines(known.samples, scope.gap, age_note(scope.view, known))
+    elif again:
+        yield Paragraph(READ, "muted")
+    else:
+        yield Waiting("samples_wait", READ, lambda: False, partial(_samples, scope, again=True))
+
+
+def _beside(scope: Scope) -> Iterator[Block]:
+    """The whole run beside a third reading of its tokens, and beside a baseline or reference."""
+    if side := referee_of(scope):
+        yield Paragraph(side.sentence, head="Which side is off?", help=REFEREE)
+    if scope.floor is not None:
+        said = scope.view.of(against_floor, scope.floor, scope.gap)
+        yield Paragraph(said, head=f"{scope.floor.kind.capitalize()}:")
 
 
 def _first(gap: str, verdict: Finding) -> tuple[Metric, ...]:
@@ -209,8 +230,9 @@ def _newest(scope: Scope, verdict: Finding) -> Iterator[Block]:
         return
     still = sum(alert.is_open for alert in run_alerts)
     listed = [_alert(place, each) for place, each in enumerate(foremost(run_alerts, verdict, scope.gap)[:NEWEST])]
-    every = Action("all_alerts", "all alerts", Link("alerts"), is_plain=True)
-    yield Actions("newest", (*listed, every), before=f"{count(len(run_alerts), 'alert')}, {still} open:", is_list=True)
+    words = f"{count(len(run_alerts), 'alert')}, {still} open"
+    every = Action("all_alerts", words, Link("alerts"), "All alerts over the steps.", is_plain=True)
+    yield Actions("newest", (every, *listed), is_list=True)
 
 
 def _alert(place: int, alert: Alert) -> Action:

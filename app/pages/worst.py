@@ -1,6 +1,6 @@
 """The worst sequences of a run on one gap, with their tokens: the ones that a person should read first."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,8 @@ class WorstSequence:
     """Number of tokens of the sequence."""
     tokens: pl.DataFrame
     """One row per token as from Run.sequence, at most TOKENS_SHOWN: those around the one with the largest |x|."""
+    worst: int
+    """Position of that token."""
 
 
 def worst_sequences(
@@ -44,12 +46,13 @@ def worst_sequences(
 ) -> tuple[WorstSequence, ...]:
     """The sequences with the largest |x|, worst first, among the token rows on record.
 
-    Only the `most` steps with the largest |x| are read: a sequence of any other step has that many worse than itself.
+    Only the `most` steps with rows and the largest |x| are read: a sequence of any other step has that many worse than itself.
     """
     column = f"{gap}/{sequence_measures_at('report')[0]}"
     if column not in steps.columns:
         return ()
-    worst_steps = steps.filter(pl.col(column).is_not_null()).sort(column, "step", descending=[True, False])["step"]
+    with_rows = steps.filter(pl.col(column).is_not_null(), pl.col("step").is_in(run.steps_with_rows))
+    worst_steps = with_rows.sort(column, "step", descending=[True, False])["step"]
     frames = [run.sequences(step=step, gap=asked_gap(gap)) for step in worst_steps.head(most)]
     known = [frame for frame in frames if column in frame.columns and len(frame)]
     if not known:
@@ -70,9 +73,12 @@ def _tokens(run: Run, rows: Sequence[dict[str, Any]], gap: str) -> list[pl.DataF
     return [frames[at] for at in range(len(rows))]
 
 
+def _worst_at(row: dict[str, Any], gap: str) -> int:
+    return row.get(f"{gap}/worst_position") or 0
+
+
 def _shown(row: dict[str, Any], gap: str) -> Span:
-    worst = row.get(f"{gap}/worst_position") or 0
-    first = max(0, min(worst - TOKENS_SHOWN // 2, row["length"] - TOKENS_SHOWN))
+    first = max(0, min(_worst_at(row, gap) - TOKENS_SHOWN // 2, row["length"] - TOKENS_SHOWN))
     return Span(row["sequence_id"], row.get("minibatch"), first, TOKENS_SHOWN)
 
 
@@ -86,15 +92,22 @@ def _sequence(row: dict[str, Any], shown: pl.DataFrame, gap: str, text: bool) ->
     facts = {name: row[name] for name in FACTS if row.get(name) is not None}
     prompt = row.get("prompt_text") if text else None
     return WorstSequence(
-        row["step"], row.get("minibatch"), row["sequence_id"], measured | facts, prompt, row["length"], shown
-    )
+        row["step"], row.get("minibatch"), row["sequence_id"], measured | facts, prompt, row["length"], shown,
+        _worst_at(row, gap),
+    )  # fmt: skip
 
 
 def sequence_facts(item: WorstSequence) -> str:
     """One line with the place of the sequence and the size of its gap."""
     update = "" if item.minibatch is None else f", minibatch {item.minibatch}"
-    facts = (f"{NAMES.get(name, name.replace('_', ' '))} {_fact(value)}" for name, value in item.facts.items())
-    return " · ".join((f"step {item.step}{update}", count(item.length, "token"), *facts, *_window(item)))
+    facts = facts_in_words(item, item.facts)
+    return " · ".join((f"step {item.step}{update}", count(item.length, "token"), facts, *_window(item)))
+
+
+def facts_in_words(item: WorstSequence, names: Iterable[str]) -> str:
+    """Those facts of the sequence that are known, with their names."""
+    known = ((name, item.facts[name]) for name in names if name in item.facts)
+    return " · ".join(f"{NAMES.get(name, name.replace('_', ' '))} {_fact(value)}" for name, value in known)
 
 
 def _window(item: WorstSequence) -> tuple[str, ...]:

@@ -1,22 +1,35 @@
-"""The worst sequences of a run with their tinted tokens, for a face on which no step is chosen."""
+"""The worst sequences of a run with their tinted tokens, for a face on which no step is chosen.
+
+The worst few of them in a line each, for the first page.
+"""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 import polars as pl
 
 from ratioscope.ingest.analysis.resolution import too_coarse, without_coarse
 from ratioscope.ingest.run import Run
+from ratioscope.record import sides
 
-from ..blocks import Block, Markup, Paragraph, TintedSequence
+from ..blocks import Block, Link, Markup, Paragraph, TintedSequence
+from ..figures.html.sample_lines import sample_lines
 from ..figures.html.tinted_text import token_text
 from ..presentation.digits import count
+from ..presentation.metric_places import sequence_measures_at
+from ..presentation.theme import Theme
 from ..presentation.without_texts import has_texts
 from .scope import Scope
 from .turn_heads import turn_heads
 from .view import asked_gap, metrics_of
-from .worst import WorstSequence, sequence_facts, text_of, worst_sequences, worst_tokens
+from .worst import WORST, WorstSequence, facts_in_words, sequence_facts, text_of, worst_sequences, worst_tokens
 
 WORST_TOKENS = 5
+SAMPLES = 5
+BEFORE, AFTER = 8, 40
+"""Tokens of a sample that are kept around its worst one: as many as a line has room for."""
+IN_LINE = (sequence_measures_at("report")[0], "replica", "lag", "reward")
 
 
 def worst_of_run(scope: Scope) -> Iterator[Block]:
@@ -52,7 +65,39 @@ def worst_listed(scope: Scope, more: str) -> Iterator[Block]:
         yield Paragraph(f"not available, because no token rows of {gap} are on record", "absent")
 
 
-def worst_of(run: Run, gap: str) -> tuple[WorstSequence, ...]:
+def worst_of(run: Run, gap: str, most: int = WORST) -> tuple[WorstSequence, ...]:
     """The worst sequences of a run on a gap."""
     steps = without_coarse(metrics_of(run, ("step",), None, *asked_gap(gap)), too_coarse(run))
-    return worst_sequences(run, steps, gap, text=has_texts(run))
+    return worst_sequences(run, steps, gap, text=has_texts(run), most=most)
+
+
+def samples_of(run: Run, gap: str) -> tuple[WorstSequence, ...]:
+    """The worst few of them, each with the tokens around its worst one."""
+    return tuple(
+        replace(item, tokens=item.tokens.filter(pl.col("position").is_between(item.worst - BEFORE, item.worst + AFTER)))
+        for item in worst_of(run, gap, SAMPLES)
+    )
+
+
+def samples_in_lines(samples: tuple[WorstSequence, ...], gap: str, older: str) -> Iterator[Block]:
+    """A line for each sample, which a click opens at its worst token. older: the step up to which rows were read, in words."""
+    if not samples:
+        yield Paragraph(f"Worst samples: not available, because no token rows of {gap} are on record", "absent")
+        return
+    earlier, later = sides(gap)
+    said = f"Orange: {later} finds the token less likely than {earlier}; blue: more likely. Click one to read it."
+    yield Paragraph(
+        f"by the largest |log-ratio| of a token{f', {older}' if older else ''}. {said}", "muted", "Worst samples,"
+    )
+    yield Markup(partial(_lines, samples, gap), leads=partial(_of_line, samples))
+
+
+def _lines(samples: tuple[WorstSequence, ...], gap: str, theme: Theme) -> str:
+    facts = [f"step {item.step} · {facts_in_words(item, IN_LINE)}" for item in samples]
+    return sample_lines([*zip(facts, (item.tokens for item in samples), strict=True)], gap, theme=theme)
+
+
+def _of_line(samples: tuple[WorstSequence, ...], line: int) -> Link:
+    item = samples[line]
+    choices = {"step": item.step, "sequence": item.sequence_id, "minibatch": item.minibatch, "at": item.worst}
+    return Link("tokens", {name: value for name, value in choices.items() if value is not None})

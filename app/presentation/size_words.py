@@ -42,7 +42,7 @@ def _calm(size: "GapSize") -> str:
     if size.calm is None:
         return ""
     own = FloorValue(size.calm.value, math.nan if size.calm.error is None else size.calm.error)
-    level = f"this run's calm level {_value(size, size.calm)} {_steps(size.calm)}"
+    level = f"its calm level {_value(size, size.calm)} {_steps(size.calm)}"
     return f", {times(level, own, size.now.value, size.now.error)}"
 
 

@@ -12,7 +12,7 @@ from .theme import MARKS
 if TYPE_CHECKING:
     from ratioscope.metrics.diagnosis.doubling import Doubling
 
-CAUSE = ("cause", "the whole diagnosis", "why")
+CAUSE = ("why", "whole diagnosis", "why")
 NAMED = 3
 """Checks that were not made and are named. The tooltip names all."""
 
@@ -52,22 +52,16 @@ def _now(finding: Finding) -> Statement:
     now = Severity.HEALTHY if finding.now is None else finding.now
     begun = [step for step in (finding.now_since, finding.since_step) if step is not None]
     first = finding.now_since if finding.until_step is not None else min(begun, default=None)
-    since = f", out of bounds since step {first}" if first is not None and now > Severity.HEALTHY else ""
+    since = f" since step {first}" if first is not None and now > Severity.HEALTHY else ""
     return Statement("now", f"{_graded(now)}{since}", "alerts", help="The course of every alert over the steps.")
 
 
 def _worst(finding: Finding) -> Statement:
-    ended = "still open" if finding.until_step is None else "over"
-    lone = finding.until_step == finding.since_step
-    out = (
-        f"since step {finding.since_step}"
-        if finding.until_step is None
-        else f"at steps {finding.since_step} to {finding.until_step}"
-    )
-    peak = "" if finding.peak_step is None else f" at step {finding.peak_step}"
-    steps = f" at step {finding.since_step}" if lone else f"{peak}, out of bounds {out}"
+    first, last, peak = finding.since_step, finding.until_step, finding.peak_step
+    over = "" if last is None else ", over" if last == first else f", out of bounds at steps {first} to {last}, over"
+    at = f" at step {first if last == first or peak is None else peak}"
     choices = {} if finding.peak_step is None else {"step": finding.peak_step}
-    words = f"{_graded(finding.severity)}{steps}, {ended}"
+    words = f"{_graded(finding.severity)}{at}{over}"
     return Statement("worst", words, "samples", choices, "The sequences of the worst step.")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 FACTS = {
     "share of the first cause": r"explains (\d+)%(?: ± [\d.]+%)? of the gap",
     "begin": r"since step (\d+)",
-    "peak": r"at step (\d+); \d+ of \d+ steps are graded|peak at step (\d+)|act at step (\d+), out of",
+    "peak": r"at step (\d+); \d+ of \d+ steps are graded|peak at step (\d+)|worst\W+act at step (\d+)",
     "size at the peak": r"KL K3 is ([\d.]+) nats/token[^;|\n]* at step \d+; \d+ of|"
     r"\A(?s:.*?)kl_k3\W+[\d.]+ ± [\d.]+, [^|]*\|[^|]*\| ([\d.]+) ± ",
     "steps graded act": r"(\d+) of \d+ steps are graded act|\b(\d+) act\n",
@@ -37,8 +37,8 @@ OF_SIZE = {
     "K3 at worst": rf"· worst {_SIZE} \(step",
     "K3 over all steps": rf"· whole run {_SIZE} \(\d+ steps|K3 of all tokens {_SIZE}|have the same KL: {_SIZE}|"
     rf"\bKL,{_SIZE},|whole KL {_SIZE}",
-    "K3 at the calm level": r"this run's calm level ([^(]+ ± [^(]+) \(\d+ steps",
-    "now in times of the calm level": r"([\d.]+) times this run's calm level",
+    "K3 at the calm level": r"its calm level ([^(]+ ± [^(]+) \(\d+ steps",
+    "now in times of the calm level": r"([\d.]+) times its calm level",
     "ESS over all steps": rf"\A(?s:.*?)\bess_token \| {_ESS} \||Effective sample size, tokens\"?,{_ESS},",
     "ESS over all steps in %": r"\A(?s:.*?)ESS before (≤ [\d.]+%|[\d.]+%) ESS after",
     "share that lag explains": r"Old weights explain ([\d.]+ ± [\d.]+)%|explained by lag ([\d.]+ ± [\d.]+)%",

@@ -1,22 +1,26 @@
 """Diagnoses of runs, made by a background thread of the server, one at a time, and shared by all sessions.
 
-A page asks and gets the diagnosis that is known, which may be of an older revision, or None. No page waits for one.
+The worst samples of a run are read after its diagnosis. A page asks and gets the diagnosis that is known, which may be of an
+older revision, or None. No page waits for one.
 """
 
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import streamlit as st
 
 from ratioscope.errors import RatioscopeError
+from ratioscope.ingest.analysis.copies import judged_first
 from ratioscope.ingest.analysis.diagnosis import diagnosed_gap
 from ratioscope.ingest.analysis.judged_verdict import REST
 
 from ...pages.answered import Answered, answered
 from ...pages.running_scripts import wait_for_pages
 from ...pages.view import View
+from ...pages.worst import WorstSequence
+from ...pages.worst_of_run import samples_of
 from .opened_runs import opened_run
 
 MOST = 64
@@ -82,11 +86,17 @@ class Diagnoses:
         while (question := self._next()) is not None:
             wait_for_pages()
             answered = _answered(question, self._open.get(question, 0))
-            with self._lock:
-                self._open.pop(question, None)
-                self._answered[question] = answered
-                for oldest in list(self._answered)[:-MOST]:
-                    del self._answered[oldest]
+            self._keep(question, answered)
+            if question.steps is None:
+                wait_for_pages()
+                self._keep(question, _with_samples(question, answered))
+
+    def _keep(self, question: Question, answered: Answered) -> None:
+        with self._lock:
+            self._open.pop(question, None)
+            self._answered[question] = answered
+            for oldest in list(self._answered)[:-MOST]:
+                del self._answered[oldest]
 
     def _next(self) -> Question | None:
         with self._lock:
@@ -113,3 +123,14 @@ def _is_due(known: Answered, revision: int) -> bool:
 def _answered(question: Question, revision: int) -> Answered:
     """It opens the run apart, so that no reader waits for the lock of the pages' run."""
     return answered(lambda: opened_run(question.path), revision, question.gap, question.steps)
+
+
+def _with_samples(question: Question, known: Answered) -> Answered:
+    """The answer with the worst samples of its gap; with none where they cannot be read."""
+    began, samples = time.monotonic(), tuple[WorstSequence, ...]()
+    with suppress(Exception):  # the page Samples shows the reason
+        run = opened_run(question.path)
+        gap = question.gap or (known.result.gap if known.result else judged_first(run)[0])
+        samples = samples_of(run, gap)
+    ended = time.monotonic()
+    return replace(known, samples=samples, ended=ended, took=known.took + ended - began)

@@ -241,8 +241,9 @@ def _verdict_style(theme: Theme, word: str) -> str:
     )
     return (
         f"{root}{{border-left:4px solid {edge};padding:2px 0 4px 14px;font:14px/1.5 {FONT};color:{theme.text}}}"
-        f"{root} p{{margin:0;color:{theme.muted};max-width:110ch;text-wrap:pretty}}"
-        f"{root} p.v{{font-size:17px;color:{theme.text};display:flex;flex-wrap:wrap;gap:2px 12px;align-items:baseline}}"
+        f"{root} p{{margin:0;color:{theme.muted};max-width:140ch;text-wrap:pretty}}"
+        f"{root} p.v{{max-width:none;font-size:17px;color:{theme.text};display:flex;flex-wrap:wrap;gap:2px 12px;"
+        f"align-items:baseline}}"
         f"{root} p.v b{{color:{ink}}}{root} small{{font-size:13px;color:{theme.muted}}}"
         f"{root} p:not(.v){{font-size:13.5px}}{root} strong{{color:{theme.text}}}"
         f"{root} .c{{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,230px),1fr));"

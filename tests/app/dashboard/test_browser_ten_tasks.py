@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 from playwright.sync_api import Position
-from support.browser import Chromium, Dashboard, Opened, chromium
+from support.browser import Chromium, Dashboard, Opened, chromium, query
 from support.paths import ROOT
 
 from ratioscope.app.cli.commands.demo import sample_runs
@@ -22,6 +22,7 @@ from ratioscope.ingest.run import open_run
 pytestmark = pytest.mark.skipif(chromium() is None, reason="needs Chromium: tests/support/install_chromium.sh")
 SERVED = (lambda runs: sample_runs()["stale"], lambda runs: sample_runs()["healthy"])
 ICON = "document.querySelector('link[rel*=icon]').href"
+TOP = "document.querySelector('[data-line]').getBoundingClientRect().top"
 FIRST_ROW: Position = {"x": 300, "y": 52}
 """A place in the first row of a table, which is drawn on a canvas."""
 
@@ -49,7 +50,7 @@ def worst_token(address: str) -> str:
 TASKS = (
     Task("Since when?", (), "since step 21"),
     Task("What do I do?", ("page Why",), "Look at what happened at this step"),
-    Task("Is it over now?", (), "act, out of bounds since step 21"),
+    Task("Is it over now?", (), "act since step 21"),
     Task("What was not checked?", (), "17 of 18 checks ran"),
     Task("Is it my trainer or vLLM?", (), "Which side is off?"),
     Task("Which replica?", ("page Why", "page Where"), "By engine replica: not available, because"),
@@ -123,6 +124,13 @@ def test_the_answer_and_its_pictures_are_on_the_first_screen(dashboard: Dashboar
     word = run.rsplit("-", 1)[-1].replace("stale", "act")
     icon = urlopen(opened.page.evaluate(ICON)).read().decode()
     assert word in opened.page.title() and LIGHT.severity[word] in icon, "the tab tells it too"
+    opened.awaits("the worst samples", "document.querySelector('[data-line]')")
+    assert opened.page.locator("[data-line]").count() == 5
+    assert opened.page.evaluate(f"{TOP} < 900"), "the first of them begins on the first screen"
+    opened.page.locator("[data-line]").first.click()
+    opened.page.wait_for_url("**/tokens?**")
+    opened.settled()
+    assert {"step", "sequence", "at"} <= {*query(opened)} and not opened.exceptions
 
 
 def _end(opened: Opened, part: str) -> float:

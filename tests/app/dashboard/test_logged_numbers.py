@@ -48,7 +48,7 @@ def test_a_number_is_drawn_once_it_is_picked_with_what_is_known_of_it(opened: Op
 
 def test_the_overview_of_a_log_offers_nothing_that_wants_tokens(opened: Open, known: Path) -> None:
     app = opened("overview", known)
-    assert {"to_checks"} <= {button.key for button in app.button} and not {"to_cause"} & {b.key for b in app.button}
+    assert {"to_checks"} <= {button.key for button in app.button} and not {"to_why"} & {b.key for b in app.button}
     assert "only" not in {field.key for field in app.text_input} and "no standard error · step 6" in html(app)
 
 

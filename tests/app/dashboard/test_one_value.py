@@ -65,7 +65,7 @@ def _told(opened: Open, page: str) -> str:
     well(app.run())
     body = re.sub(r"<style.*?</style>", "", html(app), flags=re.DOTALL)
     marked = re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", body)))
-    return "\n".join((plain(app), marked, *_tables(app, page)))
+    return "\n".join((plain(app), *(each.label.replace("\\", "") for each in app.button), marked, *_tables(app, page)))
 
 
 def _tables(app: AppTest, page: str) -> list[str]:

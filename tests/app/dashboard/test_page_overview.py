@@ -42,8 +42,8 @@ def test_each_statement_is_a_link_and_the_page_tells_one_onset(read: Read) -> No
     verdict = app.html[0].proto.body
     onset, peak = re.search(r"since step (\d+)", verdict), re.search(r"at step (\d+)", verdict)
     assert onset is not None and peak is not None
-    assert f"act, out of bounds since step {onset[1]} " in now
-    assert f"act at step {peak[1]}, out of bounds since step {onset[1]}, still open" in worst
+    assert f"act since step {onset[1]} " in now
+    assert f"act at step {peak[1]} " in worst
     assert f"from step {onset[1]}" in app.button(key="newest_0").label
     assert "checks ran" in app.button(key="to_checks").label and "checks ran" not in verdict
     healthy = read("overview", "two_policies")
@@ -54,8 +54,8 @@ def test_each_statement_is_a_link_and_the_page_tells_one_onset(read: Read) -> No
 def test_alerts_lead_on_and_a_run_without_says_so(read: Read) -> None:
     assert "no alert in this run" in plain(read("overview", "healthy"))
     app = read("overview", "stale")
-    assert "open:" in plain(app) and "act" in app.button(key="newest_0").label
-    assert app.button(key="all_alerts").label == "all alerts"
+    assert "act" in app.button(key="newest_0").label
+    assert re.fullmatch(r"\d+ alerts, \d+ open", app.button(key="all_alerts").label)
 
 
 def test_a_part_of_the_run_is_said_to_be_one(read: Read) -> None:

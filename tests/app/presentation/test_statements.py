@@ -27,12 +27,12 @@ def _words(finding: Finding, growing: Doubling | None = None) -> dict[str, str]:
 
 def test_what_is_over_is_told_apart_from_now() -> None:
     told = _words(BURST)
-    assert told["now"] == "▲ watch, out of bounds since step 1880"
+    assert told["now"] == "▲ watch since step 1880"
     assert told["worst"] == "■ act at step 1507, out of bounds at steps 1500 to 1519, over"
     lone = _words(replace(BURST, until_step=1500, peak_step=1500, now=Severity.HEALTHY, now_since=None))
     assert lone["worst"] == "■ act at step 1500, over" and lone["now"] == "● healthy"
     still = _words(replace(BURST, until_step=None, now=Severity.ACT, now_since=1500))
-    assert still["worst"] == "■ act at step 1507, out of bounds since step 1500, still open"
+    assert still["worst"] == "■ act at step 1507"
 
 
 def test_a_healthy_run_has_nothing_worst_and_names_what_was_not_checked() -> None:
@@ -58,4 +58,4 @@ def test_the_peak_leads_to_its_sequences() -> None:
 
 def test_the_begin_of_now_is_that_of_the_episode_which_is_open() -> None:
     other = replace(BURST, until_step=None, now=Severity.ACT, now_since=1507)
-    assert _words(other)["now"] == "■ act, out of bounds since step 1500"
+    assert _words(other)["now"] == "■ act since step 1500"
