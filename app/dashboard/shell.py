@@ -201,12 +201,12 @@ def _others(served_runs: Served, shown: str) -> list[str]:
 
 def _reason_for_nothing(card: Page, chosen: View) -> Callable[[], object] | None:
     """The function that says why the page has nothing to show on this run; None if it has something."""
+    if card.reads_tokens and chosen.run.no_tokens:
+        return partial(drawn, no_tokens, Scope(chosen))
     if chosen.run.steps and not chosen.run.gaps and chosen.run.no_tokens:
         return partial(drawn, no_metric, Scope(chosen))
     if not card.shows_empty and (why := chosen.of(why_no_gap)):
         return partial(drawn, partial(no_gap_yet, why), Scope(chosen))
-    if card.reads_tokens and chosen.run.no_tokens:
-        return partial(drawn, no_tokens, Scope(chosen))
     return None
 
 

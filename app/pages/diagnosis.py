@@ -52,6 +52,7 @@ from ..referee.answer import SideOff
 from .answered import Answered
 from .gaps import gaps_of_readings
 from .head import head_of, verdict_rows
+from .logged_numbers import recovered
 from .scope import NO_STEPS, Scope
 from .staleness import answers
 from .step_choice import worst_step
@@ -109,6 +110,8 @@ def _found(scope: Scope, known: Answered) -> Iterator[Block]:
     """The causes, the verdict, what the record cannot tell, and what is ruled out."""
     if known.result is None:
         yield Paragraph(f"No diagnosis: {known.reason}.", "info")
+        if scope.view.run.no_tokens:
+            yield from recovered(scope)
     else:
         yield from _likely(scope, known, known.result)
     verdict = scope.view.judged_verdict()

@@ -7,6 +7,7 @@ from ..presentation.near_names import near_names
 from ..presentation.run_names import typed_path
 from ..presentation.sentence import capital
 from .face import Choice, Face
+from .logged_numbers import recovered
 from .scope import Scope
 
 MOST_OFFERED = 20
@@ -26,8 +27,9 @@ def no_gap_yet(why: str, scope: Scope) -> Iterator[Block]:
 
 def no_tokens(scope: Scope) -> Iterator[Block]:
     """The page about tokens of a run that can have none."""
-    why = f"Not available, because {scope.view.run.no_tokens}. Overview and Metrics show what the log holds."
-    yield Paragraph(f"{why} `ratioscope.attach(trainer, run_dir)` records tokens in the next run.", "info")
+    why = f"Not available, because {scope.view.run.no_tokens}. Overview and Charts show what the log holds."
+    yield Paragraph(why, "info")
+    yield from recovered(scope)
 
 
 def not_served(wanted: str, names: Sequence[str], waits: str, scope: Scope) -> Iterator[Block]:

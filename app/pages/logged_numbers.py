@@ -1,24 +1,29 @@
 """The content of a scalar log: which metrics it has, and the trainer's own numbers that the reader picks, beside other runs.
 
-The metrics of which a scalar log has a number.
+The metrics of which a scalar log has a number. What such a log can and cannot tell, and the command that recovers more.
 """
 
+import re
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
 import polars as pl
 
+from ratioscope.ingest.importers.scalars.agreement import since_versions
 from ratioscope.ingest.importers.scalars.number_row import STEP_NAMES
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.metric import Metric
 
-from ..blocks import Block, Chart, Charts, Paragraph
+from ..blocks import Block, Chart, Charts, Code, Paragraph
 from ..figures.drawing.floats import floats
 from ..figures.drawing.lines import Line
 from ..figures.drawing.plotly_objects import go
 from ..figures.logged_number import logged_over_steps
-from ..presentation.logged_names import column_of, metrics_of, own_words
+from ..presentation.digits import count
+from ..presentation.escape import visible
+from ..presentation.logged_names import column_of, metrics_of, own_words, wrote
 from ..presentation.run_names import slots
 from ..presentation.theme import THEMES, ThemeName
 from .face import Several
@@ -27,27 +32,67 @@ from .view import View
 
 NO_METRIC = (
     "This run was imported from a log of numbers, and none of them is a metric of ratioscope by definition. "
-    "How far the sampler is from the trainer is therefore not available. The trainer's own numbers are drawn below. "
-    "If you know that one has the definition of a metric, import the log again with `--map mismatch/kl_k3=NAME`."
+    "How far the sampler is from the trainer is therefore not available. The trainer's own numbers are drawn below."
 )
+TELLS = (
+    "The charts show them over the steps, without standard errors. Causes, corrections and samples are read from tokens, which "
+    "such a log has not."
+)
+NEXT_RUN = "`ratioscope.attach(trainer, run_dir)` records tokens in the next run."
 FIRST = 6
-"""The numbers that are drawn where the reader has picked none and the log holds no metric of ours."""
+"""The numbers that are drawn at once where the reader has picked none."""
+BESIDE = ("reward", "loss")
+"""The numbers that are drawn beside a gap, by a word of their names."""
 
 
 def no_metric(scope: Scope) -> Iterator[Block]:
     """A scalar log of which no number is a metric of ours: the trainer's own numbers."""
     yield Paragraph(NO_METRIC, "info")
-    yield from logged_numbers(scope)
+    yield from recovered(scope)
+    yield from logged_numbers(scope, FIRST)
 
 
-def logged_numbers(scope: Scope) -> Iterator[Block]:
-    """A list of the trainer's own numbers, and a chart of each that is picked. Nothing for a run that holds none."""
+def what_it_tells(scope: Scope) -> Iterator[Block]:
+    """What a scalar log with a gap can and cannot tell, and the command that recovers more."""
+    numbers, steps = count(len(scope.view.of(_names)), "number"), count(len(scope.view.steps), "step")
+    yield Paragraph(f"This run was imported from a log: {numbers} of {steps}. {TELLS}", "info")
+    yield from recovered(scope)
+
+
+def recovered(scope: Scope) -> Iterator[Block]:
+    """The import that makes more metrics of a scalar log, as far as one can, and the way to tokens."""
+    run, names = scope.view.run, scope.view.of(_names)
+    trainer, version = wrote(run.info)
+    if waiting := since_versions(names, trainer, version):
+        listed = " and ".join(f"{each.name} is our {each.metric}" for each in waiting)
+        oldest = max(each.since for each in waiting)
+        yield Paragraph(f"From {trainer} {oldest} on, {listed}. Import the log again with the version that wrote it:")
+        yield Code([_again(run, f"--dialect {trainer}@VERSION")], "bash", "import_again")
+    elif not run.gaps:
+        yield Paragraph("If you know that a number has the definition of a metric, import the log again and name it:")
+        yield Code([_again(run, "--map mismatch/kl_k3=NAME")], "bash", "import_again")
+    yield Paragraph(NEXT_RUN, "muted")
+
+
+def _again(run: Run, option: str) -> str:
+    """The command that imports the log once more."""
+    config = run.info.get("config")
+    source = config.get("imported_from") if isinstance(config, dict) else None
+    log, folder = (shlex.quote(visible(str(name), 120)) for name in (source or "LOG", f"{run.name}-again"))
+    return f"ratioscope import {log} -o {folder} {option}"
+
+
+def logged_numbers(scope: Scope, most: int = len(BESIDE)) -> Iterator[Block]:
+    """A list of the trainer's own numbers, and a chart of each that is picked; at first `most` of reward, loss and others.
+
+    Nothing for a run that holds none.
+    """
     view = scope.view
     names = view.of(_names)
     if not names:
         return
     title = f"the trainer's own numbers ({len(names)} in the log)"
-    usual = [] if view.run.gaps else [name for name in names if name not in STEP_NAMES][:FIRST]
+    usual = [*view.of(_usual, most)]
     shown = scope.face.ask(Several("logged", title, names, help="choose any", width="stretch", usual=usual))
     runs, steps = tuple((each.name, each) for each in (view, *scope.others)), scope.chosen
     yield Charts(
@@ -68,6 +113,21 @@ def _names(run: Run) -> tuple[str, ...]:
     """The names in the order of the log's first step that has them."""
     logged = run.logged
     return tuple(logged.group_by("name", maintain_order=True).first()["name"].to_list()) if len(logged) else ()
+
+
+def _usual(run: Run, most: int) -> tuple[str, ...]:
+    """The reward, the loss, then numbers that come near a metric of ours, then others; none that is drawn as a metric."""
+    drawn, near = metrics_of(run.logged), "comes close to"
+    own = [name for name in _names(run) if name not in drawn and name not in STEP_NAMES]
+    beside = [found for word in BESIDE if (found := _named(own, word))]
+    rest = sorted((name for name in own if name not in beside), key=lambda name: near not in own_words(name, run.info))
+    return (*beside, *(rest if most > len(BESIDE) else ()))[:most]
+
+
+def _named(names: Sequence[str], word: str) -> str | None:
+    """The number of this word: of the name itself before a mean, and that before any other."""
+    known = [name for name in names if re.search(rf"(?<![a-z]){word}s?(?![a-z])", name.lower())]
+    return min(known, key=lambda name: (name.rpartition("/")[2] != word, "mean" not in name, len(name)), default=None)
 
 
 def _chart(name: str, runs: Sequence[tuple[str, View]], steps: range | None, theme: ThemeName) -> go.Figure:

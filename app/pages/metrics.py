@@ -100,6 +100,7 @@ def metrics(scope: Scope) -> Iterator[Block]:
         if titles:
             yield Heading("picked metrics")
         yield from _charts(drawing, alone, "one")
+    yield from logged_numbers(scope)
     for title in face.unasked([*groups]):
         more = [metric for metric in measured(drawing, groups[title]) if metric not in main]
         words = f"more of {title}" if any(metric in main for metric in groups[title]) else title
@@ -107,7 +108,6 @@ def metrics(scope: Scope) -> Iterator[Block]:
     for gap in face.unasked([gap for gap in view.run.gaps if gap != scope.gap]):
         other = replace(drawing, scope=replace(scope, gap=gap))
         yield from _drawer(f"{gap} over the steps", other, measured(other, metrics_at("chart", gap)), gap)
-    yield from logged_numbers(scope)
     yield Drawer("one metric against another", partial(scatter_blocks, scope), "against")
     yield Drawer("scorecard of the whole run", partial(_scorecard, scope), "scorecard")
 

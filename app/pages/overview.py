@@ -53,7 +53,7 @@ from .baseline import comparison
 from .gaps import gaps_of_readings
 from .head import graded_counts, head_of, run_facts, size_of
 from .health import collector_line, doubt
-from .logged_numbers import has_value, logged_among, not_logged
+from .logged_numbers import FIRST, has_value, logged_among, logged_numbers, not_logged, what_it_tells
 from .scope import Scope
 from .verdict import COMPUTED, age_note, referee_of, sequences_at, undone, verdict_lines
 from .worst_of_run import samples_in_lines
@@ -80,6 +80,8 @@ def overview(scope: Scope) -> Iterator[Block]:
     frame = scope.course()
     if frame.is_empty():
         yield Paragraph(NO_GAP if scope.steps.whole and scope.only is None else NO_TOKENS, "info")
+    elif run.no_tokens:
+        yield from _logged(scope, frame)
     else:
         yield from _measured(scope, frame, verdict)
     yield from _beside(scope)
@@ -120,20 +122,32 @@ def _measured(scope: Scope, frame: pl.DataFrame, verdict: Finding) -> Iterator[B
     yield Markup(partial(_themed_cards, scope))
     leading = _first(scope.gap, verdict)
     wanted = tuple(dict.fromkeys((*leading, *metrics_at("chart", scope.gap))))
-    known = logged_among(scope.view, wanted, scope.gap, [frame])
-    first = [metric for metric in leading if metric in known]
-    others = [metric for metric in known if metric not in first]
+    first, others = [*leading], [metric for metric in wanted if metric not in leading]
     if len(first) % 2 == 0 and others:  # one stands beside the ribbon; the others are two in a row
         first.append(others.pop(0))
     graded = (_ribbon(scope), *_newest(scope, verdict))
     yield Beside("answer", (*((_chart(scope, frame, metric),) for metric in first[:1]), graded))
-    if not scope.view.run.no_tokens:
-        yield from _samples(scope)
+    yield from _samples(scope)
     yield Charts(tuple(_chart(scope, frame, metric) for metric in first[1:]))
-    yield from not_logged(wanted, known)
     if others:
         charts = Charts(tuple(_chart(scope, frame, metric) for metric in others))
         yield Drawer(f"more metrics ({len(others)})", lambda: (charts,), "more")
+    yield Numbers("overview_numbers", lambda: frame)
+
+
+def _logged(scope: Scope, frame: pl.DataFrame) -> Iterator[Block]:
+    """What a scalar log holds: the metrics of the gap, then the trainer's own numbers."""
+    yield from what_it_tells(scope)
+    yield Markup(partial(_themed_cards, scope))
+    leading = metrics_at("chart", scope.gap)
+    of_gap = tuple(dict.fromkeys((*leading, *(metric for metric in BY_NAME.values() if metric.is_of(scope.gap)))))
+    known = logged_among(scope.view, of_gap, scope.gap, [frame])
+    graded = (_ribbon(scope),) if len(scope.view.grades()) else ()
+    yield Charts((*(_chart(scope, frame, metric) for metric in known), *graded))
+    if graded:
+        yield from _newest(scope, scope.view.verdict())
+    yield from logged_numbers(scope, FIRST)
+    yield from not_logged(leading, known)
     yield Numbers("overview_numbers", lambda: frame)
 
 

@@ -3,7 +3,7 @@
 Any other number keeps the trainer's name. `metrics/dialects` says of many how they differ.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -93,6 +93,13 @@ class LoggedMetrics:
             return metric if is_metric(metric) else None
         agreed = (each for each in AGREEMENTS if each.dialect == self.dialect and each.name == name)
         return next((each.metric for each in agreed if _holds(each, self.version)), None)
+
+
+def since_versions(names: Collection[str], trainer: str | None, version: str | None) -> tuple[Agreement, ...]:
+    """The numbers that would be metrics of ours if the trainer's version, which the import was not told, is new enough."""
+    if version:
+        return ()
+    return tuple(each for each in AGREEMENTS if each.dialect == trainer and each.since and each.name in names)
 
 
 def why_own(name: str, trainer: str | None, version: str | None) -> str:

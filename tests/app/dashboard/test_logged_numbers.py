@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.pages_open import Open, charts, html, plain
-from support.pages_read import Read
+from support.pages_read import PageRead, Read
 
 from ratioscope.app.cli import main
 from ratioscope.app.dashboard.model.view import SERVED
@@ -13,21 +13,37 @@ from ratioscope.app.pages import logged_numbers
 from ratioscope.app.pages.pages import PAGES
 from ratioscope.app.pages.view import View
 
+REWARD, LOSS, AGAIN = (
+    "critic/rewards/mean",
+    "actor/pg_loss",
+    "ratioscope import early.jsonl -o early-again --dialect verl@VERSION",
+)
 K3, CLIP, SCORE = "rollout_corr/k3_kl", "actor/pg_clipfrac", "critic/score<b>"
 
 
-def _imported(folder: Path, name: str, numbers: tuple[str, ...]) -> Path:
+def _imported(folder: Path, name: str, numbers: tuple[str, ...], dialect: str = "verl@0.9.1") -> Path:
     rows = [{"step": step, **{number: step / 10 for number in numbers}} for step in range(1, 7)]
     rows[2][numbers[-1]], rows[3][numbers[-1]] = float("inf"), float("nan")
     (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
     run = folder / name
-    assert main(["import", str(folder / f"{name}.jsonl"), "-o", str(run), "--dialect", "verl@0.9.1"]) == 0
+    assert main(["import", str(folder / f"{name}.jsonl"), "-o", str(run), "--dialect", dialect]) == 0
     return run
+
+
+def _titles(app: PageRead) -> list[str]:
+    return [json.loads(each)["layout"]["title"]["text"] for each in charts(app)]
 
 
 @pytest.fixture(scope="module")
 def known(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _imported(tmp_path_factory.mktemp("logs"), "theirs", (K3, CLIP, SCORE))
+
+
+@pytest.fixture(scope="module")
+def early(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log whose trainer's version the import was not told."""
+    names = (CLIP, "training/rollout_probs_diff_mean", LOSS, K3, "critic/rewards/max", REWARD)
+    return _imported(tmp_path_factory.mktemp("logs"), "early", names, "verl")
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +89,9 @@ def test_two_runs_are_two_lines_and_a_name_that_no_run_has_is_none(read: Read, k
 
 
 @pytest.mark.parametrize("page", [page.path for page in PAGES if page.reads_tokens])
-def test_a_page_about_tokens_says_that_the_log_has_none(opened: Open, known: Path, page: str) -> None:
-    app = opened(page, known)
+def test_a_page_about_tokens_says_that_the_log_has_none(opened: Open, early: Path, page: str) -> None:
+    app = opened(page, early)
+    assert "Import the log again with the version that wrote it" in plain(app)
     assert "because this run was imported from a scalar log: it holds no tokens" in plain(app) and not charts(app)
 
 
@@ -86,10 +103,19 @@ def test_a_number_that_is_called_as_a_column_has_values_of_its_own_to_download(t
 
 def test_overview_draws_what_the_log_has_and_names_the_rest(read: Read, known: Path) -> None:
     app = read("overview", known)
-    assert len(charts(app)) == 2 and "number of their definition: ess_token" in plain(app)
+    kl, severity, *own = _titles(app)
+    assert "kl_k3" in kl and "Severity" in severity and own == [CLIP, "critic/score&lt;b&gt;"]
+    assert "number of their definition: kl_direct" in plain(app) and "such a log has not" in plain(app)
 
 
-@pytest.mark.parametrize("page", ["overview", "charts", "where"])
+def test_a_log_without_a_version_is_drawn_with_the_import_that_recovers_more(read: Read, early: Path) -> None:
+    titles = _titles(read("overview", early))
+    assert "prob_diff" in titles[0] and titles[1:3] == [REWARD, LOSS] and len(titles) == 6
+    assert _titles(read("charts", early)) == [REWARD, LOSS]
+    assert AGAIN in read("overview", early).codes and AGAIN in read("why", early).codes
+
+
+@pytest.mark.parametrize("page", ["overview", "charts", "why"])
 def test_a_log_without_a_metric_of_ours_says_so_and_draws_what_it_holds(read: Read, unknown: Path, page: str) -> None:
     app = read(page, unknown)
     assert "none of them is a metric of ratioscope" in plain(app) and "updates by itself" not in plain(app)
