@@ -40,15 +40,17 @@ from ..figures.weights_before_after import weights_before_after
 from ..presentation.digits import a_step, count
 from ..presentation.escape import visible
 from ..presentation.sentence import capital
+from ..presentation.slice_names import BY_NAME
 from ..presentation.theme import THEMES, ThemeName
 from .correction_advice import advice_blocks, own_reason, unweighted
 from .corrections_outcomes import CorrectionOutcome, Outcomes, OutcomeSource, effects_ahead, outcomes_of
 from .corrections_text import DEFAULT, IN_USE, Entry, compared, comparison_of, controls, syntax, with_own
 from .corrections_threshold import one_threshold
-from .face import Choice, Face
+from .face import Choice, Face, Switch
 from .scope import NO_STEPS, Scope, Steps
+from .slice_absences import slice_frame, steps_shown
 from .step_choice import are_few
-from .sync_periods import sync_blocks, synced_otherwise
+from .sync_periods import no_updates, sync_blocks, synced_otherwise
 from .verdict import cause_line
 from .view import CacheRequest, View, figure_request
 
@@ -88,7 +90,10 @@ PLACES = {
     "trl": "where the trainer is made",
 }
 """Trainer -> the place of its settings."""
-COMPUTES = "`ratioscope corrections RUN` and the dashboard compute it."
+COMPUTES = "`ratioscope corrections RUN` and the dashboard compute it"
+READ_UPDATES = Switch("updates", "read the token rows for other updates per batch")
+UNREAD = f"it takes the token rows of more steps than are read here; {COMPUTES}"
+UNREAD_HERE = "it takes token rows, which were not read"
 OF_READING = (
     "A trainer has no log-probs of a reading at hand: these settings are of the same correction on mismatch. The effects are"
     " those of weights from {}."
@@ -117,10 +122,24 @@ def corrections(scope: Scope) -> Iterator[Block]:
     else:
         none = "Nothing is compared. Add a threshold, a standard correction, a preset or your own configuration."
         yield Paragraph(none, "muted")
-    yield from sync_blocks(synced_otherwise(view.metrics(("lag",), scope.chosen, gap), gap))
+    yield from sync_blocks(synced_otherwise(view.metrics(("lag",), scope.chosen, gap), gap, _by_update(scope)))
+    if not view.of(no_updates):
+        face.ask(READ_UPDATES)
     if not face.unasked((gap,)):
         panel = Part("one_threshold", partial(one_threshold, source, face, partial(compared, face)))
         yield Drawer("try one threshold", lambda: (panel,), "try")
+
+
+def _by_update(scope: Scope) -> pl.DataFrame | str:
+    """Metrics of the drift by minibatch, or why there are none. A face that asks nobody reads few rows at once."""
+    view, face, words = scope.view, scope.face, BY_NAME["minibatch"]
+    if why := view.of(no_updates):
+        return why
+    if face.unasked((words,)):
+        return view.metrics(("minibatch",), scope.chosen, "drift") if are_few(view, scope.recorded) else UNREAD
+    if not face.known(READ_UPDATES):
+        return UNREAD_HERE
+    return slice_frame(view, face, words, steps_shown(view, face, words, scope.chosen), "drift")
 
 
 def ahead(view: View, theme: ThemeName) -> Iterator[CacheRequest]:
@@ -145,7 +164,7 @@ def _comparison(scope: Scope, source: OutcomeSource, entries: Sequence[Entry]) -
     if scope.face.unasked(entries) and steps and (len(steps) < chosen or not are_few(scope.view, steps)):
         left_out = ", ".join(entry.name for entry in entries if entry.text in results)
         have = f"it takes token rows, which {len(steps):,} of {count(chosen, 'step')} have"
-        yield Paragraph(f"{left_out}: not here, because {have}; {COMPUTES}", "absent")
+        yield Paragraph(f"{left_out}: not here, because {have}; {COMPUTES}.", "absent")
         entries = [entry for entry in entries if entry.text not in results]
     elif results:
         source.compute(scope.face.unasked([*results.values()]))

@@ -70,6 +70,9 @@ class Reader(Paper):
         self.answers[key] = answer
         return answer
 
+    def known(self, question: Question[Value]) -> Value:
+        return self.ask(question)
+
     def unasked(self, options: Sequence[Any]) -> Sequence[Any]:
         return ()
 

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
     from ratioscope.ingest.analysis.correction_ranking import InUse
     from ratioscope.ingest.run import Run
-    from ratioscope.metrics.analysis.sync_periods import SyncPeriods
     from ratioscope.metrics.corrections.correction import Correction
     from ratioscope.metrics.distribution import Level
+
+    from ...pages.sync_periods import Answers
 
 COLUMNS = ("ess_after", "mean_weight", "bias", "clipped_share", "removed_share", "ess_before", "variance")
 """Columns by importance: a narrow terminal leaves the last ones out."""
@@ -68,7 +69,7 @@ def corrections(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the effect of corrections, the run's own one among them, and the gap if the weights were synced more or less often.
+    """Show the effect of corrections, the run's own one among them, and the gap at other sync periods, lags and updates.
 
     Mean weight is a factor on the learning rate.
     """
@@ -83,7 +84,7 @@ def corrections(
     from ratioscope.metrics.corrections.advice import OWN
     from ratioscope.record import GAPS
 
-    from ...pages.sync_periods import plain_sync_periods, sync_blocks
+    from ...pages.sync_periods import plain_answers, sync_blocks
 
     opened_run = opened(run)
     chosen, weighed = _weighted(opened_run, chosen, gap)
@@ -109,7 +110,7 @@ def corrections(
     if as_json:
         absent = [{"correction": title, "reason": why} for title, why in effects.absent.items()]
         rows = pl.concat([frame, pl.DataFrame(absent)], how="diagonal").to_dicts() if absent else frame.to_dicts()
-        more = {} if synced is None else {"sync_periods": plain_sync_periods(synced)}
+        more = {} if synced is None else plain_answers(synced)
         print_json([{**row, "own": row["correction"].endswith(OWN), **more} for row in rows])
         return
     compared = without_double(own, chosen)
@@ -233,14 +234,15 @@ def _print(frame: "pl.DataFrame", run: "Run", by: str, compared: "Sequence[Corre
     print_blocks([text_table("the effects of corrections", head, rows)])
 
 
-def _synced(run: "Run", frame: "pl.DataFrame", reading: str) -> "SyncPeriods | None":
-    """The gap of the first row at other sync periods; None without rows."""
-    from ...pages.sync_periods import synced_otherwise
+def _synced(run: "Run", frame: "pl.DataFrame", reading: str) -> "Answers | None":
+    """The gap of the first row under other settings; None without rows."""
+    from ...pages.sync_periods import no_updates, synced_otherwise
 
     if frame.is_empty():
         return None
     gap = str(frame["gap"][0])
-    return synced_otherwise(run.metrics(("lag",), gap=gap if reading else None), gap)
+    by_update = no_updates(run) or run.metrics(("minibatch",), gap="drift")
+    return synced_otherwise(run.metrics(("lag",), gap=gap if reading else None), gap, by_update)
 
 
 def _say_best(

@@ -114,6 +114,10 @@ def test_the_runs_own_correction_is_judged_on_the_gap_that_it_weighs(capsys: Out
         periods["periods"][-1]["kl_k3"] is None
         and periods["periods"][-1]["reason"] == "no token of lag 16 is on record"
     )
+    bounds: Any = first["lag_bounds"]
+    assert [each["updates"] for each in bounds["bounds"]] == [0, 2, 4, 8] and bounds["bounds"][1]["lags"] == [0, 2]
+    updates: Any = first["updates_per_batch"]
+    assert updates["updates"] == [] and updates["reason"] == "every token has update 0: no other update is on record"
 
 
 @pytest.mark.parametrize("suffix", [".yaml", ".json"])
@@ -261,6 +265,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {name: side.astype(np.float32) for name, side in sides.items()} | {"advantages": advantages}
 
 
+def _effects(capsys: Output) -> list[dict[str, Any]]:
+    """The rows without the gap at other updates per batch, which is of the run and not of the correction."""
+    found = json.loads(capsys.readouterr().out)
+    return [{name: value for name, value in row.items() if name != "updates_per_batch"} for row in found]
+
+
 @pytest.mark.parametrize(
     "absent", [("advantages",), ("current_logprobs",), ("current_logprobs", "advantages")], ids=str
 )
@@ -273,7 +283,7 @@ def test_a_preset_that_lacks_a_column_is_not_available_and_the_others_stand(
         with Collector(tmp_path / name, writer="thread") as collector:
             collector.log(step=1, minibatch=0, **columns)
         assert main(["corrections", str(tmp_path / name), "--dialect", dialect_name, "--json"]) == 0
-        rows.append({row["correction"]: row for row in json.loads(capsys.readouterr().out)})
+        rows.append({row["correction"]: row for row in _effects(capsys)})
     everything, part = rows
     assert list(everything) == [f"{dialect_name} {preset}" for preset in dialect(dialect_name).PRESETS]
     assert set(part) == set(everything) and not any(row.get("reason") for row in everything.values())
@@ -332,7 +342,7 @@ def test_sequences_of_several_minibatches_count_as_their_first_minibatch_read_th
     found = []
     for name in ("at_once", "apart"):
         assert main(["corrections", str(tmp_path / name), "--dialect", dialect_name, "--json"]) == 0
-        found.append(json.loads(capsys.readouterr().out))
+        found.append(_effects(capsys))
     assert found[0] == found[1] and len(found[0]) == len(dialect(dialect_name).PRESETS)
     assert main(["corrections", str(tmp_path / "apart"), "--dialect", dialect_name]) == 0
     assert FIRST_MINIBATCH in " ".join(capsys.readouterr().out.split())

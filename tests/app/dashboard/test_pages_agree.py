@@ -83,24 +83,41 @@ OWN = "The run's own truncate token at 3 clips 0.559% of the tokens and lowers t
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        (STALE, (OWN, "With a sync every 2 updates the mean K3 would be 0.002035 ± 0.000064, and ")),
+        (
+            STALE,
+            (
+                OWN,
+                "With a sync every 2 updates the mean K3 would be 0.002035 ± 0.000064, and ",
+                "With a lag of at most 0 updates ",
+            ),
+        ),
+        (
+            "holes",
+            (
+                "With 1 update per batch the mean K2 of drift would be ",
+                "4 updates per batch: not available, because no token",
+            ),
+        ),
         ("stale", ("Truncate token at 2 helps most", "Its risk is", "correction settings are on record; record them")),
         ("long_response", ("that a sync brings the lag back to 1, and that each batch adds 1 to it",)),
         (
             "healthy",
-            ("No correction is needed", "Not available, because every token has lag 0: no other lag is on record."),
+            (
+                "No correction is needed",
+                "Sync periods and lag bounds: not available, because every token has lag 0: no other",
+            ),
         ),
         (
             "bypass",
             ("No correction is needed", "In this run no signal is out of its bounds. The best of those compared"),
         ),
-        ("one_step", ("Not available, because weight versions were not recorded; pass trainer_version=",)),
+        ("one_step", ("not available, because weight versions were not recorded; pass trainer_version=",)),
     ],
 )
 def test_corrections_say_the_same_on_the_page_and_in_the_terminal(
     read: Read, runs: Path, capsys: pytest.CaptureFixture[str], name: str | Path, said: tuple[str, ...]
 ) -> None:
-    lines = plain(read("fix", name)).replace("**", "").split("\n")
+    lines = plain(read("fix", name, updates="true")).replace("**", "").split("\n")
     assert cli.main(["corrections", str(name if isinstance(name, Path) else made(runs, name))]) == 0
     told = capsys.readouterr().out
     for words in said:
