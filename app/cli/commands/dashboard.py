@@ -67,7 +67,7 @@ def dashboard(
 ) -> int:
     """Browse runs in the dashboard. Without a token, only this machine can connect.
 
-    With --webhook it also tells an address of each new alert of the runs it serves, as `ratioscope watch` does of one run.
+    With --webhook it also tells an address of what is new in the runs it serves, as `ratioscope watch` does of one run.
     """
     floor_named(baseline)
     choices = {"gap": gap, "step": step, "steps": steps, "sequence": sequence, "only": only, "baseline": baseline}

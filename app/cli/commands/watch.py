@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ratioscope.errors import RatioscopeError
-
 from ...presentation.escape import terminal
 from ..terminal import STYLES, console
 from .arguments import RulesFile, RunFolder, attempt_asked
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from ..watching.looks import Look
-    from ..watching.telling import Tell
 
 LAST_STEPS, LAST_ALERTS, LAST_WORDS = 6, 8, 4
 """Rows of the screen."""
@@ -60,46 +57,33 @@ def watch(
 ) -> int:
     """Follow a run in the terminal until it ends; without a terminal, print one line per change.
 
-    Alerts that are open when the watch begins are shown, and nobody is told of them. A command or webhook that fails is
-    reported, and the watch goes on.
+    Others are told of new alerts, and when the run dies, falls silent or is back; not of what is so when the watch begins. A
+    command or webhook that fails is reported, and the watch goes on.
     """
     from ratioscope.ingest.files.rules_file import rules_of_file
 
+    from ..watching.followed import Followed
     from ..watching.looks import Watched
-    from ..watching.telling import arguments_of, teller
+    from ..watching.telling import arguments_of, line_of, teller
     from ..watching.webhook import webhook_of
 
     words = None if on_alert is None else arguments_of(on_alert)
     hook = None if webhook is None else webhook_of(webhook, allow_private=allow_private)
-    watched = Watched(run, None if rules is None else rules_of_file(rules), attempt_asked())
-    first = watched.look()
+    followed = Followed(Watched(run, None if rules is None else rules_of_file(rules), attempt_asked()))
+    tell = teller(words, hook, dashboard)
+    followed.read()
     with _screen() as show:
-        _follow(first, watched.look, every, teller(words, hook, dashboard), show)
+        said = list[str]()
+        while followed.seen is not None:
+            show(followed.seen, said)
+            if followed.seen.has_ended:
+                break
+            time.sleep(every)
+            said += followed.look(lambda name, news: [f"alert: {line_of(news)}", *tell(name, news)])
     return 0
 
 
 Show = Callable[["Look", list[str]], None]
-
-
-def _follow(first: "Look", look: "Callable[[], Look]", every: float, tell: "Tell", show: Show) -> None:
-    """Shows each look and tells of new alerts, until the run ends."""
-    from ...presentation.alert_words import alert_line
-    from ..watching.looks import KnownAlerts
-
-    known, seen, words = KnownAlerts(), first, list[str]()
-    known.new(first.alerts)
-    show(first, words)
-    while not seen.has_ended:
-        time.sleep(every)
-        try:
-            seen = look()
-        except (RatioscopeError, OSError) as error:  # a folder that is gone for a moment may come back
-            words.append(f"cannot be read now: {error}")
-            show(seen, words)
-            continue
-        for alert in known.new(seen.alerts):
-            words += [f"alert: {alert_line(alert)}", *tell(seen.name, alert)]
-        show(seen, words)
 
 
 @contextmanager

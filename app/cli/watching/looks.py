@@ -19,7 +19,7 @@ from ratioscope.metrics.grading.run_rules import RunRules
 from ratioscope.process import here
 
 from ...presentation.answer import FirstWords, words_of
-from ...presentation.run_state import RunState, run_state
+from ...presentation.run_state import ALARMS, Life, RunState, run_state
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,10 @@ class Watched:
             self._seen = replace(self._seen, state=state, has_ended=has_ended, lacks=self._run.behind)
         return self._seen
 
+    def free(self) -> None:
+        """Frees what is held of the run; the next look opens it again."""
+        self._run = self._seen = None
+
     def _state(self) -> tuple[RunState, bool]:
         self._statuses = writer_statuses(self.path, sizes(self.path), self._statuses)
         writers = current_writers(status for _, status in self._statuses.values())
@@ -80,12 +84,25 @@ class Watched:
         return state, state.ended and bool(writers)
 
 
+@dataclass(frozen=True)
+class LifeChange:
+    """A run whose writers died, fell silent, or came back from that."""
+
+    state: RunState
+    """The state since then."""
+
+
+News = Alert | LifeChange
+
+
 @dataclass
 class KnownAlerts:
-    """The alerts of which everybody was told."""
+    """The news of a run of which everybody was told."""
 
     severities: dict[tuple[str, str, int], int] = field(default_factory=dict)
     """(signal, gap, first step) -> the worst severity of the alert so far."""
+    life: Life | None = None
+    """The life of the run at the last look; None before the first."""
 
     def new(self, alerts: Sequence[Alert]) -> list[Alert]:
         """The alerts that are new, or worse than before. They are known afterwards.
@@ -100,3 +117,9 @@ class KnownAlerts:
                 found.append(alert)
             self.severities.update(dict.fromkeys(keys, max(before, int(alert.severity))))
         return found
+
+    def changed(self, state: RunState) -> list[LifeChange]:
+        """The change since the last look, if the run is or was dead or silent. It is known afterwards."""
+        before, self.life = self.life, state.life
+        is_news = before not in (None, state.life) and {before, state.life} & {*ALARMS}
+        return [LifeChange(state)] if is_news else []

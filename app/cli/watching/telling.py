@@ -1,4 +1,4 @@
-"""Tells other programs of an alert: no path, no text of a prompt or token, no secret.
+"""Tells other programs of an alert, and of a run that dies or is back: no path, no text of a prompt or token, no secret.
 
 A command of the user runs without a shell, with the facts in its environment, within a time limit.
 """
@@ -22,11 +22,13 @@ from ratioscope.version import __version__
 from ...presentation.alert_words import alert_line
 from ...presentation.escape import visible
 from ...presentation.json_values import jsonable
-from ...presentation.theme import LIGHT
+from ...presentation.run_state import ALARMS, Life
+from ...presentation.theme import LIGHT, MARKS
+from .looks import LifeChange, News
 from .webhook import Webhook, failure_of_post
 
-Tell = Callable[[str, Alert], list[str]]
-"""Tells others of an alert of the run of this name; returns what failed, in words."""
+Tell = Callable[[str, News], list[str]]
+"""Tells others of news of the run of this name; returns what failed, in words."""
 
 SECONDS = 30.0
 """Time limit of a command. Convention: to tell somebody takes less."""
@@ -36,31 +38,54 @@ _LONGEST_NAME = 200
 _OF_PATH = re.compile(r"[/\\]")
 
 
-def facts(run: str, alert: Alert, dashboard: str = "") -> dict[str, Any]:
+_LIVES: Mapping[Life, tuple[str, str]] = {
+    "dead": ("is dead", "Read the trainer's log, and start it again."),
+    "silent": ("is silent", "See whether the trainer is at work."),
+    "live": ("lives again", ""),
+    "ended": ("has ended", ""),
+}
+"""Life of a run that was or is dead or silent -> what it does, and the remedy."""
+
+
+def facts(run: str, news: News, dashboard: str = "") -> dict[str, Any]:
     """Name -> value. run: the run's name; of a name like a path only the last part is told. dashboard: a URL that serves it."""
     name = visible(without_secrets(_OF_PATH.split(run.rstrip("/\\"))[-1]), _LONGEST_NAME)
     link = _link(dashboard, run) if dashboard else ""
-    return {
-        "run": name,
-        "severity": alert.severity.label,
-        "signal": alert.signal.name,
-        "title": alert.signal.title,
-        "gaps": alert.gaps,
-        "first_step": alert.first_step,
-        "last_step": alert.last_step,
-        "peak_step": alert.peak_step,
-        "peak": alert.peak,
-        "reading": alert.reading,
-        "remedy": alert.signal.remedy,
-        "text": f"{name}: {alert_line(alert)}",
-        "subject": f"{alert.severity.label}: {alert.signal.title} in {name}",
-        "body": "\n".join(
-            line
-            for line in (f"{alert.gaps}, {until(alert)}: {alert.reading}", f"Do: {alert.signal.remedy}", link)
-            if line
-        ),
-        "link": link,
-    }
+    own, first = _of_life(name, news) if isinstance(news, LifeChange) else _of_alert(name, news)
+    do = f"Do: {own['remedy']}" if own["remedy"] else ""
+    body = "\n".join(filter(None, (first, do, link)))
+    return {"run": name, **own, "text": f"{name}: {line_of(news)}", "body": body, "link": link}
+
+
+def line_of(news: News) -> str:
+    """The news in one line."""
+    if isinstance(news, LifeChange):
+        mark = MARKS[ALARMS.get(news.state.life, "healthy")]
+        return news.state.word.removeprefix(mark).strip()
+    return alert_line(news)
+
+
+def _of_alert(name: str, alert: Alert) -> tuple[dict[str, Any], str]:
+    """The facts of an alert, and the first line of a mail."""
+    severity, title = alert.severity.label, alert.signal.title
+    own = {
+        "severity": severity, "signal": alert.signal.name, "title": title, "gaps": alert.gaps,
+        "first_step": alert.first_step, "last_step": alert.last_step, "peak_step": alert.peak_step, "peak": alert.peak,
+        "reading": alert.reading, "remedy": alert.signal.remedy, "subject": f"{severity}: {title} in {name}",
+    }  # fmt: skip
+    return own, f"{alert.gaps}, {until(alert)}: {alert.reading}"
+
+
+def _of_life(name: str, change: LifeChange) -> tuple[dict[str, Any], str]:
+    """The same of a run that dies, falls silent or is back. It has no value, and its step is the newest one."""
+    state, severity = change.state, ALARMS.get(change.state.life, "healthy")
+    title, remedy = _LIVES[state.life]
+    own = {
+        "severity": severity, "signal": "liveness", "title": f"The run {title}", "gaps": "", "first_step": state.step,
+        "last_step": state.step, "peak_step": state.step, "peak": None, "reading": line_of(change), "remedy": remedy,
+        "subject": f"{severity}: {name} {title}",
+    }  # fmt: skip
+    return own, line_of(change) if state.step is None else f"{line_of(change)}; the newest step is {state.step}"
 
 
 def _link(dashboard: str, run: str) -> str:
@@ -69,17 +94,17 @@ def _link(dashboard: str, run: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path or "/", urlencode({"run": run}), ""))
 
 
-def variables(run: str, alert: Alert, dashboard: str = "") -> dict[str, str]:
+def variables(run: str, news: News, dashboard: str = "") -> dict[str, str]:
     """The facts as environment variables of a command. Only the body has several lines."""
     return {
-        f"{PREFIX}{name.upper()}": "\n".join(map(visible, str(value).split("\n")))
-        for name, value in facts(run, alert, dashboard).items()
+        f"{PREFIX}{name.upper()}": "" if value is None else "\n".join(map(visible, str(value).split("\n")))
+        for name, value in facts(run, news, dashboard).items()
     }
 
 
-def payload(run: str, alert: Alert, dashboard: str = "", host: str = "") -> dict[str, Any]:
+def payload(run: str, news: News, dashboard: str = "", host: str = "") -> dict[str, Any]:
     """A message of Slack or Discord, if the host is theirs, else the facts, of which `subject` and `body` make a mail."""
-    told = facts(run, alert, dashboard)
+    told = facts(run, news, dashboard)
     message = next((made for name, made in _MESSAGES.items() if host == name or host.endswith(f".{name}")), None)
     if message is not None:
         return message(told)
@@ -118,11 +143,11 @@ _MESSAGES: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
 
 
 def teller(words: Sequence[str] | None, hook: Webhook | None, dashboard: str = "") -> Tell:
-    """Tells a command and a webhook of an alert."""
+    """Tells a command and a webhook of news."""
 
-    def tell(run: str, alert: Alert) -> list[str]:
-        failures = [] if words is None else [failure_of_command(words, variables(run, alert, dashboard))]
-        failures += [] if hook is None else [failure_of_post(hook, payload(run, alert, dashboard, hook.host))]
+    def tell(run: str, news: News) -> list[str]:
+        failures = [] if words is None else [failure_of_command(words, variables(run, news, dashboard))]
+        failures += [] if hook is None else [failure_of_post(hook, payload(run, news, dashboard, hook.host))]
         return [failure for failure in failures if failure]
 
     return tell

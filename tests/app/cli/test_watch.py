@@ -20,10 +20,11 @@ from support.waiting import wait_until
 from ratioscope.app import cli
 from ratioscope.app.cli import main
 from ratioscope.app.cli.commands.demo import sample_runs
-from ratioscope.app.cli.watching.followed import follow_runs
-from ratioscope.app.cli.watching.looks import KnownAlerts, Watched
+from ratioscope.app.cli.watching.followed import Followed, follow_runs
+from ratioscope.app.cli.watching.looks import KnownAlerts, LifeChange, News, Watched
 from ratioscope.app.cli.watching.telling import arguments_of, facts, failure_of_command, payload, teller, variables
 from ratioscope.app.cli.watching.webhook import Webhook, failure_of_post, is_public, webhook_of
+from ratioscope.app.presentation.run_state import RunState
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.analysis.recorded_events import events_and_alerts
 from ratioscope.ingest.run import open_run
@@ -220,8 +221,58 @@ def test_a_server_tells_of_what_happens_while_it_serves(tmp_path: Path, server: 
         with Writer(runs["new"], noise=0.8) as later:
             later.write(6)
             wait_until(lambda: bool(server.posts))
+            later.kill()
+            wait_until(lambda: lives(server)[-1:] == ["act: new is dead"])
+        with Writer(runs["new"], noise=0.8) as back:
+            back.write(1)
+            wait_until(lambda: lives(server)[-1:] == ["healthy: new lives again"])
+            before = next(rounds)
+            wait_until(lambda: next(rounds) > before + 9)
     ended.set()
     assert {body["run"] for _, body in server.posts} == {"new"} and len(said) <= 1
+    assert lives(server) == ["act: new is dead", "healthy: new lives again"], "each once"
+
+
+def lives(server: Server) -> list[str]:
+    return [body["subject"] for _, body in server.posts if body["signal"] == "liveness"]
+
+
+def test_a_watch_tells_of_a_death_once_and_not_again_after_its_restart(tmp_path: Path) -> None:
+    run, told = tmp_path / "run", list[str]()
+
+    def tell(name: str, news: News) -> list[str]:
+        told.append(facts(name, news)["subject"])
+        return []
+
+    with Writer(run) as writer:
+        writer.write(1)
+        first = Followed(Watched(run))
+        first.read()
+        assert first.look(tell) == [] and not told, "a run that lives is no news"
+        writer.kill()
+        first.look(tell)
+        first.look(tell)
+        assert told == ["act: live is dead"] and first.seen is not None and not first.seen.has_ended
+        again = Followed(Watched(run))
+        again.read()
+        again.look(tell)
+        assert told == ["act: live is dead"], "a watch that begins anew repeats nothing"
+    with Writer(run) as writer:
+        writer.write(1)
+        first.look(tell)
+        again.look(tell)
+    assert told[1:] == ["healthy: live lives again"] * 2
+    first.look(tell)
+    assert len(told) == 3 and first.seen.has_ended, "a run that closes its log is no news"
+
+
+@pytest.mark.parametrize("host", ["hooks.slack.com", "discord.com", "chat.example.org"])
+def test_a_run_that_is_silent_has_a_message_of_each_form(host: str) -> None:
+    state = RunState("silent", "▲ silent for 5 minutes", "The writer runs on s3cret-host.", "5 minutes ago", step=12)
+    text = json.dumps(payload("night", LifeChange(state), host=host))
+    assert "watch: night is silent" in text and "silent for 5 minutes; the newest step is 12" in text
+    assert "See whether the trainer is at work." in text and "s3cret" not in text
+    assert variables("night", LifeChange(state))["RATIOSCOPE_ALERT_PEAK"] == ""
 
 
 @pytest.mark.parametrize(
