@@ -1,5 +1,9 @@
-"""plotly.js, which draws charts in dashboards, reports and exported pages: the copy in vendor/, never one from elsewhere."""
+"""plotly.js, which draws charts in dashboards, reports and exported pages: the copy in vendor/, never one from elsewhere.
 
+The font of files: that of the dashboard, which Streamlit serves.
+"""
+
+import base64
 from functools import cache
 from pathlib import Path
 
@@ -14,3 +18,10 @@ PLACE = f"/charts/{FILE.name}"
 def plotly_js() -> str:
     """The script; it defines `Plotly`."""
     return FILE.read_text(encoding="utf-8")
+
+
+@cache
+def font_face() -> str:
+    """The style that gives a file the font, under the first name of `theme.FONT`; it is inside."""
+    data = base64.b64encode((FILE.parent / "sans.woff2").read_bytes()).decode()
+    return f'@font-face{{font-family:"Source Sans";src:url(data:font/woff2;base64,{data});font-weight:400 700}}'

@@ -22,10 +22,11 @@ def file_policy(*scripts: str) -> str:
 
     plotly.js sets styles from scripts, so styles are allowed inline; it makes a picture of a chart from a blob.
     """
-    own = f"script-src {' '.join(map(digest_source, scripts))}; style-src 'unsafe-inline'; img-src data: blob:"
+    own = f"script-src {' '.join(map(digest_source, scripts))}; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
     return f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"
 
 
 def static_policy(style: str) -> str:
-    """For a file without a script: nothing is loaded, sent, framed or run; its style is the only one, pictures are inside."""
-    return f"default-src 'none'; style-src {digest_source(style)}; img-src data:; base-uri 'none'; form-action 'none'"
+    """For a file without a script: nothing is loaded, sent, framed or run; its style is the only one."""
+    inside = "img-src data:; font-src data:"
+    return f"default-src 'none'; style-src {digest_source(style)}; {inside}; base-uri 'none'; form-action 'none'"

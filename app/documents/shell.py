@@ -9,7 +9,7 @@ from ratioscope.errors import MissingExtra
 from ratioscope.version import __version__
 
 from ..browser.chart_config import EMBEDDED
-from ..browser.library import plotly_js
+from ..browser.library import font_face, plotly_js
 from ..browser.policy import file_policy, static_policy
 from ..browser.scripts import script
 from ..figures.html.tinted_text import style
@@ -111,7 +111,7 @@ def _stylesheet(*, is_bundle: bool) -> str:
     chosen, system = ":root[data-theme=dark]", ":root:not([data-theme])"
     own, other = style(LIGHT), style(DARK)
     return (
-        f":root{{{light};--font:{FONT};--code-font:{CODE_FONT}}}\n"
+        f"{font_face()}\n:root{{{light};--font:{FONT};--code-font:{CODE_FONT}}}\n"
         f"@media screen{{{chosen}{{{dark};color-scheme:dark;{pictures}}}:root[data-theme=light]{{color-scheme:light}}}}\n"
         f"@media screen and (prefers-color-scheme:dark){{{system}{{{dark};{pictures}}}}}\n"
         f"{_file('page.css')}{own}\n@media screen{{{other.replace('.rs-dark', f'{chosen} .rs-light')}}}\n"

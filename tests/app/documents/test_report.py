@@ -135,7 +135,7 @@ def test_the_policy_allows_one_style_and_no_script(html: str) -> None:
     page = Page(html)
     digest = base64.b64encode(hashlib.sha256("".join(page.inside["style"]).encode()).digest()).decode()
     assert policy_of(page) == (
-        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; font-src data:; base-uri 'none'; form-action 'none'"
     )
     assert not any(tag == "script" for tag, _ in page.tags)
     assert not any("style" in attributes for _, attributes in page.tags)

@@ -197,6 +197,10 @@ def test_the_first_half_page_has_the_answer_and_its_picture(chrome: Browser, sti
     for words in ("since step", "explains", "do in trl", "ruled out", "noise floor"):
         assert page.locator(".verdict").get_by_text(words).first.is_visible()
     assert page.locator(".verdict .evidence svg.chart").is_visible()
+    assert page.evaluate("[...document.fonts].map(face => face.family + ' ' + face.status)") == ["Source Sans loaded"]
+    styles = "[...document.querySelectorAll('h2 + p, footer')].map(e => getComputedStyle(e))"
+    alone = f"{styles}.map(style => [style.breakAfter, style.breakBefore])"
+    assert all("avoid" in each for each in page.evaluate(alone)), "no heading and no footer stands alone on a page"
     assert page.locator("details.print:not([open]) table").first.evaluate("e => e.checkVisibility()")
 
 
