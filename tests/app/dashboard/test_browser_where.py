@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import pytest
 from support.browser import Chromium, Dashboard, Opened, chromium, is_well, query
+from support.edge_runs import made
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
 
@@ -105,3 +106,23 @@ def _click(opened: Opened, slice_name: str, row: int) -> None:
     with opened.rerun():
         bars = opened.page.locator(f".st-key-slice_{slice_name} .bars").first
         bars.locator(".point path").nth(row).click(force=True)
+
+
+FAILS = """
+import ratioscope.app.pages.where as where
+def fails(*_):
+    raise ValueError("a bar that leads nowhere")
+where._filtered = fails
+"""
+
+
+def test_a_click_that_fails_leaves_the_page_as_it_is(browser: Chromium, runs: Path) -> None:
+    with Dashboard([made(runs, "stale")], FAILS) as failing:
+        opened = browser.visit(f"{failing.url}/where")
+        _click(opened, "lag", 0)
+        opened.page.get_by_text("This click failed: a bar that leads nowhere").wait_for()
+        opened.page.get_by_role("link", name="Overview").first.click()
+        opened.settled()
+        assert "act" in opened.page.title()
+        is_well(opened)
+    assert "ValueError: a bar that leads nowhere" in failing.log
