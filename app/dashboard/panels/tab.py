@@ -24,7 +24,7 @@ def name_tab(view: View | None = None) -> None:
         st.set_page_config(page_title="ratioscope", page_icon=PLAIN, layout="wide")
         return
     verdict = view.judged_verdict().word if view.run.steps and view.run.gaps else ""
-    title, severity = tab_title(view.run.name, verdict, state_seen(view.path).life, open_alerts(view) if verdict else 0)
+    title, severity = tab_title(view.name, verdict, state_seen(view.path).life, open_alerts(view) if verdict else 0)
     st.set_page_config(page_title=title, page_icon=_icon(severity) if severity else PLAIN)
 
 

@@ -1,6 +1,7 @@
 """Clicks on the bars of Where in a real browser: a bar becomes the filter of every page, and stops being it."""
 
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
@@ -116,13 +117,14 @@ where._filtered = fails
 """
 
 
-def test_a_click_that_fails_leaves_the_page_as_it_is(browser: Chromium, runs: Path) -> None:
-    with Dashboard([made(runs, "stale")], FAILS) as failing:
+def test_a_click_that_fails_leaves_the_page_as_it_is(browser: Chromium, runs: Path, tmp_path: Path) -> None:
+    renamed = Path(shutil.copytree(made(runs, "stale"), tmp_path / "picked"))
+    with Dashboard([renamed], FAILS) as failing:
         opened = browser.visit(f"{failing.url}/where")
         _click(opened, "lag", 0)
         opened.page.get_by_text("This click failed: a bar that leads nowhere").wait_for()
         opened.page.get_by_role("link", name="Overview").first.click()
         opened.settled()
-        assert "act" in opened.page.title()
+        assert "act · picked · ratioscope" in opened.page.title(), "the name of the tab is that of the picker"
         is_well(opened)
     assert "ValueError: a bar that leads nowhere" in failing.log
