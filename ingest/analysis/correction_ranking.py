@@ -18,10 +18,10 @@ from ratioscope.record import GAPS
 
 from ..run import Run
 from .correction_effects import TrainerCorrection, correction_effects, effect_frame
+from .diagnosis import diagnosed_gap
+from .evidence import steps_to_read
 from .own_correction import no_settings, own_correction_of, own_settings
 
-FEW = 12
-"""Most steps whose loss mask is read."""
 AnyCorrection = Correction | TrainerCorrection
 
 
@@ -55,9 +55,13 @@ def correction_in_use(info: Mapping[str, Any]) -> InUse:
 
 
 def refuted(run: Run) -> str:
-    """Words on the run's own correction if the loss mask of some steps shows that it is not on; else empty."""
-    steps = run.steps if "loss_mask" in run.columns else []
-    return own_correction_of(run, steps[:: len(steps) // FEW + 1]).refuted
+    """Words on the run's own correction if the loss mask shows that it is not on; else empty. As `known_context` has them.
+
+    The steps are those that a diagnosis of the run reads, so that its words and those of corrections agree.
+    """
+    gap = diagnosed_gap(run)
+    steps = steps_to_read(run, gap) if "loss_mask" in run.columns else []
+    return own_correction_of(run, steps, gap).refuted
 
 
 def title_of(correction: AnyCorrection) -> str:

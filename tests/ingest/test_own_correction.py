@@ -14,6 +14,11 @@ from support.run_folders import by_step
 import ratioscope
 from ratioscope.app.cli import main
 from ratioscope.collectors.collector import Collector
+from ratioscope.ingest.analysis import evidence
+from ratioscope.ingest.analysis.correction_ranking import refuted
+from ratioscope.ingest.analysis.diagnosis import diagnosis_of
+from ratioscope.ingest.analysis.grades import verdict_of
+from ratioscope.ingest.analysis.known_context import known_context
 from ratioscope.ingest.analysis.own_correction import OwnCorrection, own_correction_of, own_settings
 
 Lists = list[Any]
@@ -59,6 +64,13 @@ def test_settings_that_mask_and_a_mask_without_masked_tokens_are_a_correction_th
     assert own.state == "not on" and own.masked_on_record == 0
     assert own.masked is not None and own.masked > 0.01
     assert own.words.startswith("not on: the settings on record mask ")
+
+
+def test_page_verb_and_diagnosis_refute_it_over_the_same_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence, "MOST_STEPS", 2)
+    run = ratioscope.open_run(written(tmp_path / "run", "verl 0.9.1", VERL, everything))
+    told = known_context(run, diagnosis_of(run), verdict_of(run)).correction.refuted
+    assert told == refuted(run) and told.startswith("at the ") and "not on: " in told
 
 
 def test_the_same_settings_with_their_mask_on_record_are_on_and_the_shares_agree(tmp_path: Path) -> None:
