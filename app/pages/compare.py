@@ -29,6 +29,7 @@ from ..presentation.digits import count
 from ..presentation.escape import visible
 from ..presentation.gap_words import difference_words
 from ..presentation.metric_places import in_words, names_at
+from ..presentation.run_names import told_apart
 from ..presentation.theme import THEMES, ThemeName
 from .compare_pairs import pair_by_pair
 from .compare_sides import ComparedRun, asked_sides, with_gap
@@ -50,6 +51,8 @@ SETTINGS = {
     **{letter: Column(width=160, narrow=110) for letter in "AB"},
 }
 """The name of a setting is a path of several words. A narrow window shows both values too."""
+CELL = 24
+"""Characters of a value in the table of settings. Downloads have all of them."""
 SEEDS = "Errors come from the spread between the runs of a side; a side with one run has only its sampling error"
 NO_SEEDS = "Errors are clustered by sequence and do not include the variation between seeds: compare several seeds"
 HOLM = "“differs”: significant at 5% after Holm's correction over all rows."
@@ -131,7 +134,10 @@ def _settings(a: ComparedRun, b: ComparedRun) -> tuple[str, Sequence[Block]]:
     if len(line) <= LINE and all(f"{key} {one} → {other}" in line for key, one, other in differing.rows()):
         return line, ()
     tallest = None if len(differing) < 20 else 460
-    table = Table("Settings that differ", differing, columns=SETTINGS, tallest=tallest)
+    short = pl.DataFrame([told_apart(row, CELL) for row in differing.select("A", "B").rows()], ("A", "B"), orient="row")
+    whole = differing.select(pl.col("A", "B").name.suffix(" whole"))
+    frame = pl.concat([differing.select("setting"), short, whole], how="horizontal")
+    table = Table("Settings that differ", frame, columns=SETTINGS, only=[*SETTINGS], tallest=tallest)
     return line, (Heading(f"All {count(len(differing), 'setting')} that differ"), table)
 
 

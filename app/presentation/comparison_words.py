@@ -1,7 +1,9 @@
 """A comparison in words and tables: one sentence, the metrics side by side, and the settings that differ."""
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 
 import polars as pl
 
@@ -12,7 +14,7 @@ from ratioscope.metrics.definitions.registry import BY_NAME, METRICS
 
 from .digits import count, digits, plus_minus
 from .metric_places import names_at
-from .run_names import shortened
+from .run_names import told_apart
 from .value_text import bound, value_words
 
 SURE = 0.05
@@ -23,6 +25,11 @@ FEW_SETTINGS = 3
 """Most settings in a sentence; a table lists all."""
 VALUE_ROOM = 60
 """Most characters of a value there."""
+_NUMBER = re.compile(r"[-+]?\d+(\.\d*)?([eE][-+]?\d+)?")
+_DECIMALS = range(-7, 16)
+"""Powers of ten of numbers that are written without an exponent."""
+_DIGITS = 12
+"""Digits of a number that was computed: 3.0000000000000001e-06 was meant to be 0.000003."""
 
 
 def compared_metrics(a: Sequence[pl.DataFrame], b: Sequence[pl.DataFrame], gap: str) -> list[Compared]:
@@ -119,9 +126,10 @@ def paired_sentence(pairs: Paired, metric: str, partner: str) -> str:
 def settings_table(a: Sequence[dict[str, object]], b: Sequence[dict[str, object]]) -> pl.DataFrame:
     """The keys that differ between A and B, or among the runs of a side: the code first, keys of one side alone last.
 
-    a, b: run.json of each run.
+    a, b: run.json of each run. A number is the same however it is written.
     """
-    one, other, every = _merged(a), _merged(b), [settings(info) for info in (*a, *b)]
+    of_a, of_b = ([plain_numbers(settings(info)) for info in infos] for infos in (a, b))
+    one, other, every = _merged(of_a), _merged(of_b), (*of_a, *of_b)
     keys = sorted(
         {key for side in every for key in side}, key=lambda key: (key not in one or key not in other, by_part(key))
     )
@@ -135,10 +143,7 @@ def few_settings(rows: Sequence[tuple[str, str, str]]) -> str:
     """The first of the settings that differ, and the number of the others. rows: those of a settings table."""
     if not rows:
         return "none on record differs"
-    shown = "; ".join(
-        f"{key} {shortened(one, VALUE_ROOM)} → {shortened(other, VALUE_ROOM)}"
-        for key, one, other in rows[:FEW_SETTINGS]
-    )
+    shown = "; ".join(f"{key} {' → '.join(told_apart(values, VALUE_ROOM))}" for key, *values in rows[:FEW_SETTINGS])
     more = len(rows) - FEW_SETTINGS
     return f"{shown}; and {more:,} more" if more > 0 else shown
 
@@ -201,8 +206,32 @@ def _times(one: Compared) -> str:
     return f"{digits(larger, 2)} times {word}" if larger >= 1.5 else f"{digits(100 * abs(one.ratio - 1), 2)}% {word}"
 
 
-def _merged(infos: Sequence[dict[str, object]]) -> dict[str, str]:
-    """Settings of several runs as one: all values of a setting that differs."""
-    flat = [settings(info) for info in infos]
-    keys = dict.fromkeys(key for one in flat for key in one)
-    return {key: MANY.join(dict.fromkeys(one.get(key, UNSET) for one in flat)) for key in keys}
+def _merged(of_runs: Sequence[dict[str, str]]) -> dict[str, str]:
+    """Settings of several runs as one: all values of a setting that differs, or the range of many numbers."""
+    keys = dict.fromkeys(key for own in of_runs for key in own)
+    return {key: _all_of([*dict.fromkeys(own.get(key, UNSET) for own in of_runs)]) for key in keys}
+
+
+def _all_of(values: Sequence[str]) -> str:
+    if len(values) > FEW_SETTINGS and all(map(_NUMBER.fullmatch, values)):
+        return f"{min(values, key=float)} to {max(values, key=float)}, {len(values)} values"
+    return MANY.join(values)
+
+
+def plain_numbers(known: Mapping[str, str]) -> dict[str, str]:
+    """The settings by dotted key, with each number of the configuration in its one form. A version such as 2.10 is no number."""
+    return {key: plain_number(value) if key.startswith("config.") else value for key, value in known.items()}
+
+
+def plain_number(value: str) -> str:
+    """A number without an exponent, unless it is very large or small, and without digits of rounding; other text as it is.
+
+    >>> plain_number("1e-06"), plain_number("1e-6"), plain_number("2.9999999999999997e-06"), plain_number("1.50")
+    ('0.000001', '0.000001', '0.000003', '1.5')
+    >>> plain_number("123456789012345678"), plain_number("1e-30"), plain_number("1e400"), plain_number("0x10")
+    ('123456789012345678', '1e-30', '1e400', '0x10')
+    """
+    if not _NUMBER.fullmatch(value) or not math.isfinite(number := float(value)) or value.lstrip("-+").isdecimal():
+        return value
+    short = Decimal(f"{number:.{_DIGITS}g}")
+    return f"{short.normalize():f}" if short.adjusted() in _DECIMALS or not short else f"{number:.{_DIGITS}g}"

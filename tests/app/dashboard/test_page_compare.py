@@ -286,6 +286,11 @@ def test_settings_that_differ_between_or_within_sides_are_listed() -> None:
         ("config.more", "unset", "[1]"),
     ]
     assert settings_table([info(lr=1)], [info(lr=1)]).is_empty()
+    assert settings_table([info(lr="1e-6")], [info(lr=1e-06)]).is_empty(), "one number, however it is written"
+    seeds = [info(lr=lr) for lr in (1e-6, 2e-6, 2.9999999999999997e-06, 4e-6)]
+    assert settings_table(seeds, [info(lr="4e-06")]).rows() == [
+        ("config.lr", "0.000001 to 0.000004, 4 values", "0.000004")
+    ]
 
 
 def test_code_and_versions_come_before_the_configuration() -> None:
@@ -320,12 +325,19 @@ def test_a_table_lists_the_settings_that_the_line_has_no_room_for(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {"old": 1, "new": 2}.items():
-        config = {key: value for key in ("lr", "seed", "beta", "clip")}
+        config: dict[str, object] = {key: value for key in ("lr", "seed", "beta", "clip")}
+        config["layers"] = [*range(50 + value)]
         write_run_file(shutil.copytree(made(runs, "one_step"), tmp_path / name), config=config)
     app = opener(tmp_path, monkeypatch)("compare", ["old", "new"])
-    assert "All 4 settings that differ" in [each.value for each in app.subheader]
+    assert "All 5 settings that differ" in [each.value for each in app.subheader]
     (listed,) = (each.value for each in app.dataframe if "setting" in each.value)
-    assert len(listed) == 4
+    assert len(listed) == 5
+    layers = listed.set_index("setting").loc["config.layers"]
+    assert (
+        layers["A"].endswith(", 50]")
+        and layers["B"].endswith(", 51]")
+        and len(layers["A"]) <= 24 < len(layers["A whole"])
+    )
 
 
 def test_pairs_inplain() -> None:

@@ -97,9 +97,9 @@ def test_settings_that_differ_are_listed_without_secrets(data: Material, html: s
     found = data.baseline
     assert found is not None
     rows = {key: (good, own) for key, good, own in found.settings}
-    assert rows["config.lr"] == ("1e-06", "2e-06")
+    assert rows["config.lr"] == ("0.000001", "0.000002")
     assert rows["config.only"][1] == "here"
-    assert "config.lr 1e-06 → 2e-06" in dict(data.head.facts)["settings"]
+    assert "config.lr 0.000001 → 0.000002" in dict(data.head.facts)["settings"]
     for document in (html, markdown_report(data), json_report(data)):
         assert not [
             secret for secret in ("hunter2", "letmein", "hf_abcdef", "/home/ann", "/home/bob") if secret in document
