@@ -60,6 +60,8 @@ class AtMostOne:
     """The option unless the reader has chosen, which the address then names; None for none."""
     most: int | None = None
     """Number of options in the list, the first ones; None for all. An address can name any other."""
+    has_title: bool = True
+    """True if its title is seen; of options without words."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ The summary of a run in a list of runs. It holds plain values, so that a thousan
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +16,8 @@ from ratioscope.ingest.analysis.copies import judged_first
 from ratioscope.ingest.analysis.gap_size import gap_size
 from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.analysis.judged_verdict import judged_verdict
+from ratioscope.ingest.analysis.resolution import too_coarse, without_coarse
+from ratioscope.ingest.analysis.tags import tags_of
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.metric import SAMPLED
@@ -37,6 +39,8 @@ POINTS = 60
 """Number of points of the small chart of a run."""
 NO_GAP = "not available, because no step has the log-probs of the policy that sampled and of one that trains"
 NO_NUMBER = "not available, because no step has a finite number of it"
+NEWEST, WHOLE = "newest", "whole run"
+"""The two values of a metric in a summary, by the ends of their names."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,10 @@ class Summary:
     """kl_k3 over the steps, as means of buckets."""
     started: datetime | None = None
     """When the first writer opened its log; None if no log has it."""
+    values: Mapping[str, float] = field(default_factory=dict)
+    """The metrics of the cards in `gap` as numbers, such as `ess_token newest` and `ess_token whole run`; the finite ones."""
+    tags: tuple[str, ...] = ()
+    """The tags that the run keeps."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +91,12 @@ class ListedRun:
     """None if it was not read yet."""
     state: RunState
     """The state of its writers."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Its settings by dotted key, see `run_groups.settings_of`."""
+    tags: tuple[str, ...] = ()
+    """Its tags, with those that are kept beside the server."""
+    keeps_tags_beside: bool = False
+    """True if a tag was put on it, or taken off, that the run itself could not keep."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +113,8 @@ class Folder:
     """The served folders and runs, below which a run can be pinned; none in a file."""
     note: str = ""
     """A sentence on a part that was left out of the folder, and why."""
+    tag: Callable[[Sequence[str], str, bool], str] | None = None
+    """Puts a tag on the runs of these names, or takes it off. Returns where it is kept, in words. None in a file."""
 
 
 NO_FOLDER = Folder({}, dict[str, View]().__getitem__)
@@ -135,12 +151,14 @@ def summary_of(run: Run, verdict: Finding | None = None) -> Summary:
         has_rows=run.size.rows > 0,
         attempts=writers["attempt"].n_unique(),
         bytes=run.size.bytes,
+        tags=tags_of(run),
         started=_earliest(writers, "opened"),
     )
     gaps = judged_first(run) if run.steps else ()
     if not gaps:
         return known
     gap, frame = gaps[0], run.metrics().sort("step")
+    whole = run.metrics(by=())  # next to the frame by step, whose statistics it merges; all others are a part of it
     if verdict is None:
         verdict = verdict_of(run) if run.is_remote else judged_verdict(run)  # each row of a store is a request
     name = next((name for name in names_at("runs", gap) if f"{gap}/{name}" in frame.columns), "")
@@ -162,7 +180,19 @@ def summary_of(run: Run, verdict: Finding | None = None) -> Summary:
         kl_k3=None if size is None else size.now.value,
         error_of_kl_k3=None if size is None else size.now.error,
         course=tuple(means[np.isfinite(means)].tolist()),
+        values=_values(run, gap, frame, whole),
     )
+
+
+def _values(run: Run, gap: str, by_step: pl.DataFrame, whole: pl.DataFrame) -> dict[str, float]:
+    coarse, found = too_coarse(run), {}
+    for end, frame in ((NEWEST, by_step), (WHOLE, whole)):
+        known = without_coarse(frame, coarse)
+        for name in names_at("card", gap):
+            column = known[f"{gap}/{name}"] if f"{gap}/{name}" in known.columns else pl.Series(dtype=pl.Float64)
+            if len(finite := column.cast(pl.Float64).drop_nulls().filter(column.drop_nulls().is_finite())):
+                found[f"{name} {end}"] = float(finite[-1])
+    return found
 
 
 def _earliest(writers: pl.DataFrame, column: str) -> datetime | None:

@@ -1,14 +1,8 @@
-"""The Charts page: a chart over the steps for each metric, of one run or of several.
+"""The Charts page: a chart over the steps for each metric, of one run or of several."""
 
-Groups of repeated runs: their names differ only in a seed, or their configurations share a value.
-"""
-
-import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from ratioscope.ingest.analysis.copies import judged_first
 from ratioscope.metrics.metric import Metric
@@ -36,6 +30,7 @@ from .metric_charts import (
     quantile_chart,
     time_places,
 )
+from .run_groups import SEEDS, by_key, by_seed, flat, seedless, sharing_keys
 from .scatter import scatter_blocks
 from .scope import Scope
 from .scorecard import Score, headlines, score_words, scorecard, scores_of, size_of, titled, value_of, worst_of
@@ -47,7 +42,7 @@ RAW = "none"
 HALF_LIVES = (RAW, "2", "5", "10", "20", "50", "100", "200", "500", "1000")
 AXES: tuple[AxisType, ...] = ("auto", "linear", "log", "signed-log")
 ALONG: dict[str, Along] = {"steps": "step", "tokens": "tokens", "wall time": "time"}
-APART, SEEDS = "each by itself", "seeds"
+APART = "each by itself"
 RECORD = (
     "Pages about sequences and tokens need token rows. `ratioscope.attach(trainer, run)` and `Collector(run)` record them "
     "unless the budget is 0."
@@ -60,13 +55,6 @@ GROUPS = (
     "Draws runs as one line if they differ only in their seed, or share a configuration value: their mean, with a band "
     "from the smallest to the largest run."
 )
-
-_PARTS = re.compile(r"[-_./ ,]+")
-_SEED = re.compile(r"(?:random)?(?:seed|rng|s)=?\d+", re.IGNORECASE)
-_WORD = re.compile(r"(?:random)?(?:seed|rng)", re.IGNORECASE)
-_NUMBER = re.compile(r"\d{1,4}")
-MOST_KEYS = 500
-LONGEST = 60
 
 
 def metrics(scope: Scope) -> Iterator[Block]:
@@ -129,7 +117,7 @@ def _grouped(scope: Scope) -> dict[str, str]:
     """Run -> group; empty if runs are drawn one by one."""
     if not scope.others:
         return {}
-    configs = {view.name: _config(view) for view in (scope.view, *scope.others)}
+    configs = {view.name: flat(view.run.info.get("config")) for view in (scope.view, *scope.others)}
     seeds = [SEEDS] if len({seedless(name) for name in configs}) < len(configs) else []
     ways = [APART, *seeds, *sharing_keys(configs)]
     way = scope.face.ask(
@@ -138,11 +126,6 @@ def _grouped(scope: Scope) -> dict[str, str]:
     if way == SEEDS:
         return by_seed([*configs])
     return {} if way == APART else by_key(configs, way)
-
-
-def _config(view: View) -> Mapping[str, Any]:
-    config = view.run.info.get("config")
-    return config if isinstance(config, dict) else {}
 
 
 def _summary_only(view: View) -> Iterator[Block]:
@@ -244,67 +227,3 @@ def ahead(view: View, theme: ThemeName) -> list[CacheRequest]:
         *(figure_request(metric_chart, drawing, metric.name, theme) for metric in metrics_at("main", gap)),
         figure_request(quantile_chart, drawing, theme),
     ]
-
-
-def seedless(name: str) -> str:
-    """The name without its seed: a part such as seed3, s3, seed=3 or seed 3, at any place; else a short last number.
-
-    >>> seedless("grpo-8b/seed3"), seedless("grpo-seed_3-8b"), seedless("grpo-8b-2"), seedless("grpo-8b"), seedless("seed1")
-    ('grpo-8b', 'grpo-8b', 'grpo-8b', 'grpo-8b', '')
-    """
-    parts, gaps = _PARTS.split(name), _PARTS.findall(name)
-    for at, part in enumerate(parts):
-        if _SEED.fullmatch(part):
-            return _without(parts, gaps, at, 1)
-        if _WORD.fullmatch(part) and at + 1 < len(parts) and parts[at + 1].isdigit():
-            return _without(parts, gaps, at, 2)
-    return _without(parts, gaps, len(parts) - 1, 1) if len(parts) > 1 and _NUMBER.fullmatch(parts[-1]) else name
-
-
-def by_seed(names: Sequence[str]) -> dict[str, str]:
-    """Name -> group. Runs that differ only in the seed share a group; any other run is alone."""
-    stems = {name: seedless(name) for name in names}
-    sizes = Counter(stems.values())
-    return {name: (stem or "all seeds") if sizes[stem] > 1 else name for name, stem in stems.items()}
-
-
-def by_key(configs: Mapping[str, Mapping[str, Any]], key: str) -> dict[str, str]:
-    """Name -> group `key=value`; a run whose configuration lacks the key is alone."""
-    return {
-        name: name if (value := flat(config).get(key)) is None else f"{key}={value}" for name, config in configs.items()
-    }
-
-
-def sharing_keys(configs: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Keys with different values of which one is shared by several runs: the keys that are useful for groups, by name."""
-    settings = [flat(config) for config in configs.values()]
-    keys = []
-    for key in sorted({key for config in settings for key in config}):
-        counted = Counter(config[key] for config in settings if key in config)
-        if len(counted) > 1 and counted.most_common(1)[0][1] > 1:
-            keys.append(key)
-    return keys
-
-
-def flat(config: Mapping[str, Any]) -> dict[str, str]:
-    """Settings by dotted key, as text; at most some hundreds."""
-    settings: dict[str, str] = {}
-    waiting: list[tuple[str, Any]] = [("", config)]
-    while waiting and len(settings) < MOST_KEYS:
-        key, value = waiting.pop()
-        if isinstance(value, Mapping):
-            waiting += [
-                (f"{key}.{name}" if key else str(name), inner)
-                for name, inner in reversed(list(value.items())[:MOST_KEYS])
-            ]
-        elif key:
-            settings[key[:LONGEST]] = str(value)[:LONGEST]
-    return settings
-
-
-def _without(parts: Sequence[str], gaps: Sequence[str], first: int, number: int) -> str:
-    """The text without `number` parts from `first` on, and without the separator before them (after them at the start)."""
-    rest = [part for at, part in enumerate(parts) if not first <= at < first + number]
-    between = list(gaps)
-    del between[max(0, first - 1) : max(0, first - 1) + number]
-    return "".join(part + gap for part, gap in zip(rest, [*between, ""], strict=False)) if rest else ""

@@ -37,6 +37,12 @@ def run_path(known: Pinned | None, folder: Path) -> str:
     return str(folder / known.name) if known is not None and known.kind == "run" else ""
 
 
+def say(face: Face, words: str) -> None:
+    """Keeps the result of a click for `said_of_pin`."""
+    face.forget(SAID)
+    face.remembered(SAID, words)
+
+
 def said_of_pin(face: Face) -> Iterator[Paragraph]:
     """The result of a click, once."""
     if said := face.remembered(SAID, ""):
@@ -45,7 +51,6 @@ def said_of_pin(face: Face) -> Iterator[Paragraph]:
 
 
 def _change(face: Face, folder: Path, run: str | None) -> None:
-    face.forget(SAID)
     try:
         if run is None:
             unpin(folder)
@@ -54,7 +59,7 @@ def _change(face: Face, folder: Path, run: str | None) -> None:
         said = "No run is the reference now." if run is None else f"{run} is the reference of {folder}."
     except ConfigError as error:
         said = f"Not pinned: {error}"
-    face.remembered(SAID, said)
+    say(face, said)
 
 
 def pinned_above(roots: Sequence[str], path: str) -> tuple[Pinned | None, Path]:

@@ -3,26 +3,30 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
-from ratioscope.errors import RatioscopeError, SourceError
+from ratioscope.errors import ConfigError, RatioscopeError, SourceError
+from ratioscope.ingest.analysis.tags import tag_name
 from ratioscope.ingest.commits.liveness import current_writers, sizes, writer_statuses
+from ratioscope.ingest.files.run_file import run_file
 from ratioscope.inside import folder, status
 from ratioscope.layout import COMMITS, RUN_FILE
 from ratioscope.process import Here, here
 
 from ...pages.folder import Folder, ListedRun, Summary, summary_of
+from ...pages.run_groups import settings_of
 from ...presentation.run_state import Life, RunState, run_state
 from ...presentation.theme import MARKS
 from .live import beside
 from .opened_runs import opened_run
 from .served_runs import served
+from .tagging import put_tag, tags_beside, tags_file, with_beside
 
 AGAIN = 20.0
 """Pause before a growing run is read again, as a multiple of the time of the last reading."""
@@ -66,6 +70,8 @@ class Summaries:
     _words: dict[str, dict[str, Any]] = field(default_factory=dict)
     _lives: dict[str, Life] = field(default_factory=dict)
     """Path of a run -> its state at the last look."""
+    _settings: dict[str, tuple[tuple[int, int], Mapping[str, str]]] = field(default_factory=dict)
+    """Path of a run -> (size and time of run.json, its settings)."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def known(self, path: str) -> Summary | None:
@@ -83,6 +89,24 @@ class Summaries:
         known = run_state(current_writers(word for _, word in self._words[path].values()), here, now)
         self._lives[path] = known.life
         return known
+
+    def settings(self, path: str) -> Mapping[str, str]:
+        """The settings of the run, before it is read: run.json is read again only when it changes."""
+        try:
+            about = status(Path(path), RUN_FILE)
+            stamp = about.st_size, about.st_mtime_ns
+            if path not in self._settings or self._settings[path][0] != stamp:
+                self._settings[path] = stamp, settings_of(run_file(Path(path)).info)
+            return self._settings[path][1]
+        except (OSError, SourceError):
+            return {}
+
+    def note_tag(self, path: str, tag: str, *, holds: bool) -> None:
+        """Notes a tag that the run has, or has no more, so that the list tells it before the run is read again."""
+        with self._lock:
+            if (entry := self._kept.get(path)) is not None:
+                tags = with_beside(entry.summary.tags, {tag: holds})
+                self._kept[path] = replace(entry, summary=replace(entry.summary, tags=tags))
 
     def read_some(self, paths: Iterable[str], seconds: float) -> int:
         """Reads runs that were never read, then changed ones, for about so many seconds; at least one.
@@ -129,11 +153,34 @@ def summaries() -> Summaries:
 def served_folder() -> Folder:
     """The runs that this server may open, as pages choose among them."""
     now = served()
-    return Folder(now.runs, beside, _listed, now.roots, now.note)
+    return Folder(now.runs, beside, _listed, now.roots, now.note, _tagged)
 
 
 def _listed(wanted: Sequence[str]) -> tuple[list[ListedRun], int]:
     known, asking, now, runs = summaries(), here(), time.time(), served().runs
     states = {name: known.state(path, asking, now) for name, path in runs.items()}
     waiting = known.read_some(wanted, BUDGET)
-    return [ListedRun(name, known.known(path), states[name]) for name, path in runs.items()], waiting
+    apart: Mapping[str, Mapping[str, bool]] = {}
+    with suppress(ConfigError):  # a damaged file has no tags, and a click says so
+        apart = tags_beside()
+    listed = []
+    for name, path in runs.items():
+        own, state, beside_it = known.known(path), states[name], apart.get(path, {})
+        tags = with_beside(() if own is None else own.tags, beside_it)
+        listed.append(ListedRun(name, own, state, known.settings(path), tags, bool(beside_it)))
+    return listed, waiting
+
+
+def _tagged(names: Sequence[str], typed: str, holds: bool) -> str:
+    """Puts the tag on the runs, or takes it off. Returns the words on it."""
+    runs, why = served().runs, ""
+    try:
+        tag = tag_name(typed)
+        for path in (runs[name] for name in names if name in runs):
+            if reason := put_tag(path, tag, holds=holds):
+                why = reason
+            else:
+                summaries().note_tag(path, tag, holds=holds)
+    except ConfigError as error:
+        return f"Not tagged: {error}"
+    return f"{tag} is kept beside this server, in {tags_file()}, because {why}" if why else ""

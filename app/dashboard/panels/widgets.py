@@ -140,8 +140,9 @@ def _at_most_one(asked: AtMostOne) -> str | None:
     first = options[: asked.most]
     more = {st.session_state[key]} & set(options) - set(first) if key in st.session_state else ()
     chosen = st.selectbox(
-        asked.title, [*first, *more], None, key=key, bind="query-params", width=asked.width, placeholder=words
-    )
+        asked.title, [*first, *more], None, key=key, bind="query-params", width=asked.width, placeholder=words,
+        label_visibility=_title(asked),
+    )  # fmt: skip
     if usual is not None:
         chosen = chosen or usual
         in_address(key, chosen)

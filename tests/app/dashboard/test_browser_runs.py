@@ -7,6 +7,9 @@ import pytest
 from support.browser import Chromium, Dashboard, Opened, chromium
 from support.statistics_runs import write_statistics_run
 
+from ratioscope.ingest.analysis.tags import tags_of
+from ratioscope.ingest.run import open_run
+
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
 ROW, FIRST = 31, 52
 """Height of a row of a table and the middle of its first one, in pixels; a table is drawn on a canvas."""
@@ -28,8 +31,13 @@ def test_from_the_list_to_one_run_and_to_several(server: Dashboard, browser: Chr
         page.get_by_text("4 runs ·").wait_for()
         page.get_by_text("not yet read").wait_for(state="detached")
         _click(opened, 14, 0)
-        page.get_by_text("show its metrics").wait_for()
+        page.get_by_text("show its metrics").first.wait_for()
         _click(opened, 14, 1)
+        page.get_by_text("compare 2 runs").first.wait_for()
+        page.get_by_placeholder("tag", exact=True).fill("good")
+        page.get_by_text("add tag").first.click()
+        page.get_by_text("good 2").first.wait_for()
+        assert [tags_of(open_run(tmp_path / name)) for name in "abc"] == [("good",), ("good",), ()]
         page.get_by_text("compare 2 runs").first.click()
         page.wait_for_url("**/charts?**")
         page.wait_for_url("**with=b**")
@@ -57,7 +65,7 @@ def test_timers_that_ring_while_a_page_is_left_take_nothing_out_of_its_link(
         page.get_by_text("not yet read").wait_for(state="detached")
         page.wait_for_function("() => window.tickAgain !== undefined")
         _click(opened, 14, 0)
-        page.get_by_text("show its metrics").wait_for()
+        page.get_by_text("show its metrics").first.wait_for()
         _click(opened, 14, 1)
         page.get_by_text("compare 2 runs").first.wait_for()
         page.evaluate(RING)

@@ -1,5 +1,6 @@
 """The page Runs, and the summaries it lists: every run with its verdict and state, read a few at a time, or why it cannot be."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,25 +9,30 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 from support.edge_runs import made
-from support.pages_open import Open, codes
+from support.pages_open import Open, codes, plain
 from support.run_folders import FakeWriter
 from support.statistics_runs import write_statistics_run
 
-from ratioscope.app.blocks import Actions, Link, Table
+from ratioscope.app.blocks import Action, Link, Table
 from ratioscope.app.dashboard.model import served_folder
+from ratioscope.app.dashboard.model.runs_variable import RUNS
 from ratioscope.app.dashboard.model.served_folder import Summaries, signature_of
 from ratioscope.app.dashboard.model.served_runs import found_below
+from ratioscope.app.dashboard.model.tagging import tags_file
 from ratioscope.app.dashboard.model.view import SERVED
 from ratioscope.app.dashboard.panels import chosen_rows
 from ratioscope.app.pages import runs
 from ratioscope.app.pages.folder import Summary, summary_of
 from ratioscope.app.pages.runs import WORDS
 from ratioscope.app.pages.scope import Scope
+from ratioscope.app.pages.ticked_runs import of_ticked
 from ratioscope.app.pages.view import View
 from ratioscope.app.presentation.run_names import shortened
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.analysis.grades import verdict_of
+from ratioscope.ingest.analysis.tags import tags_of
 from ratioscope.ingest.run import open_run
+from ratioscope.layout import MIRROR_MARK
 from ratioscope.process import Here
 
 
@@ -151,12 +157,12 @@ def test_a_click_opens_the_run_and_ticked_ones_are_laid_over(monkeypatch: pytest
     table = chosen_rows.in_place(_table("a", "b", "c"))
     assert table.leads is not None and table.leads(1) == Link("overview", {"run": "b"})
     scope = Scope(View("", 0, SERVED))
-    (several, *_), (one, *_), none = (
-        [block for block in runs._of_ticked(scope, names) if isinstance(block, Actions)]
+    (several, *_), (one, *_), (none, *_) = (
+        [block for block in of_ticked(scope, names, {}) if isinstance(block, Action)]
         for names in (("c", "a"), ("a",), ())
     )
-    assert several.actions[0].do == Link("charts", {"run": "c", "with": ["a"]}) and none == []
-    assert one.actions[0].do == Link("charts", {"run": "a"})
+    assert several.do == Link("charts", {"run": "c", "with": ["a"]}) and one.do == Link("charts", {"run": "a"})
+    assert none.is_off, "the row of buttons is always there, so that no row of the list moves at a tick"
 
 
 def _table(*names: str) -> Table:
@@ -219,3 +225,112 @@ def test_words_match_in_every_text_column_but_the_age() -> None:
     rows = pl.DataFrame({"run": ["Alpha", "beta"], "steps": [1, 2], "state": [None, "live"], "age": ["live", "1 s"]})
     assert rows.filter(runs.matches(rows, "LIVE"))["run"].to_list() == ["beta"]
     assert rows.filter(runs.matches(rows, " "))["run"].to_list() == ["Alpha", "beta"]
+
+
+@pytest.fixture
+def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two settings of two seeds each, of which one pair is out of bounds; a server of these runs."""
+    root = tmp_path / "team"
+    for lr, size in (("1e-6", 0.02), (3e-6, 0.6)):
+        for seed in range(2):
+            config = {"optim": {"lr": lr}, "seed": seed, "model": "qwen"}
+            versions = {"vllm": "0.10" if seed else "0.9"}
+            write_statistics_run(
+                root / f"lr-{lr}" / f"seed{seed}", 20, seed=seed, size=size, config=config, versions=versions
+            )
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv(RUNS, json.dumps([str(root)]))
+    known = Summaries()
+    monkeypatch.setattr(served_folder, "summaries", lambda: known)
+    return root
+
+
+def test_settings_and_metrics_are_columns_as_numbers_where_they_are(opened: Open, team: Path) -> None:
+    columns = ["config.optim.lr", "versions.vllm", "ess_token whole run", "kl_k3 newest", "config.sed"]
+    app = opened("runs", team, columns=columns)
+    assert app.multiselect(key="columns").value == columns[:-1]
+    assert "No run here has the column config.sed. Nearest: [config.seed]" in plain(app)
+    offered = app.multiselect(key="columns").options
+    assert offered.index("config.seed") < offered.index("ess_token newest") < offered.index("config.model"), (
+        "equal ones last"
+    )
+    shown = app.dataframe[0].value.set_index("run")
+    assert shown["config.optim.lr"].tolist() == [3e-6, 3e-6, 1e-6, 1e-6], "a text that is a number is one"
+    assert shown["versions.vllm"].tolist() == ["0.9", "0.10", "0.9", "0.10"], "a version is no number"
+    run = open_run(team / "lr-1e-6" / "seed0")
+    assert shown.loc["lr-1e-6/seed0", "ess_token whole run"] == run.metrics(())["mismatch/ess_token"][0]
+    assert shown.loc["lr-1e-6/seed0", "kl_k3 newest"] == run.metrics()["mismatch/kl_k3"][-1]
+
+
+def test_the_settings_of_a_run_are_known_before_it_is_read(team: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served_folder, "opened_run", None)
+    listed, _ = served_folder.served_folder().listed(())
+    assert {each.settings["config.optim.lr"] for each in listed} == {"0.000001", "0.000003"}
+    assert not any(each.summary for each in listed)
+
+
+def test_seeds_and_runs_of_one_setting_are_a_row_with_the_range_of_their_gap(opened: Open, team: Path) -> None:
+    sizes = [open_run(team / "lr-3e-06" / f"seed{seed}").metrics()["mismatch/kl_k3"][-1] for seed in range(2)]
+    for by, first in (("seeds", "lr-3e-06"), ("config.optim.lr", "config.optim.lr=0.000003")):
+        shown = opened("runs", team, by=by).dataframe[0].value
+        assert len(shown) == 2 and shown["runs"].tolist() == [2, 2]
+        row = shown.iloc[0]
+        assert (row["group"], row["verdicts"], row["gap"]) == (first, "2 act", "mismatch")
+        assert (row["mean"], row["least"], row["largest"]) == pytest.approx((sum(sizes) / 2, min(sizes), max(sizes)))
+    app = opened("runs", team, by="config.sead")
+    assert (
+        "Runs cannot be grouped by config.sead. Nearest: [config.seed]" in plain(app)
+        and len(app.dataframe[0].value) == 4
+    )
+
+
+def test_a_tag_is_kept_in_the_run_and_found_and_an_archived_run_is_hidden_from_the_list_alone(
+    opened: Open, team: Path
+) -> None:
+    folder, run = served_folder.served_folder(), team / "lr-1e-6" / "seed0"
+    folder.listed([*folder.runs.values()])
+    assert folder.tag is not None and folder.tag(["lr-1e-6/seed0", "lr-3e-06/seed1"], " bad  data", True) == ""
+    assert tags_of(open_run(run)) == ("bad-data",) and not tags_file().exists()
+    shown = opened("runs", team).dataframe[0].value.set_index("run")["tags"]
+    assert shown.to_dict() == {
+        "lr-3e-06/seed0": "",
+        "lr-3e-06/seed1": "bad-data",
+        "lr-1e-6/seed0": "bad-data",
+        "lr-1e-6/seed1": "",
+    }
+    assert len(opened("runs", team, find="tag:bad-data").dataframe[0].value) == 2
+    assert (
+        opened("runs", team, find="tag:bad").dataframe[0].value.empty
+        and len(opened("runs", team, find="bad-d").dataframe[0].value) == 2
+    )
+    folder.tag(["lr-1e-6/seed0"], "bad-data", False)
+    folder.tag(["lr-1e-6/seed0"], "archived", True)
+    assert tags_of(open_run(run)) == ("archived",), "taken off"
+    app = opened("runs", team, run="lr-1e-6/seed0")
+    assert len(app.dataframe[0].value) == 3 and "1 archived is hidden" in plain(app)
+    assert [button.label for button in app.button if button.key == "finds_bad-data"] == ["bad\\-data 1"], (
+        "of listed runs"
+    )
+    assert app.selectbox(key="run").value == "lr-1e-6/seed0", "a link to it still opens it"
+    assert len(opened("runs", team, archived="true").dataframe[0].value) == 4
+    assert folder.tag(["lr-1e-6/seed0"], " , ", True).startswith("Not tagged: a tag of 0 characters; wanted 1 to 40")
+
+
+def test_the_tag_of_a_run_that_cannot_be_written_is_kept_beside_the_server_and_said(opened: Open, team: Path) -> None:
+    folder, run = served_folder.served_folder(), team / "lr-1e-6" / "seed0"
+    (run / MIRROR_MARK).touch()
+    assert folder.tag is not None
+    said = folder.tag(["lr-1e-6/seed0"], "good", True)
+    assert said.startswith(f"good is kept beside this server, in {tags_file()}, because") and "copy of a run" in said
+    assert tags_of(open_run(run)) == ()
+    app = opened("runs", team, find="tag:good")
+    assert app.dataframe[0].value["run"].tolist() == ["lr-1e-6/seed0"]
+    assert "lr-1e-6/seed0 cannot be written: their tags are kept beside this server" in plain(app)
+    (run / MIRROR_MARK).unlink()
+    assert folder.tag(["lr-1e-6/seed0"], "good", True) == "" and tags_of(open_run(run)) == ("good",)
+    assert "beside this server" not in plain(opened("runs", team)), "the run has it now"
+    tags_file().write_text("{")
+    assert (
+        "cannot be read" in folder.tag(["lr-1e-6/seed0"], "good", False)
+        and len(opened("runs", team).dataframe[0].value) == 4
+    )

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratioscope.app.pages import metrics
-from ratioscope.app.pages.metrics import by_key, by_seed, flat, seedless, sharing_keys
+from ratioscope.app.pages.run_groups import LONGEST, MOST_KEYS, by_key, by_seed, flat, seedless, sharing_keys
 from ratioscope.app.presentation.run_names import MARKS, SLOTS, SYMBOLS, slots
 from ratioscope.app.presentation.theme import NAMED, THEMES, Theme
 
@@ -73,12 +72,13 @@ def test_seeds_are_grouped_and_others_stay_by_themselves() -> None:
 
 
 def test_keys_that_some_runs_share_and_not_all_can_be_grouped_by() -> None:
-    configs = {
+    written = {
         "a": {"algo": {"name": "grpo", "clip": 0.2}, "seed": 0, "model": "m"},
         "b": {"algo": {"name": "grpo", "clip": 0.3}, "seed": 1, "model": "m"},
         "c": {"algo": {"name": "ppo"}, "seed": 2, "model": "m"},
         "d": {},
     }
+    configs = {name: flat(config) for name, config in written.items()}
     assert sharing_keys(configs) == ["algo.name"]
     assert by_key(configs, "algo.name") == {
         "a": "algo.name=grpo",
@@ -95,8 +95,8 @@ def test_a_hostile_configuration_is_bounded() -> None:
     for _ in range(5000):
         inner["k"] = inner = {}
     wide = {f"key{number}": "x" * 1000 for number in range(10_000)}
-    assert flat(deep) == {} and len(flat(wide)) <= metrics.MOST_KEYS
-    assert all(len(value) <= metrics.LONGEST for value in flat(wide).values())
+    assert flat(deep) == {} and len(flat(wide)) <= MOST_KEYS
+    assert all(len(value) <= LONGEST for value in flat(wide).values())
 
 
 def _linear(colour: str) -> Floats:
