@@ -24,11 +24,12 @@ from ratioscope.metrics.metric import SAMPLED
 
 from ..blocks import Block, Paragraph
 from ..figures.drawing.thinning import thinned
-from ..presentation.answer import title_of
+from ..presentation.answer import cause_of, title_of
 from ..presentation.escape import visible
 from ..presentation.metric_places import names_at
 from ..presentation.run_state import RunState
 from ..presentation.value_text import value_words
+from .answered import Answered
 from .face import Face, Several
 from .view import View
 
@@ -39,6 +40,7 @@ POINTS = 60
 """Number of points of the small chart of a run."""
 NO_GAP = "not available, because no step has the log-probs of the policy that sampled and of one that trains"
 NO_NUMBER = "not available, because no step has a finite number of it"
+OVER = ", over"
 NEWEST, WHOLE = "newest", "whole run"
 """The two values of a metric in a summary, by the ends of their names."""
 
@@ -80,6 +82,15 @@ class Summary:
     """The metrics of the cards in `gap` as numbers, such as `ess_token newest` and `ess_token whole run`; the finite ones."""
     tags: tuple[str, ...] = ()
     """The tags that the run keeps."""
+
+    def with_cause(self, known: Answered | None, newest: int | None) -> "Summary":
+        """With the likeliest cause as its title, if a diagnosis that reaches the newest step has found one.
+
+        A run out of bounds alone: a healthy one has no title in a list.
+        """
+        is_new = known is not None and known.last_step == newest and self.severity in ("act", "watch")
+        cause = cause_of(known.result) if known is not None and is_new else ""
+        return replace(self, title=cause + (OVER if self.title.endswith(OVER) else "")) if cause else self
 
 
 @dataclass(frozen=True)
@@ -170,7 +181,7 @@ def summary_of(run: Run, verdict: Finding | None = None) -> Summary:
         known,
         gaps=run.gaps,
         severity=verdict.word,
-        title=f"{title_of(verdict, None)}{', over' if verdict.until_step is not None else ''}",
+        title=f"{title_of(verdict, None)}{OVER if verdict.until_step is not None else ''}",
         since=verdict.since_step,
         tokens=int(frame[tokens].sum()) if tokens in frame.columns else 0,
         gap=gap,

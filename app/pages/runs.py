@@ -46,11 +46,12 @@ STATES = (
     "check the process; dead: the writer's process is gone"
 )
 SCALE = f"log10 of {DRAWN.title} over the steps, from 10^{LEAST} to 10^{LARGEST} in every row, so that runs compare"
+FOUND = "the cause, if a diagnosis of the run is known already, else the signal that is worst"
 COLUMNS = {
     # This column is not pinned, because the text of a pinned column is drawn faded.
     "run": Column(help="the path below the served folder", width=186),
     "verdict": Column(help="the worst grade of any step", width=132, words=dict(zip(WORDS, COLOURS, strict=True))),
-    "worst signal": Column(width=310),
+    "worst signal": Column("what was found", width=400, help=FOUND),
     "tags": Column(help="put on runs by readers; the run keeps them", width=130),
     "since": Column("since step", "localized"),
     DRAWN.name: Column(f"{DRAWN.title}, newest step", "%.3g", OF_NEWEST),

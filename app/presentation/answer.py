@@ -78,6 +78,11 @@ def title_of(finding: Finding, answer: Answer | None) -> str:
     return f"{finding.title}, but the diagnosis names a cause of its gap: {cause}" if in_bounds else cause
 
 
+def cause_of(result: "RunDiagnosis | None") -> str:
+    """The likeliest cause of a diagnosis, as a title; empty without one."""
+    return "" if result is None or not result.diagnosis.likely else capital(result.diagnosis.answer.removesuffix("."))
+
+
 @dataclass(frozen=True)
 class FirstWords:
     """The first words on a run."""

@@ -69,6 +69,11 @@ class Diagnoses:
         with self._lock:
             return self._of_this_run(_question(view), view)
 
+    def of_whole(self, path: str) -> Answered | None:
+        """The newest diagnosis of the whole run at this path, of whatever revision; None if there is none. Asks for nothing."""
+        with self._lock:
+            return self._answered.get(Question(path, ""))
+
     def _of_this_run(self, question: Question, view: View, *, taken: bool = False) -> Answered | None:
         """None, too, if another run lies at this path since, or the run was opened anew. taken: it is kept no more."""
         known = self._answered.pop(question, None) if taken else self._answered.get(question)

@@ -23,6 +23,7 @@ from ...pages.folder import Folder, ListedRun, Summary, summary_of
 from ...pages.run_groups import settings_of
 from ...presentation.run_state import Life, RunState, run_state
 from ...presentation.theme import MARKS
+from .diagnoses import diagnoses
 from .live import beside
 from .opened_runs import opened_run
 from .served_runs import served
@@ -166,8 +167,9 @@ def _listed(wanted: Sequence[str]) -> tuple[list[ListedRun], int]:
     listed = []
     for name, path in runs.items():
         own, state, beside_it = known.known(path), states[name], apart.get(path, {})
+        summary = None if own is None else own.with_cause(diagnoses().of_whole(path), state.step)
         tags = with_beside(() if own is None else own.tags, beside_it)
-        listed.append(ListedRun(name, own, state, known.settings(path), tags, bool(beside_it)))
+        listed.append(ListedRun(name, summary, state, known.settings(path), tags, bool(beside_it)))
     return listed, waiting
 
 

@@ -15,11 +15,12 @@ from support.statistics_runs import write_statistics_run
 
 from ratioscope.app.blocks import Action, Link, Table
 from ratioscope.app.dashboard.model import served_folder
+from ratioscope.app.dashboard.model.diagnoses import Diagnoses
 from ratioscope.app.dashboard.model.runs_variable import RUNS
 from ratioscope.app.dashboard.model.served_folder import Summaries, signature_of
 from ratioscope.app.dashboard.model.served_runs import found_below
 from ratioscope.app.dashboard.model.tagging import tags_file
-from ratioscope.app.dashboard.model.view import SERVED
+from ratioscope.app.dashboard.model.view import SERVED, view
 from ratioscope.app.dashboard.panels import chosen_rows
 from ratioscope.app.pages import runs
 from ratioscope.app.pages.folder import Summary, summary_of
@@ -334,3 +335,17 @@ def test_the_tag_of_a_run_that_cannot_be_written_is_kept_beside_the_server_and_s
         "cannot be read" in folder.tag(["lr-1e-6/seed0"], "good", False)
         and len(opened("runs", team).dataframe[0].value) == 4
     )
+
+
+def test_the_cause_stands_in_the_list_once_a_diagnosis_is_known(
+    opened: Open, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = Diagnoses()
+    monkeypatch.setattr(served_folder, "diagnoses", lambda: known)
+    assert known.of(shown := view(str(tree / "stale"))) is None
+    known.answer_all()
+    answered = known.of(shown)
+    assert answered is not None and answered.result is not None
+    cause = answered.result.diagnosis.answer.removesuffix(".")
+    listed = opened("runs", tree).dataframe[0].value.set_index("run")["worst signal"]
+    assert listed["stale"].lower() == cause.lower() and listed["healthy"] == ""
