@@ -51,7 +51,7 @@ from .panels.charts import appearance, draw, number_column, numbers_behind, page
 from .panels.chosen_rows import CELLS, clicked_row, in_place, tick_key
 from .panels.job_progress import job_at_work
 from .panels.layout import IN_HEADER, cells, go_to
-from .panels.widgets import WIDGETS, picks_at, place_of
+from .panels.widgets import WIDGETS, kept_at, picks_at, place_of
 
 Given = ParamSpec("Given")
 FAILED = "_failed"
@@ -166,7 +166,10 @@ def _calmly(act: Callable[Given, None]) -> Callable[Given, None]:
 def _follow_row(block: Table, key: str) -> None:
     row = clicked_row(st.session_state[key], len(block.frame))
     if row is not None and block.leads is not None:
-        _go(block.leads(row))
+        link = block.leads(row)
+        if not link.page:  # else a second click on the cell would end its choice, and lead nowhere
+            st.session_state[key] = {"selection": {"rows": [], "columns": [], "cells": []}}
+        _go(link)
 
 
 def _column(name: str, column: Column) -> Any:
@@ -210,6 +213,8 @@ def _go(link: Link) -> None:
     }  # only the URL takes a list
     here = bound | (set(link.choices) & of_header if link.page else set())
     st.session_state.update({name: link.choices[name] for name in here})
+    if not link.page:
+        url.update({name: value for name, value in link.choices.items() if kept_at(name) in state})
     if link.page:
         go_to(link.page, **{name: value for name, value in link.choices.items() if name not in here})
 

@@ -10,6 +10,8 @@ from .view import View
 Option = TypeVar("Option")
 Value = TypeVar("Value")
 Told = TypeVar("Told", covariant=True)
+Place = AbstractContextManager[object, Literal[False] | None]
+"""A part of the page: what is asked and yielded inside stands there."""
 Tell = Callable[[int, int], None]
 """Takes the number of parts that are done, and of all."""
 
@@ -62,6 +64,8 @@ class AtMostOne:
     """Number of options in the list, the first ones; None for all. An address can name any other."""
     has_title: bool = True
     """True if its title is seen; of options without words."""
+    look: Literal["dropdown", "table"] = "dropdown"
+    """The widget. table: none, because a table of the page leads to the options."""
 
 
 @dataclass(frozen=True)
@@ -203,17 +207,19 @@ class Face(Protocol):
         """The options that a page shows because nobody can choose them: none where a reader can, all on paper."""
         ...
 
-    def row(self, name: str, *, labelled: bool = True) -> AbstractContextManager[object, Literal[False] | None]:
+    def row(self, name: str, *, labelled: bool = True) -> Place:
         """Widgets that are asked for inside stand in one row. labelled: they have titles above them."""
         ...
 
-    def menu(
-        self, name: str, words: str, *, is_wide: bool = False, icon: str = "tune", is_off: bool = False
-    ) -> AbstractContextManager[object, Literal[False] | None]:
+    def menu(self, name: str, words: str, *, is_wide: bool = False, icon: str = "tune", is_off: bool = False) -> Place:
         """Widgets that are asked for inside stand in a menu, which the reader opens.
 
         is_wide: as wide as the page, and without an icon. icon: a name of Material's. is_off: it cannot be opened now.
         """
+        ...
+
+    def aside(self, name: str, words: str) -> tuple[Place, Place]:
+        """A narrow place for a list and a wide one at its right. words: those of the drawer of the list in a narrow window."""
         ...
 
     def place(self, name: str) -> None:
@@ -265,13 +271,14 @@ class Paper:
     def unasked(self, options: Sequence[Option]) -> Sequence[Option]:
         return options
 
-    def row(self, name: str, *, labelled: bool = True) -> AbstractContextManager[object, Literal[False] | None]:
+    def row(self, name: str, *, labelled: bool = True) -> Place:
         return nullcontext()
 
-    def menu(
-        self, name: str, words: str, *, is_wide: bool = False, icon: str = "tune", is_off: bool = False
-    ) -> AbstractContextManager[object, Literal[False] | None]:
+    def menu(self, name: str, words: str, *, is_wide: bool = False, icon: str = "tune", is_off: bool = False) -> Place:
         return nullcontext()
+
+    def aside(self, name: str, words: str) -> tuple[Place, Place]:
+        return nullcontext(), nullcontext()
 
     def place(self, name: str) -> None:
         pass

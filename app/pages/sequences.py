@@ -22,6 +22,7 @@ from .face import Choice, Face, Step
 from .prompt_groups import asked_group, one_prompt, prompts
 from .scope import Scope
 from .sequence_filters import Filters, asked_filters, known
+from .sequence_list import HERE
 from .step_choice import FACTS, KEY, no_rows, opened, rows_of, severity_of, with_part_only, worst_first
 from .text_search import MATCH, asked_search, hits_at, over_steps
 from .token_heat import token_heat_of
@@ -35,8 +36,6 @@ OWN = ("hits", "matching", "tokens_within", "first_within")
 NUMBERS = (*sequence_measures_at("column"), *sequence_measures_at("fault"), "advantage", "reward", "lag", *OWN)
 WHOLE = ("worst_position", "tokens", *sequence_measures_at("fault"), "lag", *OWN)
 SHOWN = 500
-HERE = "▸"
-"""The mark of the row that the keys have reached."""
 LISTS = {
     "sequences": ". Click a row to read its tokens.",
     "prompts": "",

@@ -20,19 +20,18 @@ from ..figures.html.tinted_text import OPEN, WeightBand, token_text, token_value
 from ..figures.strip_chart import strip_at, token_strip
 from ..presentation.digits import count, digits
 from ..presentation.escape import visible
-from ..presentation.metric_places import sequence_measures_at, titled
+from ..presentation.metric_places import titled
 from ..presentation.slice_names import part_words
 from ..presentation.theme import THEMES, ThemeName
-from .face import AtMostOne, Choice, Face, Number, Step, Switch
+from .face import Choice, Face, Number, Step, Switch
 from .scope import Scope
-from .step_choice import FACTS, no_rows, rows_of, with_part_only, worst_first
+from .sequence_list import asked_sequence, ranked, sequence_list
+from .step_choice import FACTS, no_rows, rows_of, with_part_only
 from .turn_heads import heads_from, turn_heads
 from .view import View
 from .worst import sequence_facts
 from .worst_of_run import worst_listed, worst_of
 
-OFFERED = 300
-"""Number of sequences in the list, the worst of the step. A URL can name any other."""
 WINDOW = 500
 """Number of tokens whose text is shown; the strip chart shows all. Twice as many take twice as long to draw."""
 BEFORE = 125
@@ -91,9 +90,10 @@ def tokens(scope: Scope) -> Iterator[Block]:
         step = face.ask(Step(view, gap))
         every = pl.DataFrame() if step is None else rows_of(view, step, gap)
         frame = every if step is None or every.is_empty() else with_part_only(scope, every, step)
-        sequence_id, minibatch, rows = "", None, frame
+        sequence_id, minibatch, rows, listed = "", None, frame, None
         if step is not None and len(frame):
-            sequence_id = yield from _asked_sequence(face, frame, gap, step)
+            listed = ranked(frame, gap)
+            sequence_id = asked_sequence(face, listed, step)
             rows = frame.filter(pl.col("sequence_id") == sequence_id)
             minibatch = _asked_minibatch(face, rows)
     if step is None:
@@ -105,34 +105,25 @@ def tokens(scope: Scope) -> Iterator[Block]:
     if scope.only is not None:
         some = "no sequence of this step has" if frame.is_empty() else "whole sequences with"
         yield Paragraph(f"{some} a token of {part_words(scope.only)}", "muted", "Only")
-    if frame.is_empty():
+    if listed is None:
         return
-    chosen = SequenceKey(view, step, sequence_id, minibatch)
+    aside, beside_it = face.aside("samples", f"{count(len(listed.rows), 'sequence')} of this step, the worst first")
+    with aside:
+        yield from sequence_list(view, step, listed, sequence_id)
+    with beside_it:
+        yield from _chosen(scope, SequenceKey(view, step, sequence_id, minibatch), rows)
+
+
+def _chosen(scope: Scope, chosen: SequenceKey, rows: pl.DataFrame) -> Iterator[Block]:
+    """The text, the strip and the facts of the chosen sequence. rows: its own among those of the step."""
+    view, gap, face, minibatch = scope.view, scope.gap, scope.face, chosen.minibatch
     at = yield from _sequence(face, chosen, gap)
     own = rows.filter(pl.col("minibatch").eq_missing(minibatch)) if minibatch is not None else rows
     row = (own if len(own) else rows).row(0, named=True)
     yield from _facts(view.run, row, chosen.tokens)
-    about = {**row, "step": step, "run": view.run.name, "trainer": view.run.info.get("trainer")}
+    about = {**row, "step": chosen.step, "run": view.run.name, "trainer": view.run.info.get("trainer")}
     yield Drawer("JSON of this sequence, to paste into an issue", partial(_json, face, chosen, about, at), "json")
     yield Paragraph(KEYS, "muted")
-
-
-def _asked_sequence(face: Face, frame: pl.DataFrame, gap: str, step: int) -> Generator[Block, None, str]:
-    """Returns the chosen sequence, by default the worst. The buttons previous and next go through the list in its order."""
-    worst = sequence_measures_at("order")[0]
-    ranked = worst_first(frame, gap, worst if f"{gap}/{worst}" in frame.columns else "tokens")
-    named: dict[str, str] = {visible(own): own for own in ranked["sequence_id"].unique(maintain_order=True)}
-    names, absent = [*named], f"Sequence {{}} is not in step {step} of this run. Another is shown."
-    asked = AtMostOne(
-        "sequence", "sequence, worst first", names, "", width=320, absent=absent, usual=names[0], most=OFFERED
-    )
-    name = face.ask(asked) or names[0]
-    at = names.index(name)
-    for words, key, to in (("previous", "k", at - 1), ("next", "j", at + 1)):
-        is_off = not 0 <= to < len(names)
-        link = Link("", {"sequence": name if is_off else names[to]})
-        yield Action(words, words, link, shortcut=key, is_off=is_off)
-    return named[name]
 
 
 def _asked_minibatch(face: Face, rows: pl.DataFrame) -> int | None:

@@ -16,6 +16,7 @@ from streamlit.testing.v1 import AppTest
 from ratioscope.app.browser.chart import NAME
 from ratioscope.app.browser.code import NAME as CODE
 from ratioscope.app.dashboard.model.runs_variable import RUNS
+from ratioscope.app.pages.sequence_list import HERE
 from support.edge_runs import made
 from support.pages_read import PageRead
 
@@ -91,6 +92,12 @@ def fact_cards(app: AppTest | PageRead) -> dict[str, str]:
     """Name and value of each card of facts, see app/figures/html/fact_cards.py."""
     found = re.findall(r"<div><dt>(.*?)(?:<i .*?</i>)?</dt><dd>(.*?)</dd>", html(app))
     return {unescape(name): unescape(value) for name, value in found}
+
+
+def marked(app: AppTest | PageRead, column: str = "sequence_id") -> str:
+    """The cell of the first table in the row with the mark."""
+    shown = app.dataframe[0].value
+    return str(shown[shown[""] == HERE][column].item())
 
 
 def words(app: AppTest | PageRead) -> str:

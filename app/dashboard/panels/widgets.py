@@ -6,8 +6,8 @@ from typing import Any, Literal, TypeVar, cast
 
 import streamlit as st
 
-from ...browser.listener import in_address
-from ...pages.face import AtMostOne, Choice, Number, Option, Question, Several, Step, Switch, Tell, Text
+from ...browser.listener import in_address, is_narrow
+from ...pages.face import AtMostOne, Choice, Number, Option, Place, Question, Several, Step, Switch, Tell, Text
 from ...presentation.digits import count
 from ...presentation.escape import visible
 from ...presentation.near_names import near_names
@@ -19,6 +19,8 @@ from .controls import hold_to, say_absent, step_picker
 from .layout import control_row
 
 Value = TypeVar("Value")
+ASIDE = (3, 7)
+"""Shares of the width: of a list, and of what it lists."""
 
 
 class Widgets:
@@ -37,15 +39,20 @@ class Widgets:
     def unasked(self, options: Sequence[Option]) -> Sequence[Option]:
         return ()
 
-    def row(self, name: str, *, labelled: bool = True) -> AbstractContextManager[object, Literal[False] | None]:
+    def row(self, name: str, *, labelled: bool = True) -> Place:
         return control_row(name, labelled=labelled)
+
+    def aside(self, name: str, words: str) -> tuple[Place, Place]:
+        if is_narrow():
+            return st.expander(words, key=f"{name}_list"), st.container(key=name)
+        with st.container(key=f"{name}_columns"):
+            left, right = st.columns(ASIDE)
+        return left.container(key=f"{name}_list"), right.container(key=name)
 
     def place(self, name: str) -> None:
         st.session_state[_at(name)] = st.container(key=name)
 
-    def menu(
-        self, name: str, words: str, *, is_wide: bool = False, icon: str = "tune", is_off: bool = False
-    ) -> AbstractContextManager[object, Literal[False] | None]:
+    def menu(self, name: str, words: str, *, is_wide: bool = False, icon: str = "tune", is_off: bool = False) -> Place:
         if is_wide:
             return st.expander(words, key=name)
         return st.popover(words, icon=f":material/{icon}:", key=name, disabled=is_off)
@@ -129,6 +136,8 @@ def _one_of(asked: Choice[Any]) -> Any:
 def _at_most_one(asked: AtMostOne) -> str | None:
     """A list with words is bound by `optional`; any other here, where a link may hold the raw name of an option."""
     key, options, words = asked.key, asked.options, asked.placeholder
+    if asked.look == "table":
+        return _in_table(asked)
     if asked.shown is not None:
         return optional(asked.title, options, key, shown=asked.shown, width=asked.width, placeholder=words)
     wanted, usual = asked_for(key), asked.usual
@@ -148,6 +157,26 @@ def _at_most_one(asked: AtMostOne) -> str | None:
         in_address(key, chosen)
     say_absent(key, absent, chosen, asked.absent, () if absent is None else near_names(str(absent), options))
     return chosen
+
+
+def _in_table(asked: AtMostOne) -> str | None:
+    """The choice that the address alone keeps: a click in a table writes it there."""
+    key, wanted = asked.key, st.query_params.get(asked.key)
+    name, before = None if wanted is None else visible(wanted), st.session_state.get(kept_at(key))
+    chosen = name if name in asked.options else asked.usual
+    if chosen != name:
+        st.query_params.pop(key, None)
+    absent = None if name in (chosen, before) else name  # what was chosen at another step is no wish of the address
+    st.session_state[kept_at(key)] = chosen
+    if chosen is not None:
+        in_address(key, chosen)
+    say_absent(key, absent, chosen, asked.absent, near_names(absent or "", asked.options))
+    return chosen
+
+
+def kept_at(key: str) -> str:
+    """The key under which the session keeps a choice that has no widget."""
+    return f"_kept_{key}"
 
 
 def _any_of(asked: Several) -> list[str]:

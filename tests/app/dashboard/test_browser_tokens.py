@@ -95,8 +95,25 @@ def test_keys_walk_the_list_and_open_a_row(dashboard: Dashboard, browser: Chromi
     page.keyboard.press("Enter")
     page.wait_for_url("**/tokens?**")
     opened.settled()
-    assert query(opened)["sequence"].startswith("14-") and page.locator(".rs-text i").count() > 3
+    second = query(opened)["sequence"]
+    assert second.startswith("14-") and page.locator(".rs-text i").count() > 3
+    third = _row_clicked(opened, 2)
+    with opened.rerun():
+        page.keyboard.press("k")
+    assert query(opened)["sequence"] == second != third == _row_clicked(opened, 2), "the same cell, a second time"
+    opened.resize(420)
+    page.locator(".st-key-samples_list summary").click()
+    page.locator(".st-key-list_rows canvas").first.wait_for()
     is_well(opened)
+
+
+def _row_clicked(opened: Opened, row: int) -> str:
+    """The sequence that is shown after a click on this row of the list."""
+    box = opened.page.locator(".st-key-list_rows canvas").first.bounding_box()
+    assert box is not None
+    with opened.rerun():
+        opened.page.mouse.click(box["x"] + 60, box["y"] + 35 * (row + 1.5))
+    return query(opened)["sequence"]
 
 
 def test_the_worst_token_is_one_key_away_and_scrolled_to(dashboard: Dashboard, browser: Chromium) -> None:

@@ -12,7 +12,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from support import oracle
 from support.frames import tokens
-from support.pages_open import Open, codes, html, plain, well, words
+from support.pages_open import Open, codes, html, marked, plain, well, words
 
 from ratioscope.app.dashboard.panels.share import whom
 from ratioscope.app.figures.html.tinted_text import WeightBand, borders, tint, token_text
@@ -30,7 +30,7 @@ from ratioscope.metrics.analysis.token_values import BY_NAME, VALUES
 
 def test_a_link_opens_the_very_sequence_gap_and_token(opened: Open) -> None:
     app = opened("tokens", ["stale"], step="6", sequence="6-100", gap="drift", at="2", tint="weight")
-    assert app.selectbox(key="sequence").value == "6-100" and app.number_input(key="at").value == 2
+    assert marked(app) == "6-100" and app.number_input(key="at").value == 2
     assert app.segmented_control(key="gap").value == "drift" and app.selectbox(key="tint").value == "weight"
     assert app.selectbox(key="band").value == "0.8 to 1.2" and _marked(app) == [2]
 
@@ -47,6 +47,19 @@ def test_a_link_to_a_step_and_a_sequence_that_the_run_lacks_says_so_until_anothe
     well(app.button(key="step_after").click().run())
     well(app.button(key="next").click().run())
     assert not app.warning
+
+
+def test_the_list_has_the_worst_300_and_the_one_of_the_address(opened: Open, tmp_path: Path) -> None:
+    with Collector(tmp_path / "run") as collector:
+        old = [[-1.0, -1.1 - place / 100] for place in range(320)]
+        ids = [f"s{place}" for place in range(320)]
+        collector.log(step=0, sequence_ids=ids, rollout_logprobs=[[-1.0, -1.1]] * 320, old_logprobs=old)
+    app = opened("tokens", tmp_path / "run", sequence="s7")
+    listed = app.dataframe[0].value["sequence_id"].tolist()
+    assert listed == [*(f"s{place}" for place in range(319, 19, -1)), "s7"] and marked(app) == "s7"
+    assert "313 of 320" in words(app) and "is not in step" not in words(app)
+    well(app.button(key="previous").click().run())
+    assert marked(app) == "s8" and app.query_params["sequence"] == "s8"
 
 
 def test_what_the_run_lacks_is_told_apart_from_what_this_sequence_lacks(opened: Open, tmp_path: Path) -> None:
@@ -70,7 +83,7 @@ def test_the_drawer_for_sharing_names_the_run_in_its_command_and_whom_its_link_s
 @pytest.mark.parametrize("by", [value.name for value in VALUES])
 def test_text_is_tinted_by_the_chosen_value_and_the_legend_has_its_numbers(opened: Open, runs: Path, by: str) -> None:
     app = opened("tokens", ["stale"], step="14", tint=by)
-    frame = open_run(runs / "stale").sequence(14, str(app.selectbox(key="sequence").value))
+    frame = open_run(runs / "stale").sequence(14, marked(app))
     sides = (frame[f"{policy}_logprob"].cast(float).to_numpy() for policy in ("rollout", "old"))
     wanted = [tint(float(value), by) for value in BY_NAME[by].of(*sides)]
     found = [part.split('"')[0].split() for part in html(app).split('<div class="rs-text">')[1].split('<i class="')[1:]]
@@ -92,7 +105,7 @@ def test_confident_disagreements_are_underlined_and_weights_outside_hatched(runs
 
 def test_the_worst_token_is_reached_first_then_the_next_and_back(opened: Open, runs: Path) -> None:
     app = opened("tokens", ["stale"], step="14")
-    frame = open_run(runs / "stale").sequence(14, str(app.selectbox(key="sequence").value))
+    frame = open_run(runs / "stale").sequence(14, marked(app))
     order = np.argsort(-frame["mismatch"].abs().to_numpy(), kind="stable").tolist()
     for wanted in order[:3]:
         well(app.button(key="worse").click().run())

@@ -12,7 +12,7 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 from support.edge_runs import RUNS, made
 from support.golden import holds, placeheld
-from support.pages_open import SECONDS, Open, charts, codes, fact_cards, html, plain, unopened, well, words
+from support.pages_open import SECONDS, Open, charts, codes, fact_cards, html, marked, plain, unopened, well, words
 from support.pages_read import Read
 from support.shown_numbers import shown
 
@@ -24,6 +24,7 @@ from ratioscope.app.dashboard.model.view import view
 from ratioscope.app.dashboard.server import server
 from ratioscope.app.pages import step_choice
 from ratioscope.app.pages.pages import PAGES
+from ratioscope.app.pages.sequence_list import HERE
 from ratioscope.app.pages.step_choice import worst_first
 from ratioscope.app.pages.tokens import WINDOW
 from ratioscope.app.presentation.digits import digits
@@ -213,7 +214,7 @@ def test_sequences_come_worst_first(read: Read, runs: Path, order: str) -> None:
 
 def test_the_worst_sequence_is_read_token_by_token(opened: Open, runs: Path) -> None:
     app = opened("tokens", ["stale"])
-    worst = str(app.selectbox(key="sequence").value)
+    worst = marked(app)
     tokens = open_run(made(runs, "stale")).sequence(14, worst)
     assert html(app).count("data-h=") == len(tokens)
     for text in tokens["token_text"].to_list():
@@ -222,20 +223,20 @@ def test_the_worst_sequence_is_read_token_by_token(opened: Open, runs: Path) -> 
 
 def test_next_and_previous_walk_through_the_sequences(opened: Open) -> None:
     app = opened("tokens", ["stale"])
-    first, second = app.selectbox(key="sequence").options[:2]
+    first, second = app.dataframe[0].value["sequence_id"][:2]
     previous, following = app.button(key="previous"), app.button(key="next")
     assert previous.disabled and not following.disabled
     following.click().run()
-    assert app.selectbox(key="sequence").value == second != first
+    assert marked(app) == second != first
     app.button(key="previous").click().run()
-    assert app.selectbox(key="sequence").value == first
+    assert marked(app) == first
 
 
 def test_a_sequence_in_the_url_is_shown_and_an_unknown_one_is_explained(opened: Open) -> None:
-    assert opened("tokens", ["stale"], step="6", sequence="6-100").selectbox(key="sequence").value == "6-100"
+    assert marked(opened("tokens", ["stale"], step="6", sequence="6-100")) == "6-100"
     app = opened("tokens", ["stale"], sequence="no such")
     well(app)
-    assert "Sequence no such is not in step 14" in words(app) and app.selectbox(key="sequence").index == 0
+    assert "Sequence no such is not in step 14" in words(app) and app.dataframe[0].value[""][0] == HERE
 
 
 def test_a_sequence_of_several_minibatches_shows_the_chosen_one(opened: Open, runs: Path) -> None:

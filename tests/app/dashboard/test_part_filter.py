@@ -65,7 +65,7 @@ def test_the_page_tokens_lists_the_sequences_with_a_token_of_the_filter(opened: 
     long = set(sizes.filter(pl.col("count") > edge)["sequence_id"])
     assert 0 < len(long) < len(sizes)
     app = opened("tokens", "stale", step=str(run.steps[-1]), only=f"position={edge}")
-    assert set(app.selectbox(key="sequence").options) == long
+    assert set(app.dataframe[0].value["sequence_id"]) == long
     assert "whole sequences with a token of position in the response" in plain(app)
     none = opened("tokens", "stale", step=str(run.steps[-1]), only="position=4096")
     assert "no sequence of this step has a token of" in plain(none)
