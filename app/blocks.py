@@ -175,6 +175,8 @@ class Beside:
     """Its name on the page."""
     columns: "tuple[tuple[Block, ...], ...]"
     """The blocks of each column."""
+    narrowest: int = 420
+    """The least width of a column, in pixels; a face without a window has its own."""
 
 
 @dataclass(frozen=True)

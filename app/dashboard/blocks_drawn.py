@@ -227,7 +227,7 @@ def _charts(block: Charts, scope: Scope, key: str) -> None:
 
 
 def _beside(block: Beside, scope: Scope, key: str) -> None:
-    for place, blocks in zip(cells(len(block.columns), block.name), block.columns, strict=True):
+    for place, blocks in zip(cells(len(block.columns), block.name, block.narrowest), block.columns, strict=True):
         with place:
             _draw(blocks, scope, key)
 

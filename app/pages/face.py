@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from .view import View
 
@@ -230,7 +230,7 @@ class Face(Protocol):
         """The row that the reader picked in the table of this name, which was drawn before; None without one."""
         ...
 
-    def ticked(self, name: str) -> Sequence[str]:
+    def ticked(self, name: str) -> Sequence[Any]:
         """The names of the rows that the reader ticked in the table of this name, which was drawn before."""
         ...
 
@@ -286,7 +286,7 @@ class Paper:
     def picked(self, name: str, rows: int) -> int | None:
         return None
 
-    def ticked(self, name: str) -> Sequence[str]:
+    def ticked(self, name: str) -> Sequence[Any]:
         return ()
 
     def unpick(self) -> None:

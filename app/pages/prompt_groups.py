@@ -8,13 +8,14 @@ import polars as pl
 
 from ratioscope.metrics.definitions.registry import BY_NAME
 
-from ..blocks import Block, Code, Column, Drawer, Link, Paragraph, Table
+from ..blocks import Action, Actions, Block, Code, Column, Drawer, Link, Paragraph, Table
 from ..presentation.digits import count, digits
 from ..presentation.escape import visible
 from ..presentation.metric_places import sequence_measures_at, title_of
 from ..presentation.value_text import number_format
 from .face import AtMostOne, Face
 from .sequence_filters import known
+from .side_by_side import compared
 
 SHOWN = 500
 
@@ -94,7 +95,7 @@ def _samples(groups: Sequence[str], row: int) -> Link:
 
 
 def one_prompt(samples: pl.DataFrame, of: int) -> Iterator[Block]:
-    """A line on the shown samples of one prompt. of: number of its samples on record."""
+    """A line on the shown samples of one prompt, in their order. of: number of its samples on record."""
     shown = samples["sequence_id"].n_unique()
     facts = [f"{f'{shown:,} of ' if shown < of else ''}{count(of, 'sample')} of one prompt"]
     once = samples.unique("sequence_id")
@@ -104,7 +105,8 @@ def one_prompt(samples: pl.DataFrame, of: int) -> Iterator[Block]:
         facts.append(f"reward {digits(float(rewards.mean()))} on average, {spread}")
     lengths = once["length"].to_numpy()
     facts.append(f"{int(lengths.min()):,} to {int(lengths.max()):,} tokens")
-    yield Paragraph(" · ".join(facts), "muted")
+    beside = Action("beside", "side by side", compared(samples["sequence_id"].to_list()))
+    yield Actions("one_prompt", (beside,) if shown > 1 else (), before=" · ".join(facts))
     if known(samples, "prompt_text"):
         lines = samples["prompt_text"].drop_nulls()[0].split("\n")
         yield Drawer("prompt", lambda: (Code(lines),))

@@ -23,6 +23,7 @@ from .prompt_groups import asked_group, one_prompt, prompts
 from .scope import Scope
 from .sequence_filters import Filters, asked_filters, known
 from .sequence_list import HERE
+from .side_by_side import MOST, compared
 from .step_choice import FACTS, KEY, no_rows, opened, rows_of, severity_of, with_part_only, worst_first
 from .text_search import MATCH, asked_search, hits_at, over_steps
 from .token_heat import token_heat_of
@@ -37,7 +38,7 @@ NUMBERS = (*sequence_measures_at("column"), *sequence_measures_at("fault"), "adv
 WHOLE = ("worst_position", "tokens", *sequence_measures_at("fault"), "lag", *OWN)
 SHOWN = 500
 LISTS = {
-    "sequences": ". Click a row to read its tokens.",
+    "sequences": ". Click a row to read its tokens; tick several to see them side by side.",
     "prompts": "",
     "token heat": ". Click a cell to read its sequence at the worst token of the cell.",
 }
@@ -92,7 +93,7 @@ def sequences(scope: Scope) -> Iterator[Block]:
         matching = matching.join(found.rows.select("sequence_id", "hits", "match", "at"), on="sequence_id", how="inner")
     yield from _about_step(view, step, gap, frame, matching, filters, listing.look)
     if listing.group is not None and len(matching):
-        yield from one_prompt(matching, of_group["sequence_id"].n_unique())
+        yield from one_prompt(worst_first(matching, gap, listing.order), of_group["sequence_id"].n_unique())
     if listing.look == "prompts" and matching["group_id"].count():
         yield from prompts(matching, gap)
     elif listing.look == "token heat" and len(matching):
@@ -177,7 +178,15 @@ def _list(scope: Scope, ranked: pl.DataFrame, step: int, order: str) -> Iterator
         picks="sequence_rows",
         leads=leads,
         cut=("sequence_id", "group_id", "replica", "finish_reason"),
+        rows=[(order, *key) for key in ranked.select(KEY).iter_rows()],
+        has_ticks=True,
     )
+    ticked = list(dict.fromkeys(sequence_id for _, sequence_id, _ in face.ticked("sequence_rows")))
+    if len(ticked) > 1:
+        most = f" · at most {MOST}: the first ones" if len(ticked) > MOST else ""
+        yield Actions(
+            "ticked", (Action("beside", f"{min(len(ticked), MOST)} side by side", compared(ticked)),), after=most
+        )
 
 
 def _move(face: Face, row: int) -> None:

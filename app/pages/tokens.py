@@ -1,7 +1,6 @@
 """The Tokens page: one sequence with tinted text, and every recorded curve below it on the same axis."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,18 +15,20 @@ from ratioscope.record import POLICIES, sides
 
 from ..blocks import Action, Actions, Block, Chart, Code, Download, Drawer, Link, Markup, Paragraph
 from ..figures.drawing.plotly_objects import go
-from ..figures.html.tinted_text import OPEN, WeightBand, token_text, token_values
+from ..figures.html.tinted_text import OPEN, WeightBand, token_values
 from ..figures.strip_chart import strip_at, token_strip
 from ..presentation.digits import count, digits
 from ..presentation.escape import visible
 from ..presentation.metric_places import titled
 from ..presentation.slice_names import part_words
 from ..presentation.theme import THEMES, ThemeName
-from .face import Choice, Face, Number, Step, Switch
+from .face import Choice, Face, Number, Several, Step, Switch
 from .scope import Scope
-from .sequence_list import asked_sequence, ranked, sequence_list
+from .sequence_filters import known
+from .sequence_list import Ranked, asked_sequence, ranked, sequence_list
+from .sequence_text import SequenceKey, Tint, tinted
+from .side_by_side import MOST, Shown, compared, side_by_side
 from .step_choice import FACTS, no_rows, rows_of, with_part_only
-from .turn_heads import heads_from, turn_heads
 from .view import View
 from .worst import sequence_facts
 from .worst_of_run import worst_listed, worst_of
@@ -70,32 +71,19 @@ CAUSES = (
 """Facts of a sequence that may be the cause of its gap."""
 
 
-@dataclass(frozen=True)
-class SequenceKey:
-    """A sequence of a run, as the cache key of its text and its strip."""
-
-    view: View
-    step: int
-    sequence_id: str
-    minibatch: int | None
-
-    @property
-    def tokens(self) -> pl.DataFrame:
-        return self.view.tokens(self.step, self.sequence_id, self.minibatch)
-
-
 def tokens(scope: Scope) -> Iterator[Block]:
     view, gap, face = scope.view, scope.gap, scope.face
     with face.row("sequence"):
         step = face.ask(Step(view, gap))
         every = pl.DataFrame() if step is None else rows_of(view, step, gap)
         frame = every if step is None or every.is_empty() else with_part_only(scope, every, step)
-        sequence_id, minibatch, rows, listed = "", None, frame, None
+        sequence_id, minibatch, rows, listed, others = "", None, frame, None, []
         if step is not None and len(frame):
             listed = ranked(frame, gap)
             sequence_id = asked_sequence(face, listed, step)
             rows = frame.filter(pl.col("sequence_id") == sequence_id)
             minibatch = _asked_minibatch(face, rows)
+            others = _asked_others(face, listed, sequence_id, step)
     if step is None:
         yield from _strips_of_run(scope)
         return
@@ -111,16 +99,24 @@ def tokens(scope: Scope) -> Iterator[Block]:
     with aside:
         yield from sequence_list(view, step, listed, sequence_id)
     with beside_it:
-        yield from _chosen(scope, SequenceKey(view, step, sequence_id, minibatch), rows)
+        shown = [_of_step(view, step, frame, name, minibatch) for name in (sequence_id, *others)]
+        yield from _chosen(scope, shown, listed)
 
 
-def _chosen(scope: Scope, chosen: SequenceKey, rows: pl.DataFrame) -> Iterator[Block]:
-    """The text, the strip and the facts of the chosen sequence. rows: its own among those of the step."""
-    view, gap, face, minibatch = scope.view, scope.gap, scope.face, chosen.minibatch
-    at = yield from _sequence(face, chosen, gap)
-    own = rows.filter(pl.col("minibatch").eq_missing(minibatch)) if minibatch is not None else rows
-    row = (own if len(own) else rows).row(0, named=True)
-    yield from _facts(view.run, row, chosen.tokens)
+def _of_step(view: View, step: int, frame: pl.DataFrame, sequence_id: str, minibatch: int | None) -> Shown:
+    """A sequence at this minibatch, or at its first one, and its row."""
+    rows = frame.filter(pl.col("sequence_id") == sequence_id)
+    here = rows.filter(pl.col("minibatch").eq_missing(minibatch)) if "minibatch" in rows.columns else rows
+    row = (here if len(here) else rows).row(0, named=True)
+    return SequenceKey(view, step, sequence_id, minibatch if len(here) else row["minibatch"]), row
+
+
+def _chosen(scope: Scope, shown: Sequence[Shown], listed: Ranked) -> Iterator[Block]:
+    """The text, the strip and the facts of the first sequence, and the texts of the others beside it."""
+    view, gap, face = scope.view, scope.gap, scope.face
+    chosen, row = shown[0]
+    at = yield from _sequence(face, shown, gap)
+    yield from _facts(view.run, row, chosen.tokens, listed)
     about = {**row, "step": chosen.step, "run": view.run.name, "trainer": view.run.info.get("trainer")}
     yield Drawer("JSON of this sequence, to paste into an issue", partial(_json, face, chosen, about, at), "json")
     yield Paragraph(KEYS, "muted")
@@ -134,8 +130,22 @@ def _asked_minibatch(face: Face, rows: pl.DataFrame) -> int | None:
     return int(face.ask(Choice("minibatch", "minibatch", minibatches, minibatches[0], look="segments")))
 
 
-def _sequence(face: Face, chosen: SequenceKey, gap: str) -> Generator[Block, None, int | None]:
+def _asked_others(face: Face, listed: Ranked, chosen: str, step: int) -> list[str]:
+    """The ids of the sequences that stand beside the chosen one. Those of its prompt are offered first."""
+    names, own = listed.names, listed.rows.filter(sequence_id=chosen)
+    of_prompt = pl.col("group_id").is_in(own["group_id"]) if known(own, "group_id") else pl.lit(value=True)
+    near = [visible(name) for name in listed.rows.filter(of_prompt)["sequence_id"]]
+    offered = [*dict.fromkeys((*near, *names))]
+    absent = f"Sequence {{}} is not in step {step} of this run, and nothing stands beside this one."
+    asked = Several(
+        "beside", "side by side with", offered, width=300, placeholder="another", most=MOST - 1, absent=absent
+    )
+    return [names[name] for name in face.ask(asked) if names[name] != chosen]
+
+
+def _sequence(face: Face, shown: Sequence[Shown], gap: str) -> Generator[Block, None, int | None]:
     """The text and the strip. Returns the row of the chosen token, else of the worst."""
+    chosen, _ = shown[0]
     tokens, of = chosen.tokens, (chosen.view.path, chosen.step, chosen.sequence_id)
     last = len(tokens) - 1
     with face.row("token", labelled=False):
@@ -156,15 +166,11 @@ def _sequence(face: Face, chosen: SequenceKey, gap: str) -> Generator[Block, Non
             f"The text is not coloured, because this sequence has no {gap}: it needs the log-probs of {earlier} and {later}.",
             "muted",
         )
-    first, window = 0, None
-    if len(tokens) > WINDOW:
-        most = len(tokens) - WINDOW
-        around = 0 if at is None else min(max(at - BEFORE, 0), most)
-        title = f"text of {WINDOW:,} tokens from position"
-        first = int(face.ask(Number("from", title, around, 0, most, look="slider", of=(*of, at))) or 0)
-        window = (first, first + WINDOW - 1)
-    text = partial(chosen.view.figure, _tinted, chosen, first, gap, by, band, at)
-    yield Markup(lambda theme: text(theme.name), leads=_to_token)
+    tint, window = Tint(by, band, at), None
+    if len(shown) > 1:
+        yield from side_by_side(shown, gap, tint)
+    else:
+        window = yield from _text(face, chosen, gap, tint)
     yield Chart(
         "strip",
         f"Log-ratio, log-probs and entropy of {count(len(tokens), 'token')}",
@@ -176,6 +182,20 @@ def _sequence(face: Face, chosen: SequenceKey, gap: str) -> Generator[Block, Non
         hint="a click chooses a token",
     )
     return at if at is not None else next(iter(order), None)
+
+
+def _text(face: Face, chosen: SequenceKey, gap: str, tint: Tint) -> Generator[Block, None, tuple[int, int] | None]:
+    """The text. Returns the positions of its first and its last token; None if all are there."""
+    first, window, last = 0, None, len(chosen.tokens) - 1
+    if last >= WINDOW:
+        most, of = last + 1 - WINDOW, (chosen.view.path, chosen.step, chosen.sequence_id, tint.at)
+        around = 0 if tint.at is None else min(max(tint.at - BEFORE, 0), most)
+        title = f"text of {WINDOW:,} tokens from position"
+        first = int(face.ask(Number("from", title, around, 0, most, look="slider", of=of)) or 0)
+        window = (first, first + WINDOW - 1)
+    text = partial(chosen.view.figure, tinted, chosen, gap, tint, first, WINDOW, None)
+    yield Markup(lambda theme: text(theme.name), leads=_to_token)
+    return window
 
 
 def _asked_tint(face: Face, gap: str) -> tuple[str, WeightBand]:
@@ -244,19 +264,6 @@ def _ordinal(number: int) -> str:
     return f"{number:,}{ending}"
 
 
-def _tinted(
-    chosen: SequenceKey, first: int, gap: str, by: str, band: WeightBand, at: int | None, theme: ThemeName
-) -> str:
-    heads = heads_from(chosen.view.figure(_heads, chosen, gap), first)
-    return token_text(
-        chosen.tokens.slice(first, WINDOW), gap, theme=THEMES[theme], by=by, band=band, at=at, heads=heads
-    )
-
-
-def _heads(chosen: SequenceKey, gap: str) -> dict[int, str]:
-    return turn_heads(chosen.tokens, gap)
-
-
 def _strip_at(
     chosen: SequenceKey, gap: str, at: int | None, window: tuple[int, int] | None, theme: ThemeName
 ) -> go.Figure:
@@ -267,17 +274,22 @@ def _strip(chosen: SequenceKey, gap: str, theme: ThemeName) -> go.Figure:
     return token_strip(chosen.tokens, gap, theme=THEMES[theme])
 
 
-def _facts(run: Run, row: Mapping[str, Any], tokens: pl.DataFrame) -> Iterator[Block]:
-    """Recorded facts of the sequence in one line, missing ones, its prompt, and a link to the prompt's other samples."""
+def _facts(run: Run, row: Mapping[str, Any], tokens: pl.DataFrame, listed: Ranked) -> Iterator[Block]:
+    """Recorded facts of the sequence in one line, missing ones, its prompt, and links to the prompt's other samples."""
     facts = [count(len(tokens), "token")]
     for name in (*FACTS, *CAUSES):
         value = row.get(name)
         if value is not None:
             shown = digits(value) if isinstance(value, float) else visible(str(value), 60)
             facts.append(f"{name.replace('_', ' ')} {shown}")
-    siblings = Link("samples", {"group": row.get("group_id")})
-    button = Action("siblings", "all samples of this prompt", siblings, is_plain=True)
-    yield Actions("facts", (button,) if isinstance(row.get("group_id"), str) else (), before=" · ".join(facts))
+    group, actions = row.get("group_id"), []
+    if isinstance(group, str):
+        own = [row["sequence_id"], *listed.rows.filter(group_id=group)["sequence_id"]]
+        actions = [Action("siblings", "all samples of this prompt", Link("samples", {"group": group}), is_plain=True)]
+        if len(set(own)) > 1:
+            beside = Link("", {"beside": compared(own).choices["beside"]})
+            actions.append(Action("siblings_beside", "side by side", beside, is_plain=True))
+    yield Actions("facts", tuple(actions), before=" · ".join(facts))
     if told := " · ".join(_not_recorded(run, tokens, row)):
         yield Paragraph(told, "muted")
     prompt = row.get("prompt_text")

@@ -17,12 +17,12 @@ def control_row(key: str, *, labelled: bool = True) -> DeltaGenerator:
     return st.container(horizontal=True, vertical_alignment="bottom" if labelled else "center", key=f"{key}_row")
 
 
-def cells(number: int, key: str) -> list[DeltaGenerator]:
-    """Places for so many charts, two side by side if there is room.
+def cells(number: int, key: str, narrowest: int = 420) -> list[DeltaGenerator]:
+    """Places for so many charts, two side by side if there is room. narrowest: the least width of one, in pixels.
 
     All are made before any is filled: a chart that is still alone in its row would be drawn at full width, and then again.
     """
-    with st.grid(2, min_column_width=420, gap="small", key=f"{key}_cells"):
+    with st.grid(2, min_column_width=narrowest, gap="small", key=f"{key}_cells"):
         return [st.container(key=f"{key}_cell_{at}") for at in range(number)]
 
 

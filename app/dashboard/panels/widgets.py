@@ -61,7 +61,7 @@ class Widgets:
         drawn = st.session_state.get(picks_at(name))
         return None if drawn is None else clicked_row(drawn, rows)
 
-    def ticked(self, name: str) -> Sequence[str]:
+    def ticked(self, name: str) -> Sequence[Any]:
         return ticked_rows(name)
 
     def unpick(self) -> None:

@@ -80,12 +80,14 @@ def token_text(
     band: WeightBand = OPEN,
     at: int | None = None,
     heads: Mapping[int, str] | None = None,
+    faint: int = 0,
 ) -> str:
     """One element holding the text of `tokens` (a frame with a row per token, see Run.sequence), tinted by a value of the gap.
 
     Tokens without text show their ids, or their positions if ids are missing too. by: a name of token_values.VALUES.
     at: the position of a token that is marked, and to which the text is scrolled when it appears. styled: False for a document
-    that has the style already. heads: row -> words over what begins there; None for `borders`.
+    that has the style already. heads: row -> words over what begins there; None for `borders`. faint: the tokens before this
+    position stand back.
     """
     value = BY_NAME[by]
     earlier, x, values = token_values(tokens, gap, value)
@@ -93,7 +95,7 @@ def token_text(
     rows = zip(tokens.iter_rows(named=True), values.tolist(), x.tolist(), confident, strict=True)
     begins = borders(tokens) if heads is None else heads
     body = "".join(
-        f"{_border(begins.get(place, ''))}{_token(row, tint(value, by), ratio, sure, band, at)}"
+        f"{_border(begins.get(place, ''))}{_token(row, tint(value, by), ratio, sure, band, at, faint)}"
         for place, (row, value, ratio, sure) in enumerate(rows)
     )
     scale = _legend(gap, value, band) if legend else ""
@@ -157,13 +159,21 @@ def token_values(tokens: pl.DataFrame, gap: str, value: TokenValue) -> tuple[Flo
     return earlier, x, x if value.of is log_ratio else value.of(earlier, later)
 
 
-def _token(row: dict[str, object], tinted: str, ratio: float, sure: bool, band: WeightBand, at: int | None) -> str:
+def _token(
+    row: dict[str, object], tinted: str, ratio: float, sure: bool, band: WeightBand, at: int | None, faint: int
+) -> str:
     text, broken = _text(row)
     masked = row.get("mask") is False
     dropped = row.get("loss_mask") is False and not masked
     outside = not masked and not band.holds(_exp(ratio))
     sure = sure and not masked
-    flags = (("d", dropped), ("c", sure), ("o", outside), *_chosen(row["position"], at))
+    flags = (
+        ("d", dropped),
+        ("c", sure),
+        ("o", outside),
+        ("f", int(str(row["position"])) < faint),
+        *_chosen(row["position"], at),
+    )
     names = " ".join(filter(None, ("x" if masked else tinted, *(name for name, on in flags if on))))
     facts = "&#10;".join(escaped(line) for line in (*_fact_lines(row), *_judged(sure, band if outside else None)))
     return f'<i class="{names}" data-h="{facts}">{text}</i>{"<br>" if broken else ""}'
@@ -295,6 +305,7 @@ color:{theme.muted};white-space:normal}}
  i.u{{outline:1px dashed {theme.border};outline-offset:-1px}}
  .rs-text i.d{{text-decoration:line-through {theme.muted} 1px}}
  i.c{{border-bottom:2.5px solid {theme.text};border-radius:2px 2px 0 0}}
+ .rs-text i.f{{opacity:.45}}
  .rs-text i.t{{outline:2px solid {theme.primary};outline-offset:0}}
  .rs-text i.s{{display:inline-block;scroll-initial-target:nearest}}
  .rs-text i:hover{{outline:1px solid {theme.text};outline-offset:-1px;position:relative;anchor-name:--rs}}

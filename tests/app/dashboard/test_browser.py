@@ -26,7 +26,7 @@ def test_from_a_red_step_to_a_token_in_three_clicks(dashboard: Dashboard, browse
     opened.settled()
     assert query(opened)["step"] == "12" and "step 12: ■ act" in page.content()
 
-    table = page.locator(".st-key-sequence_rows canvas").first
+    table = page.locator(".st-key-sequence_rows_0 canvas").first
     table.click(position={"x": 300, "y": 52}, force=True)  # in the first row: a table is drawn on a canvas
     page.wait_for_url("**/tokens?**")
     opened.settled()

@@ -148,6 +148,19 @@ def test_a_link_to_a_token_scrolls_to_it_and_a_click_on_the_strip_to_another(
     is_well(opened)
 
 
+def test_ticked_sequences_stand_side_by_side(dashboard: Dashboard, browser: Chromium) -> None:
+    opened = browser.visit(f"{dashboard.url}/samples?run=stale&step=14")
+    for row in (0, 1):
+        with opened.rerun():
+            place = {"x": 17, "y": 35 * (row + 1.5)}
+            opened.page.locator(".st-key-sequence_rows_0 canvas").first.click(position=place, force=True)
+    opened.page.get_by_role("button", name="2 side by side").click()
+    opened.page.wait_for_url("**/tokens?**beside=**")
+    opened.settled()
+    assert opened.page.locator(".st-key-side_by_side_cells .rs-text").count() == 2
+    is_well(opened)
+
+
 def test_hostile_ids_open_their_own_sequence(dashboard: Dashboard, browser: Chromium) -> None:
     opened = browser.visit(f"{dashboard.url}/samples?run=hostile&step=1")
     opened.page.keyboard.press("j")

@@ -175,7 +175,7 @@ def test_no_prompt_is_listed_where_a_filter_leaves_none(read: Read) -> None:
 def test_keys_move_a_mark_over_the_rows(opened: Open) -> None:
     app = opened("samples", ["stale"], step="14")
     assert app.dataframe[0].value[""].tolist()[:3] == ["▸", "", ""] and app.button(key="up").disabled
-    assert "· 32 rows on record. Click a row to read its tokens." in plain(app)
+    assert "· 32 rows on record. Click a row to read its tokens; tick several" in plain(app)
     well(app.button(key="down").click().run())
     assert app.dataframe[0].value[""].tolist()[:3] == ["", "▸", ""] and "row 2 of 32" in words(app)
 

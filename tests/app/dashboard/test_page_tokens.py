@@ -13,10 +13,13 @@ from streamlit.testing.v1 import AppTest
 from support import oracle
 from support.frames import tokens
 from support.pages_open import Open, codes, html, marked, plain, well, words
+from support.pages_read import Read
 
+from ratioscope.app.blocks import Link
 from ratioscope.app.dashboard.panels.share import whom
 from ratioscope.app.figures.html.tinted_text import WeightBand, borders, tint, token_text
 from ratioscope.app.figures.strip_chart import strip_at, token_strip
+from ratioscope.app.pages.side_by_side import begins_like
 from ratioscope.app.pages.tokens import worst_order
 from ratioscope.app.pages.turn_heads import heads_from, turn_heads
 from ratioscope.app.presentation.digits import digits
@@ -60,6 +63,43 @@ def test_the_list_has_the_worst_300_and_the_one_of_the_address(opened: Open, tmp
     assert "313 of 320" in words(app) and "is not in step" not in words(app)
     well(app.button(key="previous").click().run())
     assert marked(app) == "s8" and app.query_params["sequence"] == "s8"
+
+
+def _samples(folder: Path) -> Path:
+    """Five samples of a prompt, and one of another without ids: `long` has 900 tokens like `twin`, but for the last."""
+    ids = {"a": [1, 2, 3, 4], "b": [1, 2, 9], "c": [1, 2], "long": [*range(900)], "twin": [*range(899), 7]}
+    with Collector(folder) as collector:
+        for name, own in ids.items():
+            given: dict[str, Any] = {f"{side}_logprobs": [[-1.0] * len(own)] for side in ("rollout", "old")}
+            collector.log(step=0, sequence_ids=[name], group_ids=["p"], rewards=[1.0], token_ids=[own], **given)
+        collector.log(step=0, sequence_ids=["bare"], rollout_logprobs=[[-1.0, -2.0]], old_logprobs=[[-1.1, -2.0]])
+    return folder
+
+
+def test_sequences_stand_side_by_side_up_to_where_they_part(read: Read, opened: Open, tmp_path: Path) -> None:
+    run = _samples(tmp_path / "run")
+    app = read("tokens", [run], sequence="a", beside=["b", "c", "bare"])
+    said = {part.key: (part.label, part.value) for part in app.button if part.key.startswith("parts")}
+    assert said == {
+        "parts_1": ("the same for 2 tokens, then they part ›", Link("", {"at": 2})),
+        "parts_2": ("the same for 2 tokens, then this one ends ›", Link("", {"at": 2})),
+    }
+    assert "not available, because neither the ids nor the texts of all tokens of both" in words(app)
+    assert "KL" in words(app) and "reward 1" in words(app)
+    faint = [part.value.count('class="f"') for part in app.html if "rs-text" in part.value]
+    assert faint == [0, 2, 2, 2, 0], "the legend, and the tokens that all have in the first text"
+    assert read("tokens", [run], sequence="c", beside="b").button("parts_1").label.endswith("then the first one ends ›")
+    app = read("tokens", [run], sequence="long", beside="twin")
+    assert app.button("parts_1").value.choices["at"] == 899 and "tokens 400 to 899" in words(app)
+    assert "tokens 0 to 499" in words(read("tokens", [run], sequence="long", beside="twin", at="3"))
+    for link in (app.button("siblings_beside").value, read("samples", [run], group="p").button("beside").value):
+        assert set(link.choices["beside"]) | {link.choices.get("sequence", "long")} == {"a", "b", "c", "long", "twin"}
+    gone = opened("tokens", run, beside="nowhere")
+    assert "Sequence nowhere is not in step 0 of this run, and nothing" in plain(gone) and "parts" not in str(
+        gone.button
+    )
+    assert well(read("tokens", ["holes"], step="5", gap="drift", sequence="5-1", minibatch="1", beside="5-0"))
+    assert begins_like(pl.DataFrame({"token_text": ["a"]}), pl.DataFrame({"token_text": ["a"]})) == 1
 
 
 def test_what_the_run_lacks_is_told_apart_from_what_this_sequence_lacks(opened: Open, tmp_path: Path) -> None:
