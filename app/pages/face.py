@@ -181,6 +181,8 @@ class Step:
     """The run."""
     gap: str
     """The gap that the sequences are listed for."""
+    follows: bool = False
+    """True if the reader can have it follow the newest step of a run that grows."""
     usual: int | None = None
     """No step: a face that asks nobody shows the run as a whole."""
 

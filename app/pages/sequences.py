@@ -65,7 +65,7 @@ class Listing:
 def sequences(scope: Scope) -> Iterator[Block]:
     view, gap, face = scope.view, scope.gap, scope.face
     with face.row("step"):
-        step = face.ask(Step(view, gap))
+        step = face.ask(Step(view, gap, follows=True))
         frame = pl.DataFrame() if step is None else with_weight(rows_of(view, step, gap), gap)
         listing = _asked_listing(face, frame, gap)
     if step is None:

@@ -74,7 +74,7 @@ CAUSES = (
 def tokens(scope: Scope) -> Iterator[Block]:
     view, gap, face = scope.view, scope.gap, scope.face
     with face.row("sequence"):
-        step = face.ask(Step(view, gap))
+        step = face.ask(Step(view, gap, follows=True))
         every = pl.DataFrame() if step is None else rows_of(view, step, gap)
         frame = every if step is None or every.is_empty() else with_part_only(scope, every, step)
         sequence_id, minibatch, rows, listed, others = "", None, frame, None, []

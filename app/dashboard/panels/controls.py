@@ -25,6 +25,11 @@ LONGEST = 620
 """Pixels of the picker of runs: the ends of names tell runs apart."""
 NOT_SERVED = "_not_served"
 """The state that holds the name of the run that the address asked for, while it is not served."""
+NEWEST, FOLLOWS = (
+    "newest",
+    "Shows the newest step with token rows, and the next one as soon as it is there. Pause holds it.",
+)
+"""The key of the choice to follow a run that grows, and its help."""
 WARNING_WIDTH = 640
 """Pixels of a warning in a row of controls."""
 LATER, EARLIER = "shift+j", "shift+k"
@@ -126,14 +131,17 @@ def field(key: str, placeholder: str, width: int, help: str | None = None) -> st
     return typed or ""
 
 
-def step_picker(view: View, gap: str = "") -> int:
+def step_picker(view: View, gap: str = "", *, follows: bool = False) -> int:
     """The chosen step, by default the worst one whose sequences can be listed; a number between recorded steps gives the nearest.
 
     Buttons lead to the recorded step before or after it. The widget's default is no step, so that the shown step is always in
-    the URL, also after the run has grown.
+    the URL, also after the run has grown. follows: the reader can have it follow the newest step until another is chosen.
     """
     steps, wanted = view.steps, asked("step")
-    if not str(wanted).isdecimal() or not steps[0] <= int(str(wanted)) <= steps[-1]:
+    newest = follows and asked(NEWEST) in (True, "true")
+    if newest:
+        st.session_state["step"] = wanted = steps_with_rows(view, gap)[-1]
+    elif not str(wanted).isdecimal() or not steps[0] <= int(str(wanted)) <= steps[-1]:
         st.session_state["step"] = worst_step(view, steps_with_rows(view, gap))
     chosen = st.number_input(
         "step",
@@ -144,7 +152,10 @@ def step_picker(view: View, gap: str = "") -> int:
         key="step",
         bind="query-params",
         width=170,
+        on_change=_stay,
     )
+    if newest and chosen != wanted:  # the first run takes the step of a link, which may be an older one
+        st.rerun()
     step = worst_step(view, steps_with_rows(view, gap)) if chosen is None else nearest(steps, int(chosen))
     in_address("step", step)
     of_run = f"Step {{}} is not in this run, which has the steps {steps[0]} to {steps[-1]}. Step {step} is shown."
@@ -156,11 +167,20 @@ def step_picker(view: View, gap: str = "") -> int:
         about = f"{key.replace('_', ' ')}: step {steps[to]}" if is_there else "there is no further step"
         go, args = _go_to_step, (steps[to],) if is_there else ()
         st.button(mark, key=key, shortcut=shortcut, on_click=go, args=args, disabled=not is_there, help=about)
+    if newest or (follows and view.is_growing):
+        st.toggle("newest step", key=NEWEST, bind="query-params", help=FOLLOWS)
     return step
 
 
 def _go_to_step(step: int) -> None:
     st.session_state["step"] = step
+    _stay()
+
+
+def _stay() -> None:
+    """Ends to follow the newest step, because the reader has chosen one."""
+    if NEWEST in st.session_state:
+        st.session_state[NEWEST] = False
 
 
 def say_absent(key: str, wanted: object, shown: object, words: str, near: Sequence[str] = ()) -> None:

@@ -245,7 +245,7 @@ def _text(asked: Text) -> str:
 
 
 def _step(asked: Step) -> int:
-    return step_picker(asked.view, asked.gap)
+    return step_picker(asked.view, asked.gap, follows=asked.follows)
 
 
 def _switch(asked: Switch) -> bool:

@@ -172,6 +172,27 @@ def test_no_prompt_is_listed_where_a_filter_leaves_none(read: Read) -> None:
     assert not app.dataframe and "0 of 32 rows on record" in words(app)
 
 
+def test_the_newest_step_is_followed_until_another_is_chosen(opened: Open, tmp_path: Path) -> None:
+    with Collector(tmp_path / "run") as collector:
+        for step in range(4):
+            if step == 3:
+                collector.flush()
+                app = opened("samples", tmp_path / "run", newest="true", step="0")
+                assert app.toggle(key="newest").value and app.number_input(key="step").value == 2 and not app.warning
+            collector.log(step=step, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.1]], sequence_ids=[f"{step}-a"])
+        collector.flush()
+        assert well(app.run()).number_input(key="step").value == 3 and _ids(app) == ["3-a"]
+        well(app.button(key="pause").click().run())
+        collector.log(step=4, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.1]])
+        collector.flush()
+        assert well(app.run()).number_input(key="step").value == 3, "held"
+        well(app.button(key="pause").click().run())
+        assert app.number_input(key="step").value == 4
+        well(app.button(key="step_before").click().run())
+        assert app.number_input(key="step").value == 3 and not app.toggle(key="newest").value
+    assert not opened("samples", ["stale"]).toggle
+
+
 def test_keys_move_a_mark_over_the_rows(opened: Open) -> None:
     app = opened("samples", ["stale"], step="14")
     assert app.dataframe[0].value[""].tolist()[:3] == ["▸", "", ""] and app.button(key="up").disabled
