@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ratioscope.app.referee.inputs import Sequence_
-from ratioscope.app.referee.scoring import BATCH_TOKENS, batches, scores
+from ratioscope.app.referee.inputs import Sequence_, batches
+from ratioscope.app.referee.scoring import BATCH_TOKENS, scores
 
 transformers: Any = import_module("transformers")  # Any: its types are those of all its models, in 2,800 files
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -223,7 +223,10 @@ def side_off(run: "Run") -> SideOff | None:
 
 
 def referee_of(readings: "Mapping[str, Reading]") -> str | None:
-    """The reading that judges: `referee`, else the first that a model made and that repeats no other reading."""
+    """The reading that judges: `referee`, else the first that a model made and that repeats no other reading.
+
+    The prefill of an engine judges nobody: it is one of the sides, read otherwise (engine_part.py).
+    """
     models = (
         name
         for name, reading in readings.items()

@@ -56,7 +56,7 @@ class SequenceSums:
     @property
     def distance(self) -> Distance:
         """The distance over these sequences."""
-        means = (_ratio(self.absolute, self.counts), _ratio(self.k3, self.counts))
+        means = (ratio(self.absolute, self.counts), ratio(self.k3, self.counts))
         (mean, mean_error), (k3, k3_error) = means
         return Distance(self.tokens, self.set_aside, mean, mean_error, k3, k3_error, self.largest)
 
@@ -120,22 +120,26 @@ def distances_of(run: "Run", gap: str, steps: list[int]) -> dict[int | None, Dis
 
 
 def _sums_of_step(frame: pl.DataFrame, gap: str) -> SequenceSums | None:
-    own = frame.filter(pl.col(gap).is_not_null())
-    if "current" not in sides(gap):  # the same in every minibatch: a sequence counts once
+    own, code, weight = rows_with(frame, (gap,))
+    return None if own.is_empty() else sequence_sums(own[gap].to_numpy(), code, weight)
+
+
+def rows_with(frame: pl.DataFrame, gaps: Sequence[str]) -> tuple[pl.DataFrame, Integers, Floats]:
+    """The tokens that have all these gaps, a number per sequence, and how many sequences each token's one stands for."""
+    own = frame.drop_nulls(list(gaps))
+    if not any("current" in sides(gap) for gap in gaps):  # the same in every minibatch: a sequence counts once
         own = own.filter(
             pl.col("minibatch").fill_null(-1) == pl.col("minibatch").fill_null(-1).min().over("sequence_id")
         )
-    if own.is_empty():
-        return None
     code = own.select(pl.struct("sequence_id", "minibatch").rank("dense"))[:, 0].to_numpy().astype(np.int64)
-    return sequence_sums(own[gap].to_numpy(), code, 1 / own["inclusion_probability"].fill_null(1.0).to_numpy())
+    return own, code, 1 / own["inclusion_probability"].fill_null(1.0).to_numpy()
 
 
 def _added(code: Integers, values: Floats) -> Floats:
     return np.bincount(code, values).astype(np.float64, copy=False)
 
 
-def _ratio(totals: Floats, counts: Floats) -> tuple[float, float]:
+def ratio(totals: Floats, counts: Floats) -> tuple[float, float]:
     """A mean over tokens and its standard error, by the ratio estimator over sequences."""
     if not len(totals):
         return float("nan"), float("nan")

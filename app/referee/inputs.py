@@ -92,6 +92,22 @@ class ModelBounds:
     name: str = "the model"
 
 
+def batches(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
+    """Indices by length, in batches of at most `most` padded tokens, each of at least one sequence.
+
+    >>> list(batches([5, 1, 4, 1], 8))
+    [[1, 3], [2], [0]]
+    """
+    few: list[int] = []
+    for index in sorted(range(len(lengths)), key=lambda index: (lengths[index], index)):
+        if few and (len(few) + 1) * lengths[index] > most:
+            yield few
+            few = []
+        few.append(index)
+    if few:
+        yield few
+
+
 def inputs_of(
     run: "Run",
     choice: Mapping[int, Mapping[str, float]],

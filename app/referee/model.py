@@ -1,17 +1,24 @@
 """Loads the referee's model from a folder, and says which it is. Only this file and scoring import torch or transformers."""
 
 import hashlib
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ratioscope.errors import MissingExtra, SourceError
 
-from .inputs import ModelBounds
+from .inputs import ModelBounds, Sequence_
+
+if TYPE_CHECKING:
+    from ratioscope.arrays import Singles
+
+    from .scoring import Scoring
 
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
 MOST_DIGESTED = 16 << 30
@@ -29,6 +36,13 @@ class Referee:
     """The sequences that the model can read."""
     made_of: dict[str, Any]
     """Path, digest of the weights, dtype, device and versions, as a reading keeps them."""
+    at_once: int = sys.maxsize
+    """Sequences that are read together: all of a step, because batches are of sequences of about one length."""
+
+    def scores(self, sequences: Sequence[Sequence_], how: "Scoring | None") -> "Iterator[tuple[int, Singles]]":
+        """(index of a sequence, log-probs of its response tokens in nats), in the order of batches."""
+        found: Iterator[tuple[int, Singles]] = import_module(".scoring", __package__).scores(self.model, sequences, how)
+        return found
 
 
 def demand_extra() -> None:

@@ -1,31 +1,50 @@
-"""`rescore`: reads recorded tokens again with a model, writes the log-probs as a reading, step by step, and compares.
+"""`rescore`: reads recorded tokens again with a model or a server, and writes the log-probs as a reading, step by step.
 
-Each step is one committed file, so that a run of it that is killed goes on where it was.
+Each step, or each few sequences of it, is one committed file, so that a call that is killed goes on where it was.
 """
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from ratioscope.arrays import Singles
 from ratioscope.collectors.writing.offline import OfflineWriter
 from ratioscope.collectors.writing.offline_readings import record_readings
 from ratioscope.errors import not_writable
 from ratioscope.kept_settings import kept
 
 from .choice import EVERY_STEP, Wanted, chosen, count
-from .inputs import Inputs, Sequence_, demand_some, inputs_of
-from .model import Referee
-from .scoring import PLAIN, Logprobs, Scoring, scores
+from .inputs import Inputs, ModelBounds, Sequence_, demand_some, inputs_of
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
 
-OnScored = Callable[[int, int], None]
-"""A function of (sequences read, sequences to read)."""
+    from .scoring import Scoring
+
+OnScored = Callable[[int, int, str], None]
+"""A function of (sequences read, sequences to read, the rate in words)."""
+
+
+class Scorer(Protocol):
+    """A model, or a server, that reads tokens."""
+
+    @property
+    def room(self) -> ModelBounds: ...
+    @property
+    def made_of(self) -> dict[str, Any]: ...
+    @property
+    def at_once(self) -> int:
+        """Sequences of a step that are read, and written, together."""
+        ...
+
+    def scores(self, sequences: Sequence[Sequence_], how: "Scoring | None") -> Iterator[tuple[int, Singles]]:
+        """(index of a sequence, log-probs of its response tokens)."""
+        ...
 
 
 @dataclass
@@ -39,6 +58,8 @@ class Rescored:
     """Sequences that were read now."""
     tokens: int = 0
     """Response tokens that were read now."""
+    seconds: float = field(default=0.0, compare=False)
+    """Seconds that reading and writing took."""
     before: int = 0
     """Sequences that an earlier call with the same model and settings had read."""
     left_out: Mapping[str, int] = field(default_factory=dict)
@@ -50,9 +71,9 @@ class Rescored:
 
 def rescore(
     run: "Run",
-    judge: Referee,
+    judge: Scorer,
     wanted: Wanted = EVERY_STEP,
-    how: Scoring = PLAIN,
+    how: "Scoring | None" = None,
     *,
     name: str = "referee",
     tokenizer: Any = None,
@@ -60,25 +81,29 @@ def rescore(
 ) -> Rescored:
     """Reads the chosen sequences and writes them as the reading `name`. SourceError if none can be read."""
     choice = chosen(run, wanted)
-    made_of = {**judge.made_of, "temperature": how.temperature}
-    made_of |= {"batch tokens": how.batch_tokens} if how.batch_tokens else {}
+    made_of = {**judge.made_of, "temperature": how.temperature if how else 1.0}
+    made_of |= {"batch tokens": how.batch_tokens} if how and how.batch_tokens else {}
     left, before = _unread(run, name, choice, made_of)
     total = count(left)
     done = Rescored(name, sorted(choice), before=before)
     writer = OfflineWriter(run.path, "rescore")
-    read = 0
+    read, began = 0, time.monotonic()
     for step, own in left.items():
         if not own:
             continue
         inputs = _inputs(run, {step: own}, judge, tokenizer, done)
-        if inputs is not None:
-            rows = _scored(judge, inputs.sequences, how)
+        sequences = [] if inputs is None else inputs.sequences
+        read += len(own) - len(sequences)
+        for first in range(0, len(sequences), judge.at_once):
+            few = sequences[first : first + judge.at_once]
+            rows = [(few[index], logprobs) for index, logprobs in judge.scores(few, how)]
             done.files += _written(run.path, name, rows, made_of, writer)
             done.sequences += len(rows)
             done.tokens += sum(len(logprobs) for _, logprobs in rows)
-        read += len(own)
-        if progress is not None:
-            progress(read, total)
+            read += len(rows)
+            done.seconds = time.monotonic() - began
+            if progress is not None:
+                progress(read, total, f"{done.tokens / max(done.seconds, 1e-9):,.0f} tokens/s")
     demand_some(run, done.sequences + done.before, done.left_out)
     run.refresh()
     here = run.readings[name].steps if name in run.readings else ()
@@ -87,7 +112,7 @@ def rescore(
 
 
 def _inputs(
-    run: "Run", choice: Mapping[int, Mapping[str, float]], judge: Referee, tokenizer: Any, done: Rescored
+    run: "Run", choice: Mapping[int, Mapping[str, float]], judge: Scorer, tokenizer: Any, done: Rescored
 ) -> Inputs | None:
     """The sequences of a step; None where none can be read. The reasons are counted in `done`."""
     inputs = inputs_of(run, choice, judge.room, tokenizer)
@@ -99,14 +124,10 @@ def _inputs(
     return inputs if inputs.sequences else None
 
 
-def _scored(judge: Referee, sequences: Sequence[Sequence_], how: Scoring) -> list[tuple[Sequence_, Logprobs]]:
-    return [(sequences[index], logprobs) for index, logprobs in scores(judge.model, sequences, how)]
-
-
 def _written(
     path: str | os.PathLike[str],
     name: str,
-    rows: Sequence[tuple[Sequence_, Logprobs]],
+    rows: Sequence[tuple[Sequence_, Singles]],
     made_of: Mapping[str, Any],
     writer: OfflineWriter,
 ) -> list[str]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ratioscope.arrays import Singles
 
-from .inputs import Sequence_
+from .inputs import Sequence_, batches
 
 Logprobs = Singles
 BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
@@ -107,22 +107,6 @@ def scores_under(
     for few in batches([sequence.length for sequence in sequences], most):
         chosen = [sequences[index] for index in few]
         yield from zip(few, zip(*_batch(model, chosen, hows, device), strict=True), strict=True)
-
-
-def batches(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
-    """Indices by length, in batches of at most `most` padded tokens, each of at least one sequence.
-
-    >>> list(batches([5, 1, 4, 1], 8))
-    [[1, 3], [2], [0]]
-    """
-    few: list[int] = []
-    for index in sorted(range(len(lengths)), key=lambda index: (lengths[index], index)):
-        if few and (len(few) + 1) * lengths[index] > most:
-            yield few
-            few = []
-        few.append(index)
-    if few:
-        yield few
 
 
 def _batch(model: Any, sequences: Sequence[Sequence_], hows: Sequence[Scoring], device: Any) -> list[list[Logprobs]]:

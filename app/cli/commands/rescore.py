@@ -1,4 +1,4 @@
-"""`ratioscope rescore RUN --model PATH`: reads recorded tokens again with a model, and says which side is off."""
+"""`ratioscope rescore RUN --model PATH | --engine URL`: reads recorded tokens again, and says which side is off."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
@@ -13,6 +13,7 @@ from ratioscope.errors import ConfigError
 from ...blocks import Block, Paragraph, text_table
 from ...presentation.digits import count
 from ..blocks_printed import print_blocks
+from ..engine_readings import read_by_engines, tell_engine_readings
 from ..terminal import counting, print_json, working
 from .arguments import AsJson, OwnRun, opened, steps_of
 
@@ -27,7 +28,22 @@ if TYPE_CHECKING:
     from ...referee.rescoring import Rescored
 
 ModelOption = Annotated[
-    Path, typer.Option("--model", metavar="PATH", help="A folder with config.json and weights; nothing is downloaded.")
+    Path | None,
+    typer.Option("--model", metavar="PATH", help="A folder with config.json and weights; nothing is downloaded."),
+]
+EngineOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--engine",
+        metavar="[NAME=]URL",
+        help="A running vLLM or SGLang server that reads instead of a model, as the reading engine_prefill or NAME; repeatable."
+        " URL#MODEL names one of several models.",
+    ),
+]
+InFlightOption = Annotated[int, typer.Option(min=1, max=64, help="Requests that a server gets at a time.")]
+KeyOption = Annotated[
+    Path | None,
+    typer.Option(metavar="PATH", help="A file with the servers' key; else $RATIOSCOPE_ENGINE_KEY. It is never kept."),
 ]
 StepsOption = Annotated[str | None, typer.Option(metavar="A:B", help="Only steps A to B, both included.")]
 NumberOption = Annotated[
@@ -39,7 +55,7 @@ NumberOption = Annotated[
     ),
 ]
 EveryOption = Annotated[bool, typer.Option("--all", help="Read every sequence of every step.")]
-NameOption = Annotated[str, typer.Option(metavar="NAME", help="The name of the reading.")]
+NameOption = Annotated[str, typer.Option(metavar="NAME", help="The name of a model's reading.")]
 TokenizerOption = Annotated[
     Path | None,
     typer.Option(metavar="PATH", help="A tokenizer's folder, for prompts without ids on record; else PATH of --model."),
@@ -61,7 +77,8 @@ MOST_STEPS = 12
 
 def rescore(
     run: OwnRun,
-    model: ModelOption,
+    model: ModelOption = None,
+    engine: EngineOption = None,
     steps: StepsOption = None,
     sequences: NumberOption = None,
     everything: EveryOption = False,
@@ -89,9 +106,12 @@ def rescore(
             help="With --try: a folder of checkpoints or PEFT adapters; which of them reproduces a column?",
         ),
     ] = None,
+    in_flight: InFlightOption = 2,
+    engine_key_file: KeyOption = None,
     as_json: AsJson = False,
 ) -> int:
-    """Read recorded tokens again with a model, write the log-probs into the run as a reading, and say which side is off.
+    """Read recorded tokens again with a model or a running server, write the log-probs into the run as a reading, and say which
+    side is off.
 
     The reading becomes a side of gaps: ratioscope metrics RUN --gap rollout:referee. A call that was killed is resumed.
     """
@@ -103,6 +123,19 @@ def rescore(
     _demand(name, dtype, checkpoints, tries)
     wanted = Wanted(steps_of(steps), sequences or SEQUENCES, everything)
     few = Wanted(wanted.steps, sequences or MOST_TRIED)
+    if model is None or engine:
+        given = {
+            "--model": model,
+            "--floor": floor,
+            "--try": tries,
+            "--device": device,
+            "--temperature": temperature != 1,
+        }
+        _demand_engine(engine, [option for option, value in given.items() if value])
+        opened_run = opened(run)
+        options: Any = {"in_flight": in_flight, "key_file": engine_key_file, "tokenizer": tokenizer}
+        tell_engine_readings(opened_run, read_by_engines(opened_run, engine or (), wanted, **options), as_json=as_json)
+        return 0
     opened_run = opened(run)
     demand_extra()
     with working(f"loading {model}"):
@@ -150,6 +183,18 @@ def _demand(name: str, dtype: str, checkpoints: Path | None, tries: bool) -> Non
         raise ConfigError(f"--dtype {dtype}: wanted float32, bfloat16 or float16; try: --dtype float32")
     if checkpoints is not None and not tries:
         raise ConfigError("--checkpoints DIR belongs to --try; try: --try --checkpoints DIR")
+
+
+def _demand_engine(engine: list[str] | None, of_model: list[str]) -> None:
+    """ConfigError unless there is a server, and no option of a model."""
+    if not engine:
+        raise ConfigError(
+            "nothing reads the tokens; wanted --model PATH, or --engine URL of a running vLLM or SGLang server"
+        )
+    if of_model:
+        raise ConfigError(
+            f"{', '.join(of_model)} and --engine do not go together: a server scores as it is. One call for each"
+        )
 
 
 def _floor(run: "Run", name: str, read: "Callable[..., Rescored]") -> "Distance | None":

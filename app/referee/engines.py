@@ -1,0 +1,247 @@
+"""Scores recorded tokens with a running vLLM or SGLang server: the log-probs that its prefill gives to prompt and response.
+
+vLLM: POST /v1/completions with `prompt_logprobs`; SGLang: POST /generate with `logprob_start_len`. Both score a prompt before
+temperature, truncation and penalties, whatever their log-prob mode is (vLLM 0.32, SGLang 0.5.23), and neither reads these
+positions from its prefix cache.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ratioscope.arrays import Singles
+from ratioscope.errors import SourceError
+from ratioscope.ingest.analysis.comparability import run_facts
+
+from .inputs import ModelBounds, Sequence_, batches
+from .server import Server, answered
+
+if TYPE_CHECKING:
+    from ratioscope.ingest.run import Run
+
+IN_FLIGHT = 2
+"""Requests at a time, unless another number is given."""
+REQUEST_TOKENS = 16384
+"""Tokens of a request, the longest sequence counted for each; a longer sequence is a request of its own. A convention."""
+AT_ONCE = 128
+"""Sequences whose readings are written together: no more are asked for twice after a call that was killed."""
+BYTES_OF_TOKEN = 2048
+"""Bytes of an answer for each token that was sent, at most. An entry of vLLM takes about 80, of SGLang 30."""
+ABOVE = 1e-4
+"""A log-prob above 0 by more than this is none: softmax in float32 rounds by less."""
+NONE = -9999.0
+"""What vLLM writes for minus infinity."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A server that was asked what it is."""
+
+    server: Server
+    kind: str
+    """vllm or sglang."""
+    served: str
+    """The name of the model that reads."""
+    root: str
+    """The path of its weights, as the server tells it; "" if it does not."""
+    adapter: bool
+    """True if the model is a LoRA adapter of the served one."""
+    room: ModelBounds
+    """The sequences that the server can read."""
+    made_of: dict[str, Any]
+    """Engine, version and name of the model, as a reading keeps them. The address is not among them."""
+    in_flight: int = IN_FLIGHT
+    """Requests at a time."""
+    at_once: int = AT_ONCE
+
+    @property
+    def name(self) -> str:
+        return f"{self.made_of['engine']} that serves {self.served}"
+
+    def scores(self, sequences: Sequence[Sequence_], how: object = None) -> Iterator[tuple[int, Singles]]:
+        """(index of a sequence, log-probs of its response tokens in nats at temperature 1)."""
+        few = list(batches([sequence.length for sequence in sequences], REQUEST_TOKENS))
+        chosen = [[sequences[index] for index in each] for each in few]
+        for indices, found in zip(
+            few, answered((partial(self._read, own) for own in chosen), self.in_flight), strict=True
+        ):
+            yield from zip(indices, found, strict=True)
+
+    def _read(self, sequences: Sequence[Sequence_]) -> list[Singles]:
+        path, body = _REQUESTS[self.kind](self, sequences)
+        room = (1 << 20) + BYTES_OF_TOKEN * sum(sequence.length for sequence in sequences)
+        answer = self.server.ask(path, body, most_bytes=room)
+        try:
+            pairs = _PAIRS[self.kind](answer, sequences)
+            return [_checked(*each) for each in zip(sequences, pairs, strict=True)]
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            if isinstance(error, SourceError):
+                raise SourceError(f"{self.server.address}: {error}") from None
+            what = f"the answer to {path} has another form ({type(error).__name__}: {str(error)[:100]})"
+            raise SourceError(f"{self.server.address}: {what}; wanted that of {_FORMS[self.kind]}") from error
+
+
+_Pairs = list[tuple[int, float]]
+"""(token id, log-prob) of each response token."""
+
+
+def _vllm_request(engine: Engine, sequences: Sequence[Sequence_]) -> tuple[str, dict[str, Any]]:
+    prompts = [[*sequence.prompt, *sequence.response] for sequence in sequences]
+    body = {"model": engine.served, "prompt": prompts, "max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}
+    return "/v1/completions", body
+
+
+def _sglang_request(engine: Engine, sequences: Sequence[Sequence_]) -> tuple[str, dict[str, Any]]:
+    adapter = {"lora_path": [engine.served] * len(sequences)} if engine.adapter else {}
+    return "/generate", adapter | {
+        "input_ids": [[*sequence.prompt, *sequence.response] for sequence in sequences],
+        "sampling_params": {"max_new_tokens": 0, "temperature": 0.0},
+        "return_logprob": True,
+        "logprob_start_len": [len(sequence.prompt) - 1 for sequence in sequences],
+    }
+
+
+def _vllm_pairs(answer: Any, sequences: Sequence[Sequence_]) -> list[_Pairs]:
+    """Each place has a mapping of token id -> entry, the first place none. The recorded id has to be in it."""
+    choices = sorted(answer["choices"], key=lambda choice: choice["index"])
+    return [_vllm_row(*each) for each in zip([choice["prompt_logprobs"] for choice in choices], sequences, strict=True)]
+
+
+def _vllm_row(places: Sequence[Mapping[str, Any]], sequence: Sequence_) -> _Pairs:
+    demand_length(len(places), sequence.length, sequence)
+    own = places[len(sequence.prompt) :]
+    ids = [id if str(id) in place else int(next(iter(place))) for id, place in zip(sequence.response, own, strict=True)]
+    return [(id, place[str(id)]["logprob"]) for id, place in zip(ids, own, strict=True)]
+
+
+def _sglang_pairs(answer: Any, sequences: Sequence[Sequence_]) -> list[_Pairs]:
+    """Each place has [log-prob, id, text], from the last of the prompt on, which has no log-prob."""
+    rows = [one["meta_info"]["input_token_logprobs"] for one in answer]
+    for row, sequence in zip(rows, sequences, strict=True):
+        demand_length(len(row), len(sequence.response) + 1, sequence)
+    return [[(id, logprob) for logprob, id, *_ in row[1:]] for row in rows]
+
+
+_REQUESTS = {"vllm": _vllm_request, "sglang": _sglang_request}
+_PAIRS = {"vllm": _vllm_pairs, "sglang": _sglang_pairs}
+_FORMS = {"vllm": "vLLM's /v1/completions", "sglang": "SGLang's /generate"}
+
+
+def demand_length(found: int, wanted: int, sequence: Sequence_) -> None:
+    """SourceError unless the answer has as many places as were asked for."""
+    if found != wanted:
+        raise SourceError(
+            f"the answer has {found} places for the {wanted} that were asked for of sequence {sequence.sequence_id!r}, step"
+            f" {sequence.step}: the server cut the tokens, or scored others; nothing of it is kept"
+        )
+
+
+def _checked(sequence: Sequence_, pairs: _Pairs) -> Singles:
+    """The log-probs of a sequence. SourceError unless they are of its own tokens, and are log-probs."""
+    at = f"sequence {sequence.sequence_id!r} of step {sequence.step}"
+    for place, (wanted, (id, logprob)) in enumerate(zip(sequence.response, pairs, strict=True)):
+        if id != wanted:
+            raise SourceError(
+                f"{at} has token id {wanted} at place {place} of its response, the server scored {id}: it changes what it is"
+                " given; nothing of it is kept"
+            )
+        if type(logprob) not in (float, int) or not NONE < logprob <= ABOVE:  # a NaN is neither above nor below
+            raise SourceError(
+                f"{at}, place {place}: the server gives the log-prob {str(logprob)[:40]}; wanted a finite number of at most 0."
+                " A server with --logprobs-mode raw_logits or processed_logits gives logits"
+            )
+    return np.array([logprob for _, logprob in pairs], np.float32)
+
+
+def engine_at(server: Server, in_flight: int = IN_FLIGHT) -> Engine:
+    """The engine at an address: its kind, version, model and context. SourceError if it is neither vLLM nor SGLang."""
+    (found,) = answered([partial(_engine, server, in_flight)], 1)
+    return found
+
+
+def _engine(server: Server, in_flight: int) -> Engine:
+    cards = _cards(server)
+    own = {str(card["owned_by"]) for card in cards} & set(_REQUESTS)
+    if len(own) != 1:
+        owners = ", ".join(sorted({str(card["owned_by"])[:40] for card in cards})) or "none"
+        raise SourceError(
+            f"{server.address}/v1/models names {owners} as the owner of its models; wanted a vLLM or an SGLang server"
+        )
+    (kind,) = own
+    names = [str(card["id"])[:200] for card in cards]
+    if not server.model and len([card for card in cards if not card.get("parent")]) != 1:
+        raise SourceError(f"{server.address} serves {', '.join(names)}; say which: {server.address}#NAME")
+    card = next((card for card in cards if card["id"] == server.model), None) if server.model else cards[0]
+    if card is None:
+        raise SourceError(f"{server.address} serves {', '.join(names)}; wanted {server.model}")
+    told = _told(server, kind)
+    lengths = [each for one in (card, cards[0]) if type(each := one.get("max_model_len")) is int]
+    room = ModelBounds(1 << 31, lengths[0] - 1 if lengths else None, f"the server ({kind})")
+    made_of = {
+        "engine": f"{kind} {told.pop('version')}",
+        "served": str(card["id"])[:200],
+        "log-probs": "prompt",
+        **told,
+    }
+    root = str(told.get("model_path") or card.get("root") or "")
+    made_of.pop("model_path", None)
+    return Engine(server, kind, str(card["id"]), root, bool(card.get("parent")), room, made_of, in_flight)
+
+
+def _cards(server: Server) -> list[dict[str, Any]]:
+    """The models that the server lists, each with an id and an owner."""
+    answer = server.ask("/v1/models")
+    cards = answer.get("data") if isinstance(answer, dict) else None
+    if not isinstance(cards, list) or not all(
+        isinstance(card, dict) and {"id", "owned_by"} <= card.keys() for card in cards
+    ):
+        raise SourceError(f"{server.address}/v1/models is no list of models; wanted a vLLM or an SGLang server")
+    return cards
+
+
+_TOLD = {
+    "vllm": (("/version",), ("version",)),
+    "sglang": (("/model_info", "/get_model_info"), ("model_path", "weight_version")),
+}
+"""Kind -> (paths, of which one answers; what is read there)."""
+
+
+def _told(server: Server, kind: str) -> dict[str, Any]:
+    """What the server tells of itself: its version, the path of its weights and their version, as far as it does."""
+    found: dict[str, Any] = {"version": "of unknown version"}
+    asked = [_TOLD[kind], *([(("/server_info", "/get_server_info"), ("version",))] if kind == "sglang" else [])]
+    for paths, names in asked:
+        for path in paths:
+            try:
+                answer = server.ask(path, most_bytes=1 << 22)
+            except SourceError:
+                continue
+            own = answer if isinstance(answer, dict) else {}
+            found |= {name: str(own[name])[:200] for name in names if own.get(name) is not None}
+            break
+    return found
+
+
+def demand_model(run: "Run", engine: Engine) -> str:
+    """SourceError if the server has another model than the run's by its name; a doubt in words, "" where there is none."""
+    recorded = run_facts(run.info).model
+    if recorded is None:
+        return f"the run's model is not on record: nothing shows that {engine.served} is the one"
+    names = {_plain(engine.served), _plain(engine.root)} - {""}
+    if _plain(recorded) in names:
+        return ""
+    differ = f"the run's model is {recorded}, the server at {engine.server.address} serves {engine.served}"
+    if not engine.server.model:
+        given = f"{engine.server.address}#{engine.served}"
+        raise SourceError(
+            f"{differ}: nothing is read. If they are the same, say so by the model's name: --engine {given}"
+        )
+    return differ
+
+
+def _plain(name: str) -> str:
+    """The last part of a model's name or path, in small letters."""
+    return name.rstrip("/").rpartition("/")[2].lower()

@@ -1,0 +1,184 @@
+"""A vLLM or an SGLang server with a model in torch, on the loopback: the part of the two protocols that scores given tokens.
+
+Written from vLLM 0.32 (entrypoints/openai/completion, models) and SGLang 0.5.23 (entrypoints/http_server, managers).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Logprobs = Callable[[list[int], list[int]], Any]
+"""A function of (prompt, response) that gives the log-probs of the response."""
+Fault = Callable[[Any], Any]
+"""A change of an answer before it is sent."""
+
+
+@dataclass
+class EngineServer:
+    """A server, and what it was asked for."""
+
+    kind: str
+    logprobs: Logprobs
+    served: str = "tiny"
+    longest: int = 128
+    """Tokens of the context."""
+    key: str = ""
+    """The key that it demands."""
+    fault: Fault | None = None
+    statuses: list[int] = field(default_factory=list)
+    """Status codes of the next scoring requests, before it answers them."""
+    raw: Callable[[BaseHTTPRequestHandler], None] | None = None
+    """Answers a scoring request in its own way."""
+    address: str = ""
+    asked: list[tuple[str, Any]] = field(default_factory=list)
+    """(path, body) of each request."""
+    logins: set[str] = field(default_factory=set)
+    """The values of Authorization that came."""
+    busy: int = 0
+    most_busy: int = 0
+    """The most scoring requests at a time."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def get(self, path: str) -> Any:
+        card = {"id": self.served, "object": "model", "owned_by": self.kind, "root": f"/models/{self.served}"}
+        told = {"/v1/models": {"object": "list", "data": [card | {"parent": None, "max_model_len": self.longest}]}}
+        if self.kind == "vllm":
+            return (told | {"/version": {"version": "0.32.0"}}).get(path)
+        model = {"model_path": f"/models/{self.served}", "weight_version": "7"}
+        return (told | {"/model_info": model, "/server_info": {"version": "0.5.23", "api_key": "hidden"}}).get(path)
+
+    def post(self, path: str, body: Any) -> Any:
+        if self.kind == "vllm" and path == "/v1/completions":
+            assert body["model"] == self.served and body["max_tokens"] == 1 and body["prompt_logprobs"] == 0
+            rows = [self._row(prompt) for prompt in body["prompt"]]
+            choices = [
+                {"index": index, "text": "", "prompt_logprobs": [None, *({str(i): _entry(x)} for i, x in row[1:])]}
+                for index, row in enumerate(rows)
+            ]
+            return {"object": "text_completion", "model": self.served, "choices": choices[::-1]}
+        if self.kind == "sglang" and path == "/generate":
+            assert body["return_logprob"] is True and body["sampling_params"]["max_new_tokens"] == 0
+            starts = zip(body["input_ids"], body["logprob_start_len"], strict=True)
+            rows = [self._row(ids, start) for ids, start in starts]
+            return [{"text": "", "meta_info": {"input_token_logprobs": [[x, i, None] for i, x in row]}} for row in rows]
+        return None
+
+    def _row(self, ids: list[int], start: int = 0) -> list[tuple[int, float | None]]:
+        """(id, log-prob) of each place from this one on; the first of them has none."""
+        assert len(ids) < self.longest
+        found = [float(x) for x in self.logprobs(ids[: start + 1], ids[start + 1 :])]
+        return list(zip(ids[start:], [None, *found], strict=True))
+
+
+def _entry(logprob: float | None) -> dict[str, Any]:
+    return {"logprob": logprob, "rank": 1, "decoded_token": "x"}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def __init__(self, server: EngineServer, *arguments: Any) -> None:
+        self.engine = server
+        super().__init__(*arguments)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing is printed."""
+
+    def do_GET(self) -> None:
+        self._answer(self.engine.get(self.path), None)
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        engine = self.engine
+        with engine.lock:
+            engine.busy += 1
+            engine.most_busy = max(engine.most_busy, engine.busy)
+            status = engine.statuses.pop(0) if engine.statuses else 0
+        try:
+            if status:
+                self._said(status, {"error": {"message": f"not now, {self.headers.get('Authorization')}"}})
+            elif engine.raw is not None:
+                engine.asked.append((self.path, body))
+                engine.raw(self)
+            else:
+                found = engine.post(self.path, body)
+                self._answer(found if engine.fault is None else engine.fault(found), body)
+        finally:
+            with engine.lock:
+                engine.busy -= 1
+
+    def _answer(self, found: Any, body: Any) -> None:
+        engine = self.engine
+        engine.asked.append((self.path, body))
+        engine.logins.add(self.headers.get("Authorization") or "")
+        if engine.key and self.headers.get("Authorization") != f"Bearer {engine.key}":
+            self._said(401, {"error": "Unauthorized"})
+        else:
+            self._said(404 if found is None else 200, {"detail": "Not Found"} if found is None else found)
+
+    def _said(self, status: int, found: Any) -> None:
+        body = json.dumps(found).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@contextmanager
+def engine_server(kind: str, logprobs: Logprobs, **settings: Any) -> Iterator[EngineServer]:
+    """A server of this kind. settings: fields of EngineServer."""
+    engine = EngineServer(kind, logprobs, **settings)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, engine))
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    engine.address = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        yield engine
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def endless(handler: BaseHTTPRequestHandler) -> None:
+    """A body that never ends."""
+    handler.send_response(200)
+    handler.end_headers()
+    try:
+        while True:
+            handler.wfile.write(b" " * 65536)
+    except OSError:
+        return
+
+
+def dripping(handler: BaseHTTPRequestHandler) -> None:
+    """A body that comes one byte at a time."""
+    handler.send_response(200)
+    handler.end_headers()
+    try:
+        while True:
+            handler.wfile.write(b" ")
+            time.sleep(0.01)
+    except OSError:
+        return
+
+
+def cut(handler: BaseHTTPRequestHandler) -> None:
+    """A body that is shorter than it says."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    handler.wfile.write(b"{")
+
+
+def elsewhere(handler: BaseHTTPRequestHandler) -> None:
+    """A redirect."""
+    handler.send_response(307)
+    handler.send_header("Location", "http://127.0.0.1:9/stolen")
+    handler.end_headers()
