@@ -12,6 +12,7 @@
     comparison                      with a known-good run, as `ratioscope diff --json`; null without one
     baseline                        the noise floor that --baseline names, as its file holds it; null without one
     side                            which side is off, by a third reading: off, sentence, reading, facts; null without one
+    engine_part                     the gap in two parts, by the engine's prefill: sentence, part, mean, ...; null without one
     graded                          severity -> number of steps
     scores                          per metric and gap over the whole run: value, error, count, worst, worst_error,
                                     worst_step, reading, limits, absent (why value is null), ...
@@ -53,6 +54,7 @@ from ..pages.timeline import periods_of
 from ..presentation.json_values import jsonable
 from ..referee.answer import plain_side_off
 from ..referee.baselines import plain_baseline
+from ..referee.engine_part import plain_engine_part
 from .material import Material
 
 SCHEMA = "ratioscope-report/1"
@@ -155,6 +157,7 @@ MEMBERS: dict[str, Callable[[Material], Any]] = {
     "comparison": lambda read: read.baseline and read.baseline.plain,
     "baseline": lambda read: read.scope.floor and plain_baseline(read.scope.floor),
     "side": lambda read: read.side and plain_side_off(read.side),
+    "engine_part": lambda read: read.engine_part and plain_engine_part(read.engine_part),
     "graded": lambda read: graded_counts(read.view.grades()),
     "scores": lambda read: [_score(score) for score in read.scores],
     "steps": lambda read: _columns(read.steps),

@@ -28,6 +28,7 @@ from ..presentation.noise_floor import NoiseFloor
 from ..presentation.privacy import scrubbed
 from ..presentation.without_texts import on_paper
 from ..referee.answer import SideOff, side_off
+from ..referee.engine_part import EnginePart, engine_part
 from .drawings import Drawing, drawing
 from .html import whole
 
@@ -92,6 +93,11 @@ class Material:
     def side(self) -> SideOff | None:
         """The answer of the referee; None if none read the run."""
         return scrubbed(self.view.of(side_off))
+
+    @cached_property
+    def engine_part(self) -> EnginePart | None:
+        """The parts of the gap by the engine's prefill; None if no server read the run."""
+        return scrubbed(self.view.of(engine_part))
 
     @property
     def scores(self) -> tuple[Score, ...]:

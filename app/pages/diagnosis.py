@@ -49,6 +49,7 @@ from ..presentation.metric_places import metrics_at
 from ..presentation.sentence import capital, sentence
 from ..presentation.size_words import NAME, size_words
 from ..referee.answer import SideOff
+from ..referee.engine_part import ENGINE_PART
 from .answered import Answered
 from .gaps import gaps_of_readings
 from .head import head_of, verdict_rows
@@ -57,7 +58,7 @@ from .scope import NO_STEPS, Scope
 from .staleness import answers
 from .step_choice import worst_step
 from .timeline import courses
-from .verdict import age_note, answer_to, referee_of, undone, verdict_lines
+from .verdict import age_note, answer_to, engine_part_of, referee_of, undone, verdict_lines
 from .where import answer_of
 
 ANSWERS = "answers"
@@ -121,10 +122,18 @@ def _found(scope: Scope, known: Answered) -> Iterator[Block]:
     if side := referee_of(scope):
         yield Heading(SIDE)
         yield from _side(side)
+    yield from _engine_part(scope)
     if known.result is not None:
         yield from _beside(known.context)
         yield from _open(known.result)
         yield from _read(scope, known.result)
+
+
+def _engine_part(scope: Scope) -> Iterator[Block]:
+    """The part of the gap that is the engine's; nothing unless a server read the run."""
+    if part := engine_part_of(scope):
+        yield Heading(ENGINE_PART)
+        yield Paragraph(part.sentence, "lead")
 
 
 def printed(scope: Scope) -> Iterator[Section]:
@@ -138,7 +147,8 @@ def _side(side: SideOff) -> Iterator[Block]:
 
 
 def _printed_side(scope: Scope) -> Iterator[Block]:
-    """The answer of the referee, and the gaps of its readings over the steps; nothing without one."""
+    """The engine's part, the answer of the referee, and the gaps of its readings over the steps; nothing without readings."""
+    yield from _engine_part(scope)
     side = referee_of(scope)
     if side is None:
         return

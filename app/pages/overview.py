@@ -48,6 +48,7 @@ from ..presentation.slice_names import part_words
 from ..presentation.statements import statements
 from ..presentation.theme import MARKS, THEMES, Theme, ThemeName
 from ..presentation.value_text import value_words
+from ..referee.engine_part import ENGINE_PART, PREFILL
 from ..referee.floor_of_run import against_floor
 from .baseline import comparison
 from .gaps import gaps_of_readings
@@ -55,7 +56,7 @@ from .head import graded_counts, head_of, run_facts, size_of
 from .health import collector_line, doubt
 from .logged_numbers import FIRST, has_value, logged_among, logged_numbers, not_logged, what_it_tells
 from .scope import Scope
-from .verdict import COMPUTED, age_note, referee_of, sequences_at, undone, verdict_lines
+from .verdict import COMPUTED, age_note, engine_part_of, referee_of, sequences_at, undone, verdict_lines
 from .worst_of_run import samples_in_lines
 
 NEWEST = 3
@@ -166,6 +167,8 @@ def _beside(scope: Scope) -> Iterator[Block]:
     """The whole run beside a third reading of its tokens, and beside a baseline or reference."""
     if side := referee_of(scope):
         yield Paragraph(side.sentence, head="Which side is off?", help=REFEREE)
+    if part := engine_part_of(scope):
+        yield Paragraph(part.sentence, head=ENGINE_PART, help=PREFILL)
     if scope.floor is not None:
         said = scope.view.of(against_floor, scope.floor, scope.gap)
         yield Paragraph(said, head=f"{scope.floor.kind.capitalize()}:")

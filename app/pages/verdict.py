@@ -21,6 +21,7 @@ from ..presentation.cause_facts import over_steps
 from ..presentation.digits import count
 from ..presentation.theme import THEMES, ThemeName
 from ..referee.answer import SideOff, side_off
+from ..referee.engine_part import EnginePart, engine_part
 from .answered import Answered
 from .scope import Scope
 from .step_choice import nearest
@@ -67,6 +68,14 @@ def referee_of(scope: Scope) -> SideOff | None:
         return None
     with scope.face.waits("comparing with the referee"):
         return scope.view.of(side_off)
+
+
+def engine_part_of(scope: Scope) -> EnginePart | None:
+    """The parts of the gap by the engine's prefill; None if no server read the run."""
+    if not scope.view.run.readings:
+        return None
+    with scope.face.waits("comparing with the engine's prefill"):
+        return scope.view.of(engine_part)
 
 
 def cause_line(scope: Scope) -> Iterator[Paragraph]:

@@ -178,13 +178,19 @@ def _next(run: Run, diagnosis: Diagnosis, sampled: Sampled) -> Experiment | None
     if not likely and diagnosis.unexplained and not diagnosis.is_equal:
         first = [UNEXPLAINED]
     told = {
-        "digests": bool(run.weights[0]), "referee": bool(run.readings), "prompt_ids": "prompt_ids" in run.columns,
+        "digests": bool(run.weights[0]), "referee": _is_judged(run), "prompt_ids": "prompt_ids" in run.columns,
         "token_ids": sampled.evidence.has("token"), "fixed_weights": bool(sampled.evidence.record.fixed_weights),
         "synced": _is_synced(run),
     }  # fmt: skip
     on_record = {*sampled.evidence.facts, *(name for name, is_there in told.items() if is_there)}
     confirm = likely[0].cause.confirm if likely else ""
     return next_experiment(first, {item.cause.code for item in diagnosis.cannot_tell}, on_record, confirm)
+
+
+def _is_judged(run: Run) -> bool:
+    """True if a reading is no engine's: a prefill of the engine is one of the sides, and judges nobody."""
+    ways = (reading.made_of or ({},) for reading in run.readings.values())
+    return any("engine" not in made for own in ways for made in own)
 
 
 def _is_synced(run: Run) -> bool:

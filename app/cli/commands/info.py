@@ -39,6 +39,7 @@ def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None,
     from ...presentation.answer import words_of
     from ...presentation.run_state import state_of
     from ...presentation.unavailable import by_reason
+    from ...referee.engine_part import engine_part, plain_engine_part
     from ...referee.floor_of_run import against_floor
 
     floor = floor_named(baseline)
@@ -46,6 +47,7 @@ def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None,
     diagnosis, undiagnosed = _diagnosis(opened_run)
     verdict = judged(verdict_of(opened_run), None if diagnosis is None else diagnosis.diagnosis)
     beside = against_floor(opened_run, floor, verdict.gap or "") if floor else None
+    part = None if opened_run.is_remote else engine_part(opened_run)  # its rows would have to be fetched
     if as_json:
         graded = {
             "state": state_of(opened_run.path).life,
@@ -56,12 +58,14 @@ def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None,
             "diagnosis": None if diagnosis is None else plain_diagnosis(diagnosis),
             "metrics_unavailable": by_reason(opened_run.unavailable),
             "weights": plain_arrivals(weight_arrivals(opened_run)),
+            "engine_part": part and plain_engine_part(part),
             "resolution": {policy: asdict(grid) for policy, grid in resolutions(opened_run).items()},
         }
         print_json(facts_of(opened_run) | graded | ({"baseline": beside} if beside else {}))
         return 0
     say(f"{opened_run.name}: {words_of(verdict, diagnosis).brief}", verdict.word)
-    print_blocks(Paragraph(text) for text in (f"diagnosis: {undiagnosed}" if undiagnosed else "", beside) if text)
+    told = (f"diagnosis: {undiagnosed}" if undiagnosed else "", beside, part and part.sentence)
+    print_blocks(Paragraph(text) for text in told if text)
     say()
     print_blocks(_blocks(opened_run, facts_of(opened_run), verdict.checked, floor))
     print_next(opened_run, after_info(opened_run, is_healthy=verdict.is_healthy))
@@ -135,7 +139,7 @@ def _diagnosis(run: "Run") -> "tuple[RunDiagnosis | None, str]":
 
 
 def _reading(name: str, facts: Mapping[str, Any]) -> str:
-    model = next((made["model"] for made in facts["made_of"] if "model" in made), None)
+    model = next((own for made in facts["made_of"] if (own := made.get("model") or made.get("engine"))), None)
     odd = [f"{facts[word]} {word}" for word in ("unknown", "mismatched") if facts.get(word)]
     parts = [
         f"{count(facts['sequences'], 'sequence')} of {count(facts['steps'], 'step')}",

@@ -14,15 +14,22 @@ from support import tiny_model as tiny
 from support.engine_server import EngineServer, cut, dripping, elsewhere, endless, engine_server
 
 from ratioscope import open_run
+from ratioscope.app.blocks import Paragraph
 from ratioscope.app.cli import main
+from ratioscope.app.documents.json import json_report
+from ratioscope.app.documents.material import material
+from ratioscope.app.documents.report import html_report, markdown_report
+from ratioscope.app.pages.overview import overview
 from ratioscope.app.referee import engines, server
+from ratioscope.app.referee.answer import side_off
 from ratioscope.app.referee.choice import Wanted
-from ratioscope.app.referee.engine_part import engine_part
+from ratioscope.app.referee.engine_part import ENGINE_PART, engine_part
 from ratioscope.app.referee.engines import engine_at
 from ratioscope.app.referee.model import referee
 from ratioscope.app.referee.rescoring import rescore
 from ratioscope.app.referee.server import server_at
 from ratioscope.errors import ConfigError, SourceError
+from ratioscope.ingest.analysis.diagnosis import diagnosis_of
 
 EVERYTHING = Wanted(everything=True)
 KINDS = pytest.mark.parametrize("kind", ["vllm", "sglang"])
@@ -100,6 +107,28 @@ def test_the_answer_splits_the_gap_into_two_parts_that_add_up(run: Path, served:
     assert found.part[0] == pytest.approx((np.sign(x) * (prefill - decode)).mean(), rel=1e-6)
     assert found.part[0] > 0.75 * found.whole.mean > 0 and 0 < found.part[1] < found.part[0] / 5
     assert " nats/token (mean |x|) arise between the engine's decode and its prefill, " in found.sentence
+
+
+def test_every_face_says_it(run: Path, served: EngineServer, capsys: pytest.CaptureFixture[str]) -> None:
+    read(run, served)
+    opened = open_run(run)
+    found, data = engine_part(opened), material(opened)
+    assert found is not None
+    page, text, twin = html_report(data), markdown_report(data), json.loads(json_report(data))
+    number = found.sentence.partition(" nats/token")[0]
+    assert number in page and number in text and twin["engine_part"]["sentence"] == found.sentence
+    said = [block for block in overview(data.scope) if isinstance(block, Paragraph) and block.head == ENGINE_PART]
+    assert [block.text for block in said] == [found.sentence]
+    assert main(["info", str(run)]) == 0
+    told = capsys.readouterr().out
+    assert found.sentence in told and f"by {served.kind} 0." in told
+
+
+def test_a_prefill_of_the_engine_judges_nobody(run: Path, served: EngineServer) -> None:
+    before = diagnosis_of(open_run(run))
+    read(run, served)
+    after = diagnosis_of(open_run(run))
+    assert side_off(open_run(run)) is None and (after.diagnosis, after.next) == (before.diagnosis, before.next)
 
 
 def test_a_server_with_other_weights_decides_nothing(run: Path) -> None:
