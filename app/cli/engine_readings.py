@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from ..referee.choice import Wanted
     from ..referee.engine_part import EnginePart
+    from ..referee.engines import Engine
+    from ..referee.reproduction import ReproductionAttempt
     from ..referee.rescoring import Rescored
 
 PREFILL = "engine_prefill"
@@ -38,7 +40,7 @@ def read_by_engines(
     in_flight: int,
     key_file: Path | None,
     tokenizer: Path | None,
-) -> Iterator["tuple[Rescored, list[str]]"]:
+) -> Iterator["tuple[Rescored, Engine, list[str]]"]:
     """What each server read, and doubts in words. All are asked what they are before one reads."""
     from ..referee.engines import demand_model, engine_at
     from ..referee.model import tokenizer as tokenizer_in
@@ -55,22 +57,28 @@ def read_by_engines(
     tokens = tokenizer_in(tokenizer)
     for name, judge in judges.items():
         with counting(f"reading {run.name} with {judge.name}") as progress:
-            yield rescore(run, judge, wanted, name=name, tokenizer=tokens, progress=progress), own[name]
+            yield rescore(run, judge, wanted, name=name, tokenizer=tokens, progress=progress), judge, own[name]
 
 
-def tell_engine_readings(run: "Run", read: "Iterator[tuple[Rescored, list[str]]]", *, as_json: bool) -> None:
-    """Prints what was read, and the engine's part of the gap, after each server."""
+def tell_engine_readings(
+    run: "Run",
+    read: "Iterator[tuple[Rescored, Engine, list[str]]]",
+    reproduced_by: "Callable[[Engine], tuple[ReproductionAttempt, Iterator[Block]]] | None",
+    *,
+    as_json: bool,
+) -> None:
+    """Prints what was read, the engine's part of the gap, and what reproduces a column, after each server."""
     from ..referee.engine_part import part_of, plain_engine_part
 
     told = list[dict[str, Any]]()
-    for done, doubts in read:
+    for done, judge, doubts in read:
         part = part_of(run, done.reading, done.steps)
+        tried, words = reproduced_by(judge) if reproduced_by else (None, iter(()))
         if as_json:
-            told.append(
-                asdict(done) | {"doubts": doubts, "engine_part": None if part is None else plain_engine_part(part)}
-            )
+            own = {"doubts": doubts, "engine_part": part and plain_engine_part(part)}
+            told.append(asdict(done) | own | ({"tried": asdict(tried)} if tried else {}))
         else:
-            print_blocks(_told(done, part, doubts))
+            print_blocks([*_told(done, part, doubts), *words])
     if as_json:
         print_json({"readings": told})
 

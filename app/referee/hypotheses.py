@@ -119,6 +119,11 @@ class Hypothesis:
         return bool(self.parts)
 
     @property
+    def is_of_input(self) -> bool:
+        """True if nothing but the tokens that are read, or the place of what is compared, differs."""
+        return self.weights is None and self.checkpoint is None and not self.scoring
+
+    @property
     def search(self) -> Any:
         """The same for every value of its settings."""
         return frozenset(own.search for own in self.parts) if self.parts else self.knob or self.name

@@ -5,10 +5,11 @@ Findings of --try as events of the run, where the diagnosis, charts and the repo
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby, product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from ratioscope.record import POLICIES
 from ..presentation.json_values import jsonable
 from .answer import BOUND, ROUNDING, WHO
 from .changed_weights import ADAPTER, Perturbation, computed_in, in_fp8, quantised
+from .engines import Engine
 from .hypotheses import PLAIN, Hypothesis, combined, damaged, hypotheses, in_turn, read_under, template_hypotheses
 from .inputs import Sequence_
 from .model import Referee, model_in
@@ -147,13 +149,19 @@ class Trial:
 
 
 def tried(
-    judge: Referee, sequences: Sequence[Sequence_], trial: Trial | None = None, *, progress: OnTried | None = None
+    judge: Referee | Engine,
+    sequences: Sequence[Sequence_],
+    trial: Trial | None = None,
+    *,
+    progress: OnTried | None = None,
 ) -> ReproductionAttempt:
     """Names the best alternative of each column and step.
 
     A column that the referee as it is reproduces is left alone. For each other one, all alternatives are read on one sequence,
     the best on up to two others, at other steps, and few on all. If none reproduces it, damaged tensors are tried, and then
     the best alternatives together with each of the other groups.
+
+    A server tries what changes its input, one at a time: prompts, packing and shifts.
     """
     trial = trial or Trial()
     whole = _Readings(judge, sequences, trial.precisions, progress)
@@ -162,13 +170,16 @@ def tried(
     results = ReproductionAttempt(sequences=len(sequences))
     if screens:
         few = _Readings(judge, sequences, trial.precisions, progress, most=SCREENED)
+        model = _Unseen(trial.tokenizer) if isinstance(judge, Engine) else judge.model
         own = hypotheses(
-            sequences, model=judge.model, checkpoints=trial.checkpoints, recorded=trial.recorded,
+            sequences, model=model, checkpoints=trial.checkpoints, recorded=trial.recorded,
             marks=getattr(trial.tokenizer, "all_special_ids", ()),
         )  # fmt: skip
         every = in_turn(
             [*template_hypotheses(sequences, trial.tokenizer), *own], trial.codes
         )  # a tie is the template's
+        if isinstance(judge, Engine):
+            every = [each for each in every if each.is_of_input]
         for policy, screen in screens.items():
             _narrowed(few, whole, policy, screen, every)
         results.skipped = few.skipped
@@ -199,7 +210,7 @@ def _narrowed(
     few.read([*few.best(policy, screen[:1], FIRST_KEPT), *few.best(policy, screen[:1], KEPT, pairs=True)], screen[1:])
     _searched(few, policy, screen)
     near = few.mean(policy, PLAIN.name, screen) <= few.reach(policy, PLAIN.name, screen)
-    if _is_settled(few, whole, policy, screen) or near:  # what is left to find is below rounding
+    if _is_settled(few, whole, policy, screen) or near or isinstance(few.judge, Engine):  # the rest is below rounding
         return
     few.read(list(damaged(few.judge.model)), screen[:1])
     few.read(few.best(policy, screen[:1], KEPT), screen[1:])
@@ -265,12 +276,28 @@ def _is_solved(few: "_Readings", policy: str, screen: list[int]) -> bool:
     return left <= allowed / BOUND
 
 
+class TooLong(SourceError):
+    """An alternative makes a sequence longer than a server takes."""
+
+
+class _Unseen:
+    """A server's model as far as alternatives ask for it: the special tokens of its tokenizer."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        names = [f"{kind}_token_id" for kind in ("bos", "eos", "pad")]
+        self.config = SimpleNamespace(**{name: getattr(tokenizer, name, None) for name in names})
+
+    def named_buffers(self) -> Iterator[Any]:
+        """None is known."""
+        return iter(())
+
+
 class _Readings:
     """The log-ratios of every column under the alternatives that were tried, by sequence."""
 
     def __init__(
         self,
-        judge: Referee,
+        judge: Referee | Engine,
         sequences: Sequence[Sequence_],
         precisions: Mapping[str, str],
         progress: OnTried | None,
@@ -293,6 +320,7 @@ class _Readings:
     def read(self, every: Sequence[Hypothesis], places: Sequence[int] | None = None, *, floors: bool = False) -> None:
         """Reads the sequences at these places (None: all) under each alternative. floors: at the columns' precisions too."""
         wanted = list(range(len(self.sequences)) if places is None else places)
+        floors = floors and not isinstance(self.judge, Engine)
         lower = [name for name in dict.fromkeys(self._precision.values()) if floors and PRECISIONS[name]]
         groups: dict[tuple[Any, ...], list[tuple[Hypothesis, str]]] = {}
         for precision, own in product(("", *lower), every):
@@ -305,6 +333,8 @@ class _Readings:
             try:
                 scored = self._scored(group, wanted)
             except Exception as error:  # a dtype that this device lacks, a checkpoint that cannot be loaded, ...
+                if isinstance(self.judge, Engine) and not isinstance(error, TooLong):
+                    raise
                 self.skipped |= {own.name: f"{type(error).__name__}: {str(error)[:200]}" for own, _ in group}
                 continue
             for (own, precision), logprobs in zip(group, scored, strict=True):
@@ -314,13 +344,19 @@ class _Readings:
 
     def _scored(self, group: Sequence[tuple[Hypothesis, str]], wanted: Sequence[int]) -> list[dict[int, Logprobs]]:
         first, precision = group[0]
+        read = read_under(first, [self.sequences[index] for index in wanted])
+        if isinstance(self.judge, Engine):
+            most = self.judge.room.positions
+            if most is not None and max(sequence.length for sequence in read) > most:
+                raise TooLong(f"it is longer than the {most} positions of {self.judge.room.name}")
+            own_scores = {wanted[place]: logprobs for place, logprobs in self.judge.scores(read)}
+            return [own_scores for _ in group]
         model, changes = self.judge.model, PRECISIONS.get(precision, ())
         if first.checkpoint is not None:
             model = model_in(first.checkpoint, model)
         for change in (*filter(None, [first.weights]), *changes):
             model = change(model)
         hows = [replace(own.how, head_float32=own.how.head_float32 and not changes) for own, _ in group]
-        read = read_under(first, [self.sequences[index] for index in wanted])
         scored: list[dict[int, Logprobs]] = [{} for _ in group]
         for place, each in scores_under(model, read, hows):
             for own, logprobs in zip(scored, each, strict=True):

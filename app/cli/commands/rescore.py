@@ -1,7 +1,7 @@
 """`ratioscope rescore RUN --model PATH | --engine URL`: reads recorded tokens again, and says which side is off."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ...referee.answer import RefereeAnswer
     from ...referee.choice import Wanted
     from ...referee.distance import Distance
+    from ...referee.engines import Engine
     from ...referee.model import Referee
     from ...referee.reproduction import ReproductionAttempt
     from ...referee.rescoring import Rescored
@@ -96,7 +97,7 @@ def rescore(
         typer.Option(
             "--try",
             help="Also find the alternative that reproduces a recorded column: all are read on one sequence, the best on 32 (or"
-            " --sequences), which takes minutes for a small model on two cores.",
+            " --sequences), which takes minutes for a small model on two cores. A server tries those of the input.",
         ),
     ] = False,
     checkpoints: Annotated[
@@ -124,17 +125,14 @@ def rescore(
     wanted = Wanted(steps_of(steps), sequences or SEQUENCES, everything)
     few = Wanted(wanted.steps, sequences or MOST_TRIED)
     if model is None or engine:
-        given = {
-            "--model": model,
-            "--floor": floor,
-            "--try": tries,
-            "--device": device,
-            "--temperature": temperature != 1,
-        }
+        given = {"--model": model, "--floor": floor, "--checkpoints": checkpoints, "--device": device}
+        given |= {"--temperature": temperature != 1}
         _demand_engine(engine, [option for option, value in given.items() if value])
         opened_run = opened(run)
         options: Any = {"in_flight": in_flight, "key_file": engine_key_file, "tokenizer": tokenizer}
-        tell_engine_readings(opened_run, read_by_engines(opened_run, engine or (), wanted, **options), as_json=as_json)
+        read_now = read_by_engines(opened_run, engine or (), wanted, **options)
+        reproduced_by = partial(_reproduced_by_engine, opened_run, few, tokenizer) if tries else None
+        tell_engine_readings(opened_run, read_now, reproduced_by, as_json=as_json)
         return 0
     opened_run = opened(run)
     demand_extra()
@@ -224,8 +222,6 @@ def _reproduced(
     run: "Run", judge: "Referee", few: "Wanted", tokenizer: Any, checkpoints: Path | None
 ) -> "ReproductionAttempt":
     """The alternatives that reproduce the recorded columns. A finding is written into the run, where the diagnosis shows it."""
-    from ratioscope.errors import SourceError
-    from ratioscope.ingest.analysis.diagnosis import diagnosis_of
     from ratioscope.ingest.analysis.third_reading import precisions, recorded_values
 
     from ...referee.choice import chosen
@@ -235,16 +231,64 @@ def _reproduced(
     own = [] if checkpoints is None else checkpoints_in(checkpoints)
     inputs = inputs_of(run, chosen(run, few), judge.room, tokenizer)
     demand_some(run, len(inputs.sequences), inputs.left_out)
-    try:
-        diagnosis = diagnosis_of(run).diagnosis
-        codes = [item.cause.code for item in diagnosis.likely] + [item.cause.code for item in diagnosis.cannot_tell]
-    except SourceError:  # one policy alone: the order is that of the table
-        codes = []
-    trial = Trial(own, tokenizer, precisions(run), recorded_values(run), codes)
+    trial = Trial(own, tokenizer, precisions(run), recorded_values(run), _codes(run))
     with counting("alternatives") as progress:
         results = tried(judge, inputs.sequences, trial, progress=progress)
     write_proofs(run.path, results.best)
     return results
+
+
+def _reproduced_by_engine(
+    run: "Run", few: "Wanted", path: Path | None, judge: "Engine"
+) -> tuple["ReproductionAttempt", Iterator[Block]]:
+    """The alternatives of the input that reproduce the recorded columns as a server reads them, and how they are told.
+
+    A column that the server reproduces as it is proves nothing about its weights, which both have: only findings are written.
+    """
+    from ratioscope.ingest.analysis.third_reading import precisions, recorded_values, told
+
+    from ...referee.choice import chosen
+    from ...referee.inputs import demand_some, inputs_of
+    from ...referee.model import demand_extra
+    from ...referee.model import tokenizer as tokenizer_in
+
+    demand_extra()
+    from ...referee.hypotheses import PLAIN
+    from ...referee.reproduction import Trial, tried, write_proofs
+
+    own = tokenizer_in(path)
+    inputs = inputs_of(run, chosen(run, few), judge.room, own)
+    demand_some(run, len(inputs.sequences), inputs.left_out)
+    trial = Trial((), own, precisions(run), recorded_values(run), _codes(run))
+    with counting("alternatives") as progress:
+        results = tried(judge, inputs.sequences, trial, progress=progress)
+    found = [best for best in results.best if best.code]
+    if found and not told(run, "found"):  # a model's findings say more
+        write_proofs(run.path, found)
+    as_it_is = "the server as it is"  # no referee: it has one side's weights
+    results.best = [
+        best
+        if best.code
+        else replace(best, hypothesis=as_it_is, meaning="this side has what the server gives for the recorded tokens")
+        for best in results.best
+    ]
+    results.means = {
+        policy: {as_it_is if name == PLAIN.name else name: mean for name, mean in means.items()}
+        for policy, means in results.means.items()
+    }
+    return results, _tried(results)
+
+
+def _codes(run: "Run") -> list[str]:
+    """The codes of likely and open causes, the likeliest first."""
+    from ratioscope.errors import SourceError
+    from ratioscope.ingest.analysis.diagnosis import diagnosis_of
+
+    try:
+        diagnosis = diagnosis_of(run).diagnosis
+    except SourceError:  # one policy alone: the order is that of the table
+        return []
+    return [*(item.cause.code for item in diagnosis.likely), *(item.cause.code for item in diagnosis.cannot_tell)]
 
 
 def _floor_words(who: str, how: str, noise: "Distance | None", result: "RefereeAnswer") -> Iterator[Block]:

@@ -290,6 +290,35 @@ def test_the_verb_reads_with_several_servers_and_keeps_the_key_to_itself(
     assert b"s3cr3t" not in stored + (error + said.out + said.err).encode() and b"127.0.0.1" not in stored
 
 
+@KINDS
+def test_an_alternative_of_the_input_is_found_through_a_server_and_proves_the_cause(
+    weights: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    own = scored(weights)
+    cut = lambda prompt, response: own(prompt[:-2], response)  # noqa: E731
+    run = tiny.record(tmp_path / "run", cut, own, sampler=weights, config=SETTINGS)
+    with engine_server(kind, own) as served:
+        assert main(["rescore", str(run), "--engine", served.address, "--try"]) == 0
+        assert served.most_busy <= 2
+    said = " ".join(capsys.readouterr().out.split())
+    assert "rollout (the engine's) is reproduced to" in said and "by without the last 2 tokens of the prompt" in said
+    first, *_ = diagnosis_of(open_run(run)).diagnosis.likely
+    assert first.cause.code == "different_prompt" and first.side == "engine" and first.confidence == "high"
+
+
+def test_a_server_that_reproduces_its_own_decode_proves_nothing_about_its_weights(
+    weights: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, later = scored(weights), scored(tiny.trained_on(weights, 3, size=0.2))
+    run = tiny.record(tmp_path / "run", own, later, sampler=weights, config=SETTINGS, steps=(10,))
+    before = diagnosis_of(open_run(run)).diagnosis
+    with engine_server("vllm", own) as served:
+        assert main(["rescore", str(run), "--engine", served.address, "--try"]) == 0
+    said = capsys.readouterr().out
+    assert "by the server as it is" in said and "referee as it is" not in said
+    assert "0 ± 0 of" in said and diagnosis_of(open_run(run)).diagnosis == before
+
+
 def test_another_model_is_refused_unless_it_is_named(
     run: Path, served: EngineServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
