@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from playwright.sync_api import Position
 from support.browser import Chromium, Dashboard, Opened, chromium, is_well, query
 from support.edge_runs import made
 
@@ -152,7 +153,7 @@ def test_ticked_sequences_stand_side_by_side(dashboard: Dashboard, browser: Chro
     opened = browser.visit(f"{dashboard.url}/samples?run=stale&step=14")
     for row in (0, 1):
         with opened.rerun():
-            place = {"x": 17, "y": 35 * (row + 1.5)}
+            place: Position = {"x": 17, "y": 35 * (row + 1.5)}
             opened.page.locator(".st-key-sequence_rows_0 canvas").first.click(position=place, force=True)
     opened.page.get_by_role("button", name="2 side by side").click()
     opened.page.wait_for_url("**/tokens?**beside=**")

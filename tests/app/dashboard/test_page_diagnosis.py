@@ -107,7 +107,9 @@ def test_a_gap_without_evidence_says_what_to_record(read: Read) -> None:
 
 @pytest.mark.parametrize("name", ["stale", "healthy", "many_steps", "one_token"])
 def test_the_first_tab_of_why_has_the_answers_of_the_others(read: Read, runs: Path, name: str) -> None:
-    told = {button.key: button for button in read("why", name).button if button.value in (Link("where"), Link("staleness"))}
+    told = {
+        button.key: button for button in read("why", name).button if button.value in (Link("where"), Link("staleness"))
+    }
     assert {*told} >= {"to_weights", "to_settings"}
     for button in told.values():
         there = plain(read(button.value.page, name))
