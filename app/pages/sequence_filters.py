@@ -27,6 +27,8 @@ class Filters:
     """Column -> the values that pass."""
     signs: tuple[str, ...] = ()
     """Signs of the reward that pass."""
+    rewards: tuple[float, float] | None = None
+    """Range of rewards that pass, both ends included."""
     column: str | None = None
     """Column that `least` and `most` bound."""
     least: float | None = None
@@ -42,6 +44,7 @@ class Filters:
         phrases = [f"id or group contains '{self.find}'"] if self.find else []
         phrases += [f"{name.replace('_', ' ')} {' or '.join(values)}" for name, values in self.chosen.items() if values]
         phrases += [f"reward {' or '.join(self.signs)}"] if self.signs else []
+        phrases += [f"reward {digits(self.rewards[0])} to {digits(self.rewards[1])}"] if self.rewards else []
         if self.column is not None:
             phrases += [f"{title_of(self.column)} ≥ {digits(self.least)}"] if self.least is not None else []
             phrases += [f"{title_of(self.column)} ≤ {digits(self.most)}"] if self.most is not None else []
@@ -66,6 +69,8 @@ class Filters:
         if self.signs:
             sign = pl.col("reward").sign()
             frame = frame.filter(pl.any_horizontal(sign == SIGNS.index(name) - 1 for name in self.signs))
+        if self.rewards is not None:
+            frame = frame.filter(pl.col("reward").cast(pl.Float64).fill_nan(None).is_between(*self.rewards))
         return self._between(frame, gap)
 
     def _between(self, frame: pl.DataFrame, gap: str) -> pl.DataFrame:
@@ -89,20 +94,31 @@ def asked_filters(face: Face, frame: pl.DataFrame, columns: list[str]) -> tuple[
         chosen = {
             column: _values(face, frame, key, column) for key, column in CHOICES.items() if _varies(frame, column)
         }
-        signs = face.ask(Several("sign", "reward", SIGNS, str, "pills")) if known(frame, "reward") else []
+        signs, paid = [], ""
+        if known(frame, "reward"):
+            signs = face.ask(Several("sign", "reward", SIGNS, str, "pills"))
+            paid = face.ask(Text("rewards", "reward within", placeholder="from:to, such as 0.5:1"))
     with face.row("bounds"):
         column = face.ask(AtMostOne("column", "only where", columns, "a column", in_words, 340))
         least = face.ask(Number("least", "is at least", None, None, format="%g", width=140))
         most = face.ask(Number("most", "and at most", None, None, format="%g", width=140))
+    within, wrong = _range_or_why(typed)
+    rewards, wrong_too = _range_or_why(paid, "rewards", ", such as 0:1, :0.5 or 1:1")
+    return Filters(find, chosen, tuple(signs), rewards, column, least, most, within), wrong or wrong_too
+
+
+def _range_or_why(*asked: str) -> tuple[tuple[float, float] | None, str]:
     try:
-        within, wrong = range_of(typed), ""
+        return range_of(*asked), ""
     except ConfigError as error:
-        within, wrong = None, str(error)
-    return Filters(find, chosen, tuple(signs), column, least, most, within), wrong
+        return None, str(error)
 
 
-def range_of(text: str) -> tuple[float, float] | None:
-    """
+def range_of(
+    text: str, of: str = "log-ratios", such_as: str = " in nats, such as -5:-2, :-2 or 2:"
+) -> tuple[float, float] | None:
+    """Both ends, of which one may be left open. Only a range of rewards may be a single number.
+
     >>> range_of("-5:-2"), range_of(":-2"), range_of("2:"), range_of("")
     ((-5.0, -2.0), (-inf, -2.0), (2.0, inf), None)
     """
@@ -114,8 +130,9 @@ def range_of(text: str) -> tuple[float, float] | None:
     except ValueError:
         colon = ""
         ends = 0.0, 0.0
-    if not colon or math.isnan(ends[0] + ends[1]) and not math.isinf(ends[0]) or ends[0] >= ends[1]:
-        raise ConfigError(f"log-ratios {text!r}: wanted from:to in nats, such as -5:-2, :-2 or 2:")
+    is_one = of == "rewards" and ends[0] == ends[1] and math.isfinite(ends[0])
+    if not colon or math.isnan(ends[0] + ends[1]) and not math.isinf(ends[0]) or (ends[0] >= ends[1] and not is_one):
+        raise ConfigError(f"{of} {text!r}: wanted from:to{such_as}")
     return ends
 
 

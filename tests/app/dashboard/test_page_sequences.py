@@ -64,10 +64,13 @@ def test_filters_in_the_link_leave_what_they_say(read: Read, runs: Path) -> None
     assert app.dataframe[0].value["tokens_within"].sum() == len(tokens)
 
 
-def test_a_filter_that_nothing_passes_is_said_and_a_wrong_one_explained(read: Read) -> None:
+def test_a_filter_that_nothing_passes_is_said_and_a_wrong_one_explained(read: Read, runs: Path) -> None:
     app = read("samples", ["stale"], step="14", find="no such thing")
     assert not app.dataframe and "0 of 32 rows" in words(app)
     assert "wanted from" in words(read("samples", ["stale"], step="14", within="3:1"))
+    assert "rewards 'x': wanted from:to, such as" in words(read("samples", ["stale"], step="14", rewards="x"))
+    app, rewards = read("samples", ["stale"], step="14", rewards="0.5:0.5"), _run(runs).sequences(14)["reward"]
+    assert f"{(rewards == 0.5).sum()} of 32 rows" in words(app) and "reward 0.5 to 0.5" in words(app)
 
 
 def test_filters_of_facts_and_signs() -> None:
@@ -87,6 +90,8 @@ def test_filters_of_facts_and_signs() -> None:
 
     assert left(find="a") == "Ac" and left(find=".*") == "" and left() == "Abcd"
     assert left(chosen={"finish_reason": ("stop",), "lag": ()}) == "Ad" and left(chosen={"lag": ("1", "2")}) == "bc"
+    assert left(rewards=(0.0, 1.0)) == "Ac" and left(rewards=(-1.0, -1.0)) == "b" == left(rewards=(-2.0, -0.5))
+    assert left(rewards=(0.0, 9.0), column="lag", most=1) == "A", "a range of rewards and one of a metric"
     assert left(signs=("positive", "zero")) == "Ac" and left(signs=("negative",)) == "b"
     assert left(column="kl_k3", least=0.15) == "b" and left(column="kl_k3", most=0.15) == "A"
     assert left(column="lag", least=1, most=1) == "b"
@@ -104,7 +109,8 @@ def test_values_of_facts_are_chosen_in_the_link(opened: Open, tmp_path: Path) ->
 
 def test_a_range_is_two_ends_of_which_one_may_be_open() -> None:
     assert range_of(" -5 : -2 ") == (-5.0, -2.0) and range_of("-inf:inf") == (-math.inf, math.inf)
-    for wrong in ("3", "2:1", "nan:1", "a:b", "1:2:3", "inf:inf"):
+    assert range_of("1:1", "rewards") == (1.0, 1.0)
+    for wrong in ("3", "2:1", "1:1", "nan:1", "a:b", "1:2:3", "inf:inf"):
         with pytest.raises(ConfigError, match="wanted from:to"):
             range_of(wrong)
 
