@@ -54,7 +54,7 @@ def log_ratio_quantiles(
     refused = "no log axis: log-ratios have two signs" if axis == "log" else ""
     said = ("nats", *(escaped(note, 160) for note in notes), refused, BANDS, scale.word)
     size = f"N = {count(float(frame['count'].sum()), 'token')}"
-    made = ("all trained tokens, each counts once", size, "p5 to p95: to the resolution of the histogram", pooled)
+    made = ("all trained tokens alike", size, "p5 to p95: to the resolution of the histogram", pooled)
     figure = canvas(title, said, theme=theme, height=height, lines=2, made=made)
     places = ((frame["first"] + frame["last"]) / 2).to_numpy() if x is None else x
     colour = theme.of_gap(gap)

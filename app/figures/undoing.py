@@ -28,7 +28,7 @@ def undoing(frame: pl.DataFrame, gap: str, words: str, *, theme: Theme = LIGHT, 
     frame: columns step, tokens, before, after; mean clipped K3 in nats/token. words: the undoing, after "the gap".
     No line leads from step to step, because most steps between were not read.
     """
-    title = f"The gap before and after the undoing <i>{gap}</i>"
+    title = f"The gap with and without the cause <i>{gap}</i>"
     if frame.is_empty():
         return saying(canvas(title, theme=theme, height=height), "not available, because no step is on record", theme)
     before, after = floats(frame, "before"), floats(frame, "after")

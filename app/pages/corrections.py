@@ -231,8 +231,8 @@ def _advice(scope: Scope, outcomes: Outcomes) -> Iterator[Block]:
     if found is None:
         return
     risk = (
-        f"Risk is bias² + 1 / (ESS × sequences of a step), averaged over {count(len(outcomes.common), 'step')}: by convention an "
-        "estimate of the squared error of a step's gradient."
+        "The squared error of a step's gradient is taken as bias² + 1 / (ESS × sequences of the step), by convention, and "
+        f"averaged over {count(len(outcomes.common), 'step')}."
     )
     reason = own_reason(scope.view.of(_in_use), outcomes.source.gap, refuted)
     yield from advice_blocks(found, reason, risk)

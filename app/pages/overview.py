@@ -81,11 +81,11 @@ def overview(scope: Scope) -> Iterator[Block]:
     frame = scope.course()
     if frame.is_empty():
         yield Paragraph(NO_GAP if scope.steps.whole and scope.only is None else NO_TOKENS, "info")
+        yield from _beside(scope)
     elif run.no_tokens:
         yield from _logged(scope, frame)
     else:
         yield from _measured(scope, frame, verdict)
-    yield from _beside(scope)
     gaps = (*run.gaps, *gaps_of_readings(run, scope.gap))
     yield Facts(run_facts(run.steps, gaps, run.info.get("trainer"), graded_counts(view.grades())))
     if not doubtful:  # the header already tells what matters of it
@@ -129,6 +129,7 @@ def _measured(scope: Scope, frame: pl.DataFrame, verdict: Finding) -> Iterator[B
     graded = (_ribbon(scope), *_newest(scope, verdict))
     yield Beside("answer", (*((_chart(scope, frame, metric),) for metric in first[:1]), graded))
     yield from _samples(scope)
+    yield from _beside(scope)
     yield Charts(tuple(_chart(scope, frame, metric) for metric in first[1:]))
     if others:
         charts = Charts(tuple(_chart(scope, frame, metric) for metric in others))
@@ -139,6 +140,7 @@ def _measured(scope: Scope, frame: pl.DataFrame, verdict: Finding) -> Iterator[B
 def _logged(scope: Scope, frame: pl.DataFrame) -> Iterator[Block]:
     """What a scalar log holds: the metrics of the gap, then the trainer's own numbers."""
     yield from what_it_tells(scope)
+    yield from _beside(scope)
     yield Markup(partial(_themed_cards, scope))
     leading = metrics_at("chart", scope.gap)
     of_gap = tuple(dict.fromkeys((*leading, *(metric for metric in BY_NAME.values() if metric.is_of(scope.gap)))))

@@ -118,7 +118,7 @@ def _chosen(scope: Scope, shown: Sequence[Shown], listed: Ranked) -> Iterator[Bl
     at = yield from _sequence(face, shown, gap)
     yield from _facts(view.run, row, chosen.tokens, listed)
     about = {**row, "step": chosen.step, "run": view.run.name, "trainer": view.run.info.get("trainer")}
-    yield Drawer("JSON of this sequence, to paste into an issue", partial(_json, face, chosen, about, at), "json")
+    yield Drawer("JSON of this sequence", partial(_json, face, chosen, about, at), "json")
     yield Paragraph(KEYS, "muted")
 
 

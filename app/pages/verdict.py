@@ -47,7 +47,7 @@ def undone(item: Likely, gap: str, name: str) -> Chart | None:
     if numbers.is_empty():
         return None
     words, leads = item.cause.undoing, partial(sequences_at, numbers["step"].to_list())
-    label = f"{gap} before and after the gap is {words}, at {count(len(numbers), 'step')}"
+    label = f"{gap} as recorded and {words}, at {count(len(numbers), 'step')}"
     return Chart(name, label, _undoing, (tuple(numbers.rows()), gap, words), numbers=numbers.clone, leads=leads)
 
 

@@ -13,7 +13,7 @@ from ratioscope.metrics.grading.signals import SIGNALS
 from .digits import count
 from .theme import MARKS
 
-HIGHEST = "highest, less its error"
+HIGHEST = "highest (lower bound)"
 BRIEFLY = "out of bounds for too few steps"
 
 

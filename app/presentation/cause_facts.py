@@ -13,6 +13,7 @@ from ratioscope.metrics.diagnosis.catalogue import CAUSE
 from ratioscope.metrics.diagnosis.diagnosis import Diagnosis, Likely, percent
 
 from .digits import digits, plus_minus, signed, whole_percent
+from .digits import percent as part
 from .sentence import capital, sentence
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def _parts(change: "LastingChange") -> list[str]:
         f"{whole_percent(1 - split.share)} is size: tokens of equal probability differ {factor}."
         + (" The two parts are opposed." if split.composition * split.size < 0 and _is_opposed(split.share) else ""),
         *(
-            f"Split by {MIX_OF[each.slice]} instead, {_percent(each)} is their mix: {_moved(each)}."
+            f"{_part(each)} of the change comes with the {MIX_OF[each.slice]}: {_moved(each)}."
             for each in others
             if _is_told(each)
         ),
@@ -188,6 +189,12 @@ def _percent(own: "SliceSplit") -> str:
     return whole_percent(own.split.share, own.split.share_error)
 
 
+def _part(own: "SliceSplit") -> str:
+    """The share of the change: all of it where the error cannot tell it from all."""
+    split = own.split
+    return "All" if abs(1 - split.share) <= split.share_error else _percent(own)
+
+
 def _is_told(own: "SliceSplit") -> bool:
     split = own.split
     return bool(abs(split.share) > max(TOLD, 2 * split.share_error)) and own.slice in MIX_OF
@@ -201,7 +208,7 @@ def _moved(own: "SliceSplit") -> str:
     toward = split.compositions * np.sign(split.composition)
     before, after = split.shares
     at = int(np.argmax(np.where(after > before, toward, -np.inf)))
-    return f"more tokens of {own.slice} {own.labels[at]} ({after[at]:.1%} of all, {before[at]:.1%} before)"
+    return f"more tokens of {own.slice} {own.labels[at]} ({part(after[at])} of all, {part(before[at])} before)"
 
 
 def change_parts(change: "LastingChange") -> list[tuple[str, ...]]:

@@ -163,6 +163,6 @@ def falls_near(run: Run, falls: Sequence[int]) -> tuple[NearbyChange, ...]:
         hits = [fall for fall in falls if len(own) and int(np.abs(own - place.get(fall, -9)).min()) <= 1]
         every = np.unique((own[:, None] + np.array([-1, 0, 1])).clip(0, len(steps) - 1)).size / max(len(steps), 1)
         if len(hits) * 2 > len(falls):
-            words = f"{len(hits)} of {len(falls)} falls lie within a step of the event {_short(str(event))}"
-            changes.append(NearbyChange("event", hits[0], f"{words}; by chance {every:.0%} of them would", every))
+            words = f"{len(hits)} of {len(falls)} falls come with the event {_short(str(event))}, within a step"
+            changes.append(NearbyChange("event", hits[0], f"{words}; chance alone gives {every:.0%}", every))
     return tuple(sorted(changes, key=lambda each: each.usual))

@@ -158,7 +158,7 @@ def _of_all(risks: Mapping[str, Floats], nothing: Floats, verdict: Finding) -> A
         return _no_difference(best, least, most, verdict)
     if gain < LIKELY or steps < FEW:
         why = (
-            f"{best} has the smallest risk of those compared, {_lower(means[best], nothing)}, "
+            f"{best} leaves the smallest squared error of the gradient, {_lower(means[best], nothing)}, "
             f"but {_too_little(gain, steps)}. {verdict.remedy}"
         )
         return Advice("none helps for sure", None, "None of these helps for sure", why, "low")
@@ -200,14 +200,15 @@ def _share(value: float) -> str:
 
 def _not_needed(best: str, least: float, nothing: float, verdict: Finding) -> Advice:
     change = abs(least / nothing - 1) if nothing > 0 else 0.0
-    why = f"In this run {verdict.title}. The best of those compared, {best}, would change the risk by {change:.1%}."
+    would = f"The best of those compared, {best}, would change the gradient's squared error by {change:.1%}."
+    why = f"In this run {verdict.title}. {would}"
     return Advice("none is needed", None, "No correction is needed", why, verdict.confidence)
 
 
 def _no_difference(best: str, lower: float, most: float, verdict: Finding) -> Advice:
     change = f"{abs(lower):.1%} {'below' if lower >= 0 else 'above'} that of no correction"
     why = (
-        f"{best} has the smallest risk of those compared, {change}, and at most {max(most, 0):.1%} with two "
+        f"{best} leaves the smallest squared error of the gradient, {change}, and at most {max(most, 0):.1%} with two "
         f"standard errors over steps: below {WORTH:.0%} it makes no difference here. {verdict.remedy}"
     )
     confidence: Confidence = "high" if most < WORTH else "medium"
@@ -226,7 +227,8 @@ def _helps(best: str, risks: Mapping[str, Floats], nothing: Floats) -> Advice:
         "one helps",
         best,
         f"{best} helps" if as_good else f"{best} helps most",
-        f"Its risk is {_lower(float(own.mean()), nothing)}, and lower at {int((own < nothing).sum()):,} of {len(own):,} steps."
+        f"The gradient's squared error is {_lower(float(own.mean()), nothing)}, and lower at {int((own < nothing).sum()):,} of"
+        f" {len(own):,} steps."
         + (" As good, too close to call: " if as_good else " Next is " if ranked else "")
         + ", ".join(f"{name}, {_higher(own, more[name])}" for name in ranked)
         + ("." if ranked else "")
@@ -263,7 +265,7 @@ def _higher(own: Floats, more: Floats) -> str:
         if other < 2 * one
         else f"{other / one:.1f} times as high"
     )
-    return higher if distance < LIKELY else f"{higher}, {distance:.1f} standard errors apart over steps"
+    return higher if distance < LIKELY else f"{higher} ({distance:.1f} standard errors)"
 
 
 def _too_little(gain: float, steps: int) -> str:

@@ -294,7 +294,7 @@ class Diagnosis:
             return f"{self._equal} {REFEREE}" if self.is_copy else self._equal
         if self.rest_is_noise:
             size = f"K3 is {self._size}{self._without_outlying}"
-            return f"The gap is rounding noise{self._but_for}: {size}, and no known cause of a gap has left a trace."
+            return f"The gap is rounding noise{self._but_for}: {size}; no known cause shows."
         small = "small, but " if self.noise and is_harmless(self.rest, self.noise) else ""
         own = (
             f" It is {small}not as regular as rounding is: {self._unlike_rounding[2:]}."

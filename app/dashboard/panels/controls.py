@@ -19,7 +19,7 @@ from ...presentation.gap_words import difference_words, direction
 from ..model.served_runs import Served
 from .choices import choice, dropdown
 
-NOT_SAMPLED = "plain means over rollout samples, not divergences: the tokens were not sampled from"
+NOT_SAMPLED = "Plain means over rollout samples, not divergences: the tokens were not sampled from"
 ONLY_RECORDED = "its thresholds and tests are of whole steps, and a reading is of chosen sequences"
 LONGEST = 620
 """Pixels of the picker of runs: the ends of names tell runs apart."""
@@ -89,8 +89,9 @@ def gap_picker(gaps: Sequence[str], of_readings: Sequence[str] = (), *, takes_re
         return known[0]
     in_address("gap", gap)
     said = difference_words(gap) if gap in GAPS else f"{direction(gap)}: {difference_words(gap)}"
-    said = said if kin(gap) in SAMPLED else f"{said} · {NOT_SAMPLED} {sides(gap)[0]}"
-    st.caption(label(said, 200), width="content")
+    st.caption(
+        label(said, 200), width="content", help=None if kin(gap) in SAMPLED else f"{NOT_SAMPLED} {sides(gap)[0]}"
+    )
     return gap
 
 

@@ -17,7 +17,7 @@ ERRORS = 2.0
 BAND = f"band: 95% confidence (±{ERRORS:g} standard errors)"
 NO_ERROR = "no standard error"
 ON_HOVER = "standard errors on hover"
-COUNTED = "every one counted"
+COUNTED = "all counted"
 """The note on a count of everything: nothing was estimated."""
 BELOW = 0.3
 """Decades below the lowest point of a line that a logarithmic axis shows at most."""

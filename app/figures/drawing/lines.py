@@ -181,7 +181,7 @@ def what_is_shaded(drawn: Sequence[DrawnLine], metric: Metric) -> tuple[str, ...
     groups = [part.line for part in drawn if part.line.is_group]
     if groups:
         runs = " and ".join(sorted({f"{line.runs}" for line in groups}))
-        return (f"line: mean over {runs} runs, each counts once; band: smallest to largest",)
+        return (f"line: mean over {runs} runs alike; band: smallest to largest",)
     if len(drawn) > BANDED:
         # The hover of a bucket shows its extremes, not its error.
         errors = on_hover(part.raw.error for part in drawn if part.raw.exact)

@@ -218,7 +218,7 @@ def router_flips(evidence: Evidence) -> Result:
     holds = few and two_sided and scattered and heavy
     kept = evidence.kept(~rare)
     share = share_explained(evidence, np.where(rare, kept.mean(kept.distance) if len(kept) else 0.0, evidence.distance))
-    peaked = "" if np.isnan(shape.kurtosis) else f"; the excess kurtosis is {shape.kurtosis:.0f}"
+    peaked = f"; the excess kurtosis is {shape.kurtosis:.0f}" if shape.kurtosis > KURTOSIS else ""
     effect = f"one token in a hundred has {shape.tail:.0%} of the gap{peaked}"
     if few and not holds:
         effect += (
