@@ -35,3 +35,24 @@ def signed(value: float, significant: int = 3) -> str:
     ('+0.00523', '0', '−2')
     """
     return f"{'+' if value > 0 else ''}{digits(value, significant)}"
+
+
+def whole_percent(share: float, error: float = math.nan) -> str:
+    """A share in whole percent, with the digits that matter next to 0 and 1, and its error; to stand before "of the gap".
+
+    An error of 5% or more leaves whole percent. An error below half a percent has one digit.
+
+    >>> whole_percent(0.42), whole_percent(0.007), whole_percent(0.9975), whole_percent(2e-4), whole_percent(0.0)
+    ('42%', '0.7%', '99.8%', 'less than 0.1%', 'none')
+    >>> whole_percent(-0.99, 0.34), whole_percent(0.11, 0.0021), whole_percent(0.9999, 0.21), whole_percent(0.0, 0.1)
+    ('−99% ± 34%', '11% ± 0.2%', '100% ± 21%', '0% ± 10%')
+    """
+    size, has_error = abs(share), math.isfinite(error)
+    if size < 5e-4 and not has_error:
+        return "less than 0.1%" if size else "none"
+    places = 2 if 0.9995 <= size < 1 else 1 if 5e-4 <= size < 0.01 or 0.995 < size < 0.9995 else 0
+    places = 0 if has_error and error >= 0.05 else places
+    shown = f"{round(share, places + 2) + 0.0:.{places}%}".replace("-", "−")
+    if not has_error:
+        return shown
+    return f"{shown} ± {f'{error:.0%}' if error >= 0.005 or not error else f'{digits(100 * error, 1)}%'}"

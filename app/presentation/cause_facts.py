@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from ratioscope.metrics.diagnosis.catalogue import CAUSE
-from ratioscope.metrics.diagnosis.diagnosis import Diagnosis, Likely, percent
+from ratioscope.metrics.diagnosis.diagnosis import Diagnosis, Likely
 
 from .digits import digits, plus_minus, signed, whole_percent
 from .digits import percent as part
@@ -41,8 +41,8 @@ def share_words(item: Likely) -> str:
     sure = f"{item.confidence} confidence"
     if item.share is None:
         return f"{item.weight} · {sure}"
-    error = f" ± {100 * item.error:.1g}%" if 5e-5 < item.error < 1 else ""
-    return f"{item.explains(f'{percent(item.of_whole)}{error}')} · {sure}"
+    error = item.error if 5e-5 < item.error < 1 else math.nan
+    return f"{item.explains(whole_percent(item.of_whole, error))} · {sure}"
 
 
 def over_steps(item: Likely) -> pl.DataFrame:

@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-from ratioscope.metrics.digits import digits, signed
+from ratioscope.metrics.digits import digits, signed, whole_percent
 
-__all__ = ["a_step", "count", "digits", "percent", "plus_minus", "signed", "size_on_disk"]
+__all__ = ["a_step", "count", "digits", "percent", "plus_minus", "signed", "size_on_disk", "whole_percent"]
 
 
 SMALLEST, LEAST_ERROR = 1e-4, 1e-6
@@ -67,20 +67,10 @@ def a_step(sizes: Sequence[float], noun: str) -> str:
     return f"N ≈ {count(median(known), noun)} a step (median)" if known else ""
 
 
-def whole_percent(share: float, error: float = math.nan) -> str:
-    """A share in whole percent, never minus zero, and its error: in whole percent, below half of one with one digit.
-
-    >>> whole_percent(-0.002), whole_percent(-0.99, 0.34), whole_percent(0.11, 0.0021)
-    ('0%', '−99% ± 34%', '11% ± 0.2%')
-    """
-    shown = f"{round(share, 2) + 0.0:.0%}".replace("-", "−")
-    if not math.isfinite(error):
-        return shown
-    return f"{shown} ± {f'{error:.0%}' if error >= 0.005 or not error else f'{digits(100 * error, 1)}%'}"
-
-
 def percent(share: float | None) -> str:
-    """A share as a percentage of three digits; tiny ones keep their size, those next to all stay below 100%.
+    """A measured share with three digits, as any measurement; tiny ones keep their size, those next to all stay below 100%.
+
+    `whole_percent` is for parts of a gap.
 
     >>> percent(0.0312), percent(1.0), percent(0.0), percent(2e-7), percent(0.99999)
     ('3.12%', '100%', '0%', '2·10⁻⁵%', '99.999%')

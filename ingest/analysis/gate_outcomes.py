@@ -7,8 +7,8 @@ from typing import Any, Literal
 import polars as pl
 
 from ratioscope.errors import SourceError
-from ratioscope.metrics.diagnosis.diagnosis import Likely, percent
-from ratioscope.metrics.digits import digits
+from ratioscope.metrics.diagnosis.diagnosis import Likely
+from ratioscope.metrics.digits import digits, whole_percent
 from ratioscope.metrics.grading.gate import ANY, Bound, Gate
 
 from ..run import Run
@@ -144,7 +144,7 @@ def _of_cause(result: RunDiagnosis, code: str, answers: Mapping[str, str]) -> De
 
 
 def _likely(item: Likely) -> str:
-    share = f", explains {percent(item.of_whole)} of the gap" if item.share else ""
+    share = f", explains {whole_percent(item.of_whole)} of the gap" if item.share else ""
     return f"{item.cause.code}: {item.title} ({item.confidence} confidence){share}"
 
 

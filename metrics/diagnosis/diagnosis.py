@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ..digits import whole_percent
 from ..grading.finding import Confidence
 from .cause import Cause, Parameter
 from .causes.numerics import HEALTHY, Noise, is_harmless
@@ -34,7 +35,7 @@ class Rival:
     @property
     def words(self) -> str:
         """Its title, with its share."""
-        return self.cause.title if self.of_whole is None else f"{self.cause.title} ({percent(self.of_whole)})"
+        return self.cause.title if self.of_whole is None else f"{self.cause.title} ({whole_percent(self.of_whole)})"
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Likely:
             return f"follows from: {self.follows}"
         if self.cause.kind == "nothing":
             return "its share of the gap cannot be computed"
-        return self.explains(percent(self.of_whole)) if self.share else "no trace in the gap"
+        return self.explains(whole_percent(self.of_whole)) if self.share else "no trace in the gap"
 
     def explains(self, share: str) -> str:
         """The statement that it explains so much, with the steps that this is of."""
@@ -109,12 +110,12 @@ class Likely:
         error = f" ± {self.share.before_error:.2g}" if self.share.before_error else ""
         sample = " of the sampled tokens" if self.share.before_error else ""
         before, after = f"{self.share.before:.3g}{error}", f"{self.share.after:.3g}"
-        own, steps = percent(self.share.share), len(self.share.over_steps)
+        own, steps = whole_percent(self.share.share), len(self.share.over_steps)
         where = f"{at_read(steps).capitalize()}, the" if steps > 1 else "The"
         is_whole = abs(self.share.share - self.of_whole) < SAME
         gap = "gap" if is_whole else "gap of these tokens" if self.where else "rest of the gap"
         recorded = "" if gap == "rest of the gap" else " as recorded"
-        whole = percent(self.of_whole)
+        whole = whole_percent(self.of_whole)
         explains = own if own == whole else f"{own} of it, and {whole} of the whole gap"
         levels = f"{before} nats/token{recorded} and {after} {self.cause.undoing}"
         return f"{where} {gap}{sample} is {levels}: this explains {explains}."
@@ -312,7 +313,7 @@ def _named(likely: Sequence[Likely], unexplained: float) -> str:
         if not item.follows
     )
     beyond = likely[0].cause.partial
-    rest = f"; no known cause explains {percent(unexplained)}" if unexplained >= 0.1 and not beyond else ""
+    rest = f"; no known cause explains {whole_percent(unexplained)}" if unexplained >= 0.1 and not beyond else ""
     return (
         "; ".join([first[0].upper() + first[1:], *others])
         + rest
@@ -324,12 +325,3 @@ def _named(likely: Sequence[Likely], unexplained: float) -> str:
 def at_read(steps: int) -> str:
     """The steps whose rows were read, in the same words everywhere."""
     return f"at the {steps} steps read" if steps > 1 else "at the step read"
-
-
-def percent(share: float) -> str:
-    """A share in words with the digits that matter near 0 and 1, to stand before "of the gap"."""
-    if share < 0.0005:
-        return "less than 0.1%" if share > 0 else "none"
-    if share >= 0.9995:
-        return f"{share:.2%}" if share < 1 else "100%"
-    return f"{share:.1%}" if share > 0.995 or share < 0.01 else f"{share:.0%}"

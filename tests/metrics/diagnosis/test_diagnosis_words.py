@@ -2,7 +2,7 @@
 
 import pytest
 
-from ratioscope.metrics.diagnosis.diagnosis import percent
+from ratioscope.metrics.digits import whole_percent
 
 
 @pytest.mark.parametrize(
@@ -11,4 +11,4 @@ from ratioscope.metrics.diagnosis.diagnosis import percent
     + [(0.9999, "99.99%"), (1.0, "100%")],
 )
 def test_a_share_of_the_gap_is_never_told_as_zero_percent(share: float, words: str) -> None:
-    assert percent(share) == words
+    assert whole_percent(share) == words

@@ -11,8 +11,8 @@ from support.paths import ROOT
 
 from ratioscope.metrics.diagnosis.confidence import LEVELS, confidence
 from ratioscope.metrics.diagnosis.decomposition import diagnose
-from ratioscope.metrics.diagnosis.diagnosis import percent
 from ratioscope.metrics.diagnosis.history import History
+from ratioscope.metrics.digits import whole_percent
 
 MISSED = {
     "batch_int8_activations", "batch_int8_queries", "corrupted_load_noisy_layer", "corrupted_load_stale_head", "grammar_weak",
@@ -56,7 +56,7 @@ def test_the_shares_of_a_cause_agree_and_the_rest_is_no_larger_than_they_leave()
     for run in FAULTY:
         found = fault_runs.diagnosis(run.name)
         for item in found.likely:
-            assert item.share is None or f"{percent(item.of_whole)}" in item.proof, (run.name, item.proof)
+            assert item.share is None or f"{whole_percent(item.of_whole)}" in item.proof, (run.name, item.proof)
         if [item.cause.kind for item in found.likely] == ["rest"]:
             assert found.rest <= found.gap * (1.05 - found.explained), (run.name, found.rest_in_words)
 
