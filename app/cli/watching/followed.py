@@ -22,6 +22,7 @@ class Followed:
     name: str = ""
     """The run's name for others; empty until the first look if it is its own."""
     known: KnownAlerts = field(default_factory=KnownAlerts)
+    """The news of which others were told, or that the first look found."""
     tells: bool = False
     """True if alerts at the next look are news."""
     is_left: bool = False

@@ -11,7 +11,7 @@ def test_the_answer_arrives_on_the_first_page_and_leads_to_its_proof(dashboard: 
     opened = browser.visit(f"{dashboard.url}/?run=stale")
     opened.page.get_by_text(ANSWER).first.wait_for()
     with opened.rerun():
-        opened.page.get_by_role("button", name="the whole diagnosis").click()
+        opened.page.get_by_role("button", name="whole diagnosis").click()
     opened.page.wait_for_url("**/why?*")
     opened.page.get_by_role("heading", name="Likely cause").wait_for()
     opened.settled()

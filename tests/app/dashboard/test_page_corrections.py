@@ -216,10 +216,7 @@ def test_a_bound_on_sequences_has_the_numbers_of_the_command_line_or_none(opened
 def test_the_best_is_marked_and_named_in_agreement_with_the_verdict(opened: Open) -> None:
     app = opened("fix", "stale", lab="none,truncate:token:2,mask:token:0.5:5,reject:token:0.999:1.001")
     assert html(app).count("◆") >= 4 and "#### Truncate token at 2 helps most" in words(app)
-    assert any(
-        caption.proto.help.startswith("The squared error of a step's gradient is taken as bias²")
-        for caption in app.caption
-    )
+    assert any("gradient is taken as bias²" in caption.proto.help for caption in app.caption)
     healthy = opened("fix", "healthy", lab="none,truncate:token:2,mask:token:0.5:5")
     assert "No correction is needed" in words(healthy)
     few = opened("fix", "one_step", lab="none,truncate:token:1.01,mask:token:0.99:1.01")

@@ -98,7 +98,14 @@ OWN = "The run's own truncate token at 3 clips 0.559% of the tokens and lowers t
                 "4 updates per batch: not available, because no token",
             ),
         ),
-        ("stale", ("Truncate token at 2 helps most", "The gradient's squared error is", "correction settings are on record; record them")),
+        (
+            "stale",
+            (
+                "Truncate token at 2 helps most",
+                "The gradient's squared error is",
+                "correction settings are on record; record them",
+            ),
+        ),
         ("long_response", ("that a sync brings the lag back to 1, and that each batch adds 1 to it",)),
         (
             "healthy",
