@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from ..blocks import Link
 from ..figures.html.tinted_text import OPEN, WeightBand, token_text
 from ..presentation.theme import THEMES, ThemeName
 from .turn_heads import heads_from, turn_heads
@@ -47,6 +48,11 @@ def tinted(
         chosen.tokens.slice(first, most), gap, theme=THEMES[theme], legend=alone, styled=alone, by=tint.by, band=tint.band,
         at=tint.at, heads=heads, faint=faint or 0,
     )  # fmt: skip
+
+
+def to_token(row: int | None) -> Link:
+    """The same page with this token chosen."""
+    return Link("", {"at": row})
 
 
 def _heads(chosen: SequenceKey, gap: str) -> dict[int, str]:

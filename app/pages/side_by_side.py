@@ -14,12 +14,12 @@ from ..presentation.digits import count, digits
 from ..presentation.escape import visible
 from ..presentation.metric_places import sequence_measures_at, title_of
 from ..presentation.run_names import told_apart
-from .sequence_text import SequenceKey, Tint, tinted
+from .sequence_text import SequenceKey, Tint, tinted, to_token
 
 MOST = 8
 """Most sequences beside each other."""
 SHOWN = 1000
-"""Number of tokens whose text is shown, of all sequences together: what takes a page a tenth of a second."""
+"""Number of tokens whose text is shown, of all sequences together: twice that of a single text."""
 BEFORE = 40
 """Number of tokens shown before the chosen one, or before the first at which the sequences part."""
 FACTS = ("reward", "lag", "replica", "finish_reason")
@@ -52,9 +52,7 @@ def side_by_side(shown: Sequence[Shown], gap: str, tint: Tint) -> Iterator[Block
     most = SHOWN // len(keys)
     longest = max(len(key.tokens) for key in keys)
     begin = max(0, min((of_all if tint.at is None else tint.at) - BEFORE, longest - most))
-    yield Markup(
-        lambda theme: token_text(pl.DataFrame(), gap, theme=theme, by=tint.by, band=tint.band), leads=_to_token
-    )
+    yield Markup(lambda theme: token_text(pl.DataFrame(), gap, theme=theme, by=tint.by, band=tint.band), leads=to_token)
     columns: list[tuple[Block, ...]] = []
     names = told_apart([key.sequence_id for key in keys], 40)
     for name, (key, row), same in zip(names, shown, [None, *alike], strict=True):
@@ -66,14 +64,10 @@ def side_by_side(shown: Sequence[Shown], gap: str, tint: Tint) -> Iterator[Block
             (
                 Paragraph(facts, "muted", name),
                 *parts,
-                Markup(lambda theme, text=text: text(theme.name), leads=_to_token),
+                Markup(lambda theme, text=text: text(theme.name), leads=to_token),
             )
         )
     yield Beside("side_by_side", tuple(columns), narrowest=300)
-
-
-def _to_token(row: int | None) -> Link:
-    return Link("", {"at": row})
 
 
 def _facts(row: Mapping[str, Any], gap: str, tokens: int) -> Iterator[str]:
@@ -96,4 +90,4 @@ def _parting(place: int, first: SequenceKey, other: SequenceKey, same: int | Non
         return Paragraph(f"the same {count(same, 'token')} as the first sequence", "muted")
     then = "they part" if same < min(here, there) else "this one ends" if here < there else "the first one ends"
     words = f"the same for {count(same, 'token')}, then {then}" if same else "they differ from the first token on"
-    return Action(f"parts_{place}", f"{words} ›", _to_token(min(same, there - 1)), is_plain=True)
+    return Action(f"parts_{place}", f"{words} ›", to_token(min(same, there - 1)), is_plain=True)

@@ -26,7 +26,7 @@ from .face import Choice, Face, Number, Several, Step, Switch
 from .scope import Scope
 from .sequence_filters import known
 from .sequence_list import Ranked, asked_sequence, ranked, sequence_list
-from .sequence_text import SequenceKey, Tint, tinted
+from .sequence_text import SequenceKey, Tint, tinted, to_token
 from .side_by_side import MOST, Shown, compared, side_by_side
 from .step_choice import FACTS, no_rows, rows_of, with_part_only
 from .view import View
@@ -133,6 +133,8 @@ def _asked_minibatch(face: Face, rows: pl.DataFrame) -> int | None:
 def _asked_others(face: Face, listed: Ranked, chosen: str, step: int) -> list[str]:
     """The ids of the sequences that stand beside the chosen one. Those of its prompt are offered first."""
     names, own = listed.names, listed.rows.filter(sequence_id=chosen)
+    if len(names) == 1:
+        return []
     of_prompt = pl.col("group_id").is_in(own["group_id"]) if known(own, "group_id") else pl.lit(value=True)
     near = [visible(name) for name in listed.rows.filter(of_prompt)["sequence_id"]]
     offered = [*dict.fromkeys((*near, *names))]
@@ -194,7 +196,7 @@ def _text(face: Face, chosen: SequenceKey, gap: str, tint: Tint) -> Generator[Bl
         first = int(face.ask(Number("from", title, around, 0, most, look="slider", of=of)) or 0)
         window = (first, first + WINDOW - 1)
     text = partial(chosen.view.figure, tinted, chosen, gap, tint, first, WINDOW, None)
-    yield Markup(lambda theme: text(theme.name), leads=_to_token)
+    yield Markup(lambda theme: text(theme.name), leads=to_token)
     return window
 
 
@@ -234,8 +236,8 @@ def _worse(tokens: pl.DataFrame, order: Sequence[int], at: int | None) -> Iterat
     following = order[rank + 1] if rank + 1 < len(order) else None
     before = order[rank - 1] if rank > 0 else None
     words = "worst token" if rank < 0 else "next worse"
-    yield Action("worse", words, _to_token(following), shortcut="n", is_off=following is None)
-    yield Action("less_bad", "back", _to_token(before), shortcut="shift+n", is_off=before is None)
+    yield Action("worse", words, to_token(following), shortcut="n", is_off=following is None)
+    yield Action("less_bad", "back", to_token(before), shortcut="shift+n", is_off=before is None)
     if rank >= 0:
         place = f"{_ordinal(rank + 1)} of {count(len(order), 'token')} by size"
         yield Paragraph(f"{place}{_text_of(tokens, order[rank])}", "muted")
@@ -243,14 +245,10 @@ def _worse(tokens: pl.DataFrame, order: Sequence[int], at: int | None) -> Iterat
         yield Paragraph(f"the worst is token {order[0]:,}{_text_of(tokens, order[0])}", "muted")
 
 
-def _to_token(row: int | None) -> Link:
-    return Link("", {"at": row})
-
-
 def _clicked(point: Mapping[str, Any]) -> Link | None:
     """Nowhere from a bar or a line, of which only the places above have the words and the position of a token."""
     found = point.get("customdata")
-    return None if found is None else _to_token(int(found[1]))
+    return None if found is None else to_token(int(found[1]))
 
 
 def _text_of(tokens: pl.DataFrame, row: int) -> str:

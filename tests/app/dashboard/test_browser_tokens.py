@@ -102,9 +102,6 @@ def test_keys_walk_the_list_and_open_a_row(dashboard: Dashboard, browser: Chromi
     with opened.rerun():
         page.keyboard.press("k")
     assert query(opened)["sequence"] == second != third == _row_clicked(opened, 2), "the same cell, a second time"
-    opened.resize(420)
-    page.locator(".st-key-samples_list summary").click()
-    page.locator(".st-key-list_rows canvas").first.wait_for()
     is_well(opened)
 
 

@@ -180,17 +180,19 @@ def test_no_prompt_is_listed_where_a_filter_leaves_none(read: Read) -> None:
 
 def test_the_newest_step_is_followed_until_another_is_chosen(opened: Open, tmp_path: Path) -> None:
     with Collector(tmp_path / "run") as collector:
-        for step in range(4):
-            if step == 3:
-                collector.flush()
-                app = opened("samples", tmp_path / "run", newest="true", step="0")
-                assert app.toggle(key="newest").value and app.number_input(key="step").value == 2 and not app.warning
+
+        def logged(step: int) -> None:
             collector.log(step=step, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.1]], sequence_ids=[f"{step}-a"])
-        collector.flush()
+            collector.flush()
+
+        for step in range(3):
+            logged(step)
+        app = opened("samples", tmp_path / "run", newest="true", step="0")
+        assert app.toggle(key="newest").value and app.number_input(key="step").value == 2 and not app.warning
+        logged(3)
         assert well(app.run()).number_input(key="step").value == 3 and _ids(app) == ["3-a"]
         well(app.button(key="pause").click().run())
-        collector.log(step=4, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.1]])
-        collector.flush()
+        logged(4)
         assert well(app.run()).number_input(key="step").value == 3, "held"
         well(app.button(key="pause").click().run())
         assert app.number_input(key="step").value == 4

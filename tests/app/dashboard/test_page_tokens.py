@@ -63,6 +63,10 @@ def test_the_list_has_the_worst_300_and_the_one_of_the_address(opened: Open, tmp
     assert "313 of 320" in words(app) and "is not in step" not in words(app)
     well(app.button(key="previous").click().run())
     assert marked(app) == "s8" and app.query_params["sequence"] == "s8"
+    folded = "320 sequences of this step, the worst first"
+    assert folded not in [drawer.label for drawer in app.expander]
+    app.session_state["_narrow"] = True
+    assert folded in [drawer.label for drawer in well(app.run()).expander]
 
 
 def _samples(folder: Path) -> Path:
