@@ -41,8 +41,9 @@ def read_by_engines(
     key_file: Path | None,
     tokenizer: Path | None,
 ) -> Iterator["tuple[Rescored, Engine, list[str]]"]:
-    """What each server read, and doubts in words. All are asked what they are before one reads."""
+    """The reading of each server, and doubts in words. All are asked what they are before one reads."""
     from ..referee.engines import demand_model, engine_at
+    from ..referee.model import demand_extra
     from ..referee.model import tokenizer as tokenizer_in
     from ..referee.rescoring import rescore
     from ..referee.scale import scale_doubts
@@ -54,6 +55,8 @@ def read_by_engines(
         judges = {name: engine_at(server, in_flight) for name, server in servers.items()}
         own = {name: [*filter(None, [demand_model(run, judge)]), *doubts] for name, judge in judges.items()}
     note(LOAD.format(count(in_flight, "request")))
+    if tokenizer is not None:
+        demand_extra()
     tokens = tokenizer_in(tokenizer)
     for name, judge in judges.items():
         with counting(f"reading {run.name} with {judge.name}") as progress:

@@ -45,11 +45,11 @@ class EnginePart:
     sentence: str
     """The answer with a full stop, and doubts in sentences after it."""
     whole: Distance
-    """Of the trainer from the decode."""
+    """The distance of the trainer from the decode."""
     decode: Distance
-    """Of the prefill from the decode."""
+    """The distance of the prefill from the decode."""
     rest: Distance
-    """Of the trainer from the prefill."""
+    """The distance of the trainer from the prefill."""
     part: tuple[float, float]
     """The part of mean |x| that arises between decode and prefill, nats/token, and its standard error."""
     steps: tuple[int, ...]
@@ -61,8 +61,11 @@ class _Step:
     """Sums over the tokens of a step that decode, prefill and trainer have in common."""
 
     whole: SequenceSums
+    """Sums of the trainer from the decode."""
     decode: SequenceSums
+    """Sums of the prefill from the decode."""
     rest: SequenceSums
+    """Sums of the trainer from the prefill."""
     part: Floats
     """Per sequence, the sum of sign(x) (prefill - decode)."""
 
@@ -122,7 +125,7 @@ def _of_step(run: "Run", step: int, reading: str, trainer: str) -> _Step | None:
 def _is_between(whole: Distance, decode: Distance, rest: Distance) -> bool:
     """False if the prefill is farther from both sides than these are from each other: it is of other weights, or other tokens.
 
-    Where parts are independent, the nearer side stands at 0.71 times the gap at most.
+    The nearer side stands at 0.71 times the gap at most, if the two parts are independent.
     """
     return min(decode.mean, rest.mean) <= max(whole.mean, ROUNDING)
 

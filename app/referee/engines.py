@@ -33,7 +33,7 @@ BYTES_OF_TOKEN = 2048
 ABOVE = 1e-4
 """A log-prob above 0 by more than this is none: softmax in float32 rounds by less."""
 NONE = -9999.0
-"""What vLLM writes for minus infinity."""
+"""The number that vLLM writes for minus infinity."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ class Engine:
     in_flight: int = IN_FLIGHT
     """Requests at a time."""
     at_once: int = AT_ONCE
+    """Sequences that are read, and written, together."""
 
     @property
     def name(self) -> str:
@@ -180,14 +181,9 @@ def _engine(server: Server, in_flight: int) -> Engine:
     told = _told(server, kind)
     lengths = [each for one in (card, cards[0]) if type(each := one.get("max_model_len")) is int]
     room = ModelBounds(1 << 31, lengths[0] - 1 if lengths else None, f"the server ({kind})")
-    made_of = {
-        "engine": f"{kind} {told.pop('version')}",
-        "served": str(card["id"])[:200],
-        "log-probs": "prompt",
-        **told,
-    }
-    root = str(told.get("model_path") or card.get("root") or "")
-    made_of.pop("model_path", None)
+    root = str(told.pop("model_path", card.get("root") or ""))
+    engine = f"{kind} {told.pop('version', 'of unknown version')}"
+    made_of = {"engine": engine, "served": str(card["id"])[:200], "log-probs": "prompt", **told}
     return Engine(server, kind, str(card["id"]), root, bool(card.get("parent")), room, made_of, in_flight)
 
 
@@ -202,21 +198,20 @@ def _cards(server: Server) -> list[dict[str, Any]]:
     return cards
 
 
-_TOLD = {
-    "vllm": (("/version",), ("version",)),
-    "sglang": (("/model_info", "/get_model_info"), ("model_path", "weight_version")),
+_TOLD: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "vllm": {"/version": ("version",)},
+    "sglang": {"/model_info": ("model_path", "weight_version"), "/server_info": ("version",)},
 }
-"""Kind -> (paths, of which one answers; what is read there)."""
+"""Kind -> path -> what is read there. SGLang had these paths as /get_… before."""
 
 
-def _told(server: Server, kind: str) -> dict[str, Any]:
-    """What the server tells of itself: its version, the path of its weights and their version, as far as it does."""
-    found: dict[str, Any] = {"version": "of unknown version"}
-    asked = [_TOLD[kind], *([(("/server_info", "/get_server_info"), ("version",))] if kind == "sglang" else [])]
-    for paths, names in asked:
-        for path in paths:
+def _told(server: Server, kind: str) -> dict[str, str]:
+    """The facts that a server gives on itself: its version, the path of its weights and their version, as far as it does."""
+    found: dict[str, str] = {}
+    for path, names in _TOLD[kind].items():
+        for each in (path, f"/get_{path[1:]}"):
             try:
-                answer = server.ask(path, most_bytes=1 << 22)
+                answer = server.ask(each, most_bytes=1 << 22)
             except SourceError:
                 continue
             own = answer if isinstance(answer, dict) else {}
