@@ -62,7 +62,7 @@ from .verdict import age_note, answer_to, engine_part_of, referee_of, undone, ve
 from .where import answer_of
 
 ANSWERS = "answers"
-"""The place of what the other tabs of the topic say."""
+"""The place of the answers of the other tabs."""
 SIDE = "Which side is off?"
 DISTANCES = "K3 and mean |x| of the tokens that the referee read, nats/token. Errors take sequences as units."
 BEING_MADE = "The diagnosis is being computed from token rows. This takes a few seconds."
@@ -100,7 +100,7 @@ def diagnosis(scope: Scope) -> Iterator[Block]:
 
 
 def _answers(scope: Scope) -> Iterator[Block]:
-    """What the other tabs say, each with a link there. Drawn last, because they may have to read statistics."""
+    """The answers of the other tabs, each with a link there. They come last, because they may have to read statistics."""
     if not (scope.gap and scope.recorded) or scope.view.run.no_tokens:
         return
     told = [("where", answer_of(scope), "where"), *((name, words, "staleness") for name, words in answers(scope))]

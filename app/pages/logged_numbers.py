@@ -1,6 +1,6 @@
 """The content of a scalar log: which metrics it has, and the trainer's own numbers that the reader picks, beside other runs.
 
-The metrics of which a scalar log has a number. What such a log can and cannot tell, and the command that recovers more.
+The metrics of which a scalar log has a number. Such a log leaves questions open: they are named, with the command that recovers more.
 """
 
 import re

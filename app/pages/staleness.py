@@ -78,7 +78,7 @@ def staleness(scope: Scope) -> Iterator[Block]:
 
 
 def answers(scope: Scope) -> Iterator[tuple[str, str]]:
-    """What the page says of the age of the weights and of the settings, each in a few words."""
+    """The answers of the page, on the age of the weights and on the settings, each with its name and in a few words."""
     gap, view = scope.gap, scope.view
     absent = absences(view).get("lag")
     if absent or kin(gap) not in SAMPLED:

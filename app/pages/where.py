@@ -140,7 +140,7 @@ def _sentences(gap: str, shown: Sequence[ShownSlice]) -> list[str]:
 
 
 def answer_of(scope: Scope) -> str:
-    """Where the gap is, in one sentence, as far as the statistics on record tell; empty where they tell nothing."""
+    """The part of the data that has most of the gap, in one sentence, by statistics on record; empty without any."""
     absent = absences(scope.view)
     words = [words for words in SLICES if words.written and words.name not in absent]
     shown = tuple(_shown_slice(scope, each, size_metric(scope.gap)) for each in words)
