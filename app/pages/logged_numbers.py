@@ -1,6 +1,7 @@
 """The content of a scalar log: which metrics it has, and the trainer's own numbers that the reader picks, beside other runs.
 
-The metrics of which a scalar log has a number. Such a log leaves questions open: they are named, with the command that recovers more.
+The metrics of which a scalar log has a number. Such a log leaves questions open: each has a name, and the command that recovers
+more stands beside them.
 """
 
 import re
@@ -53,7 +54,7 @@ def no_metric(scope: Scope) -> Iterator[Block]:
 
 
 def what_it_tells(scope: Scope) -> Iterator[Block]:
-    """What a scalar log with a gap can and cannot tell, and the command that recovers more."""
+    """The questions that a scalar log with a gap answers and leaves open, and the command that recovers more."""
     numbers, steps = count(len(scope.view.of(_names)), "number"), count(len(scope.view.steps), "step")
     yield Paragraph(f"This run was imported from a log: {numbers} of {steps}. {TELLS}", "info")
     yield from recovered(scope)

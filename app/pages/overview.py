@@ -138,7 +138,7 @@ def _measured(scope: Scope, frame: pl.DataFrame, verdict: Finding) -> Iterator[B
 
 
 def _logged(scope: Scope, frame: pl.DataFrame) -> Iterator[Block]:
-    """What a scalar log holds: the metrics of the gap, then the trainer's own numbers."""
+    """The content of a scalar log: the metrics of the gap, then the trainer's own numbers."""
     yield from what_it_tells(scope)
     yield from _beside(scope)
     yield Markup(partial(_themed_cards, scope))

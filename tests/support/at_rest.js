@@ -4,6 +4,7 @@
 (numbers) => {
   const FRAMES = 6; // 0.1 s where the machine is idle, and longer where it is not
   const asked = new Map(); // fragment that was asked for, "" for the whole script: "waits", "runs" since, or was "cut" short
+  const passed = new Map(); // fragment that waits: number of other runs that have ended since
   const decoder = new TextDecoder();
   let asks = 0;
   let last = "";
@@ -40,6 +41,7 @@
     asks += 1;
     last = decoder.decode(state.get(numbers.fragment) ?? new Uint8Array());
     asked.set(last, "waits");
+    passed.set(last, 0);
     quiet = 0;
   };
 
@@ -59,12 +61,14 @@
   };
 
   // A session runs one thing at a time: what has begun is over when anything ends. The end of its own run may never be sent,
-  // for Streamlit forgets the last message of a run if a fragment is asked for just then.
+  // for Streamlit forgets the last message of a run if a fragment is asked for just then. A part that waits while two others
+  // end was not heard: the server ignores what is asked for a part that the last run of the script has left out.
   const ends = (early) => {
     ended += 1;
     for (const [part, state] of asked) {
       if (state === "runs" && early) asked.set(part, "cut");
       else if (state === "runs") asked.delete(part);
+      else if (state === "waits" && passed.set(part, passed.get(part) + 1).get(part) > 1) asked.delete(part);
     }
   };
 

@@ -48,6 +48,14 @@ def test_a_run_that_began_before_it_was_asked_for_is_another(tab: Page) -> None:
     assert _rests(tab)
 
 
+def test_a_part_that_waits_while_two_others_end_was_not_heard(tab: Page) -> None:
+    _ask(tab, "part")
+    for rests in (False, True):
+        _begin(tab, "other")
+        _end(tab, PART, "other")
+        assert _rests(tab) == rests
+
+
 def test_a_part_that_is_asked_for_while_the_whole_runs_is_waited_for_after_it(tab: Page) -> None:
     _ask(tab)
     _begin(tab)
