@@ -1,10 +1,9 @@
 """Blocks as elements of Streamlit."""
 
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial, wraps
-from typing import Any, Literal, ParamSpec
+from functools import partial
+from typing import Any, Literal
 
 import polars as pl
 import streamlit as st
@@ -47,15 +46,13 @@ from ..presentation.escape import streamlit_label as label
 from ..presentation.escape import visible
 from .model.live import selectable
 from .model.served_folder import served_folder
+from .panels.calm_clicks import calmly, say_failed
 from .panels.charts import appearance, draw, number_column, numbers_behind, page_contents, table
 from .panels.chosen_rows import CELLS, clicked_row, in_place, tick_key
 from .panels.job_progress import job_at_work
 from .panels.layout import IN_HEADER, cells, go_to
 from .panels.widgets import WIDGETS, kept_at, picks_at, place_of
 
-Given = ParamSpec("Given")
-FAILED = "_failed"
-"""Place of the words on a click that failed, until the page is drawn."""
 EVERY = 1.0
 """Seconds between two looks for something that is being made."""
 LONGEST = 1200
@@ -73,8 +70,7 @@ def drawn(page: Callable[[Scope], Iterable[Block]], scope: Scope) -> None:
 
 def _draw(blocks: Iterable[Block], scope: Scope, key: str) -> None:
     """key: the beginning of the keys of elements without a name."""
-    if words := st.session_state.pop(FAILED, ""):
-        st.toast(words, icon=":material/error:")
+    say_failed()
     for place, block in enumerate(blocks):
         _DRAWN[type(block)](block, scope, f"{key}_{place}")
 
@@ -145,24 +141,7 @@ def _table(block: Table, scope: Scope, key: str) -> None:
         st.session_state[picks_at(block.picks)] = drawn
 
 
-def _calmly(act: Callable[Given, None]) -> Callable[Given, None]:
-    """The callback of a click; an error in it is told beside the page, which stays.
-
-    Streamlit writes such an error over the page, and the browser then draws nothing more: 'setIn' cannot be called.
-    """
-
-    @wraps(act)
-    def calm(*args: Given.args, **kwargs: Given.kwargs) -> None:
-        try:
-            act(*args, **kwargs)
-        except Exception as error:  # of any kind: the page is as it was, and the next click may succeed
-            logging.getLogger(__name__).exception("a click failed")
-            st.session_state[FAILED] = label(f"This click failed: {error}. The server's output has more.", 600)
-
-    return calm
-
-
-@_calmly
+@calmly
 def _follow_row(block: Table, key: str) -> None:
     row = clicked_row(st.session_state[key], len(block.frame))
     if row is not None and block.leads is not None:
@@ -195,7 +174,7 @@ def _chart(block: Chart, scope: Scope, key: str) -> None:
     draw(figure, block.name, alt, numbers=block.numbers, on_click=clicked)
 
 
-@_calmly
+@calmly
 def _follow(block: Chart) -> None:
     """Goes where a click on a point of the chart leads."""
     for point in points(block.name):
@@ -253,7 +232,7 @@ def _action(block: Action, scope: Scope, key: str) -> None:
         st.rerun()
 
 
-@_calmly
+@calmly
 def _act(do: Callable[[], Link | None] | Link) -> None:
     if (link := do if isinstance(do, Link) else do()) is not None:
         _go(link)
@@ -303,7 +282,7 @@ def _look_again(block: Waiting, scope: Scope) -> None:
 def _markup(block: Markup, scope: Scope, key: str) -> None:
     st.html(block.draw(theme=appearance()))
     if (leads := block.leads) is not None:
-        listen_to_tokens(_calmly(lambda token: _go(leads(token))))
+        listen_to_tokens(calmly(lambda token: _go(leads(token))))
     if block.numbers is not None:
         page_contents().tables[block.title] = block.numbers.clone
 
