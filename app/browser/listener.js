@@ -29,7 +29,7 @@ let here = { path: "", topic: "", titles: {} }
 function mark() {
   for (const link of document.querySelectorAll(`${PAGE_LINKS}, ${TABS}`)) {
     const at = pathOf(link)
-    link.title = here.titles[at] ?? ""
+    link.title = here.titles?.[at] ?? ""
     const value = at === here.path ? "page" : at === here.topic && !link.matches(TABS) ? "true" : null
     if (value) link.setAttribute("aria-current", value)
     else link.removeAttribute("aria-current") // Streamlit sets it too, and knows of an answer before this script does

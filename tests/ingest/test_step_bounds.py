@@ -62,7 +62,7 @@ def far_apart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-PICKERS = ("sequences", "tokens")
+PICKERS = ("samples", "tokens")
 """Pages with a number field for the step: a browser's holds 53 bits, and Streamlit refuses more."""
 
 

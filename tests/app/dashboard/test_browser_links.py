@@ -70,7 +70,7 @@ def test_the_command_opens_the_view_it_is_asked_for(browser: Chromium, runs: Pat
 @pytest.mark.parametrize(
     ("path", "wanted"),
     [
-        ("?gap=mismatch&", "run=stale"),
+        ("?run=stale&", "gap=mismatch"),
         ("samples?", "run=stale&gap=mismatch&step=14"),
         ("tokens?", "run=stale&gap=mismatch&step=14&sequence="),
         ("charts?with=two_policies&with=hostile&", "run=stale&gap=mismatch"),

@@ -199,7 +199,7 @@ def test_a_dead_writer_an_ended_run_and_a_deleted_folder_are_told_apart(
         first.kill()
         page.get_by_text("■ dead: no commit for ").wait_for()
         assert "its process is gone" in page.content()
-        page.wait_for_function("document.title.includes('■ dead · partly measured · ')")
+        page.wait_for_function("() => document.title.includes('■ dead · partly measured · ')")
         page.get_by_text("◐ partly measured", exact=True).wait_for()
         listed.page.get_by_text("1 partly measured").wait_for()
         listed.page.close()
