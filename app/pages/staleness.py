@@ -84,19 +84,21 @@ def answers(scope: Scope) -> Iterator[tuple[str, str]]:
     if absent or kin(gap) not in SAMPLED:
         yield "weights", f"not known, {absent}" if absent else OF_THE_UPDATE
     else:
-        parts = _by_lag(scope)
-        found = share_of_lag(lagged(view.metrics(("lag",), scope.chosen, gap), gap))
+        parts, (found, answer) = _by_lag(scope), _explained(scope)
         only = " ".join(single_lag(str(parts["label"][0]), is_sampled=True)) if len(parts) == 1 else ""
-        yield "weights", only or lag_answer(found) or f"not known, because {found.reason}"
+        yield "weights", only or answer or f"not known, because {found.reason}"
     compared = view.of(_compared)
-    differs = [each.name for each in compared if each.state == "differs"]
-    unknown = sum(each.state == "unknown" for each in compared)
+    known = [each for each in compared if each.state != "unknown"]
+    differs = [each.name for each in known if each.state == "differs"]
     words = (
-        f"{count(len(differs), 'setting')} of {len(compared)} differ: {', '.join(differs)}"
+        f"{len(differs)} of {len(known)} on record differ: {', '.join(differs)}"
         if differs
-        else "none differs"
+        else "none on record differs"
     )
-    yield "settings", words + (f"; {unknown} of {len(compared)} are not on record" if unknown else "")
+    unknown = (
+        f"; {len(compared) - len(known)} of {len(compared)} are not on record" if len(known) < len(compared) else ""
+    )
+    yield "settings", f"{words}{unknown}" if known else f"not known, because none of {len(compared)} is on record"
 
 
 def _lags(scope: Scope) -> Iterator[Block]:
@@ -177,15 +179,21 @@ def _shares(scope: Scope, theme: ThemeName) -> go.Figure:
 def _share(scope: Scope) -> Iterator[Block]:
     """The part of the gap that old weights explain. If every token has a lag, the error of all tokens is the run's own."""
     gap = scope.gap
-    found = share_of_lag(lagged(scope.view.metrics(("lag",), scope.chosen, gap), gap))
+    found, answer = _explained(scope)
     tokens, error = (scope.view.whole(f"{gap}/{name}", scope.chosen) for name in ("tokens", f"{size_metric(gap)}_se"))
-    size = scope.view.of(gap_size, gap, scope.chosen)
-    if answer := lag_answer(found, "" if size is None else size.over):
+    if answer:
         yield Paragraph(answer, "answer")
     yield Cards(lag_facts(found, error if tokens == found.tokens else None), narrowest=170)
     yield Paragraph(lag_note(found), "muted")
     if found.reason:
         yield Paragraph(f"Share explained by lag: not available, because {found.reason}.", "muted")
+
+
+def _explained(scope: Scope) -> tuple[Staleness, str]:
+    """The part of the gap that old weights explain, and the answer in one sentence; empty where it is not known."""
+    found = share_of_lag(lagged(scope.view.metrics(("lag",), scope.chosen, scope.gap), scope.gap))
+    size = scope.view.of(gap_size, scope.gap, scope.chosen)
+    return found, lag_answer(found, "" if size is None else size.over)
 
 
 def _parts(scope: Scope) -> Iterator[Block]:

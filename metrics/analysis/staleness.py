@@ -103,9 +103,11 @@ class Staleness:
 
 
 def lagged(frame: pl.DataFrame, gap: str) -> list[Lagged]:
-    """The sizes of the gap by lag. frame: a metric frame by lag."""
+    """The sizes of the gap by lag. frame: a metric frame by lag; no token of a gap that it lacks has a known lag."""
     size = size_metric(gap)
     columns = ["lag", *(f"{gap}/{name}" for name in ("tokens", size, f"{size}_se"))]
+    if not {*columns} <= {*frame.columns}:
+        return []
     known = frame.select(columns).drop_nulls(columns[:3])
     return [
         Lagged(int(lag), tokens, value, math.nan if error is None else error)

@@ -16,6 +16,7 @@ from ratioscope.app.figures.html.cause import cause_card
 from ratioscope.app.figures.html.reasons import reasons
 from ratioscope.app.pages.diagnosis import record_lines
 from ratioscope.app.presentation.cause_facts import change_parts, growth_facts
+from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.analysis.comparability import comparability
 from ratioscope.ingest.analysis.diagnosis import ARGUMENTS, diagnosis_of
 from ratioscope.ingest.analysis.growth import growth_of
@@ -116,10 +117,25 @@ def test_the_first_tab_of_why_has_the_answers_of_the_others(read: Read, runs: Pa
         words = button.label.partition("** ")[2].removesuffix(" ›")
         if button.key == "to_settings":
             compared = comparability(open_run(made(runs, name)).info)
-            assert ("none differs" in words) == all(each.state != "differs" for each in compared)
+            assert ("none on record differs" in words) == (
+                all(each.state != "differs" for each in compared) and any(each.state != "unknown" for each in compared)
+            )
+            assert words.startswith("not known") == all(each.state == "unknown" for each in compared)
         else:
             first = words.removeprefix("not known, ").split(".")[0].split(":")[0]
             assert first in there.replace("**", ""), (button.key, words)
+
+
+def test_a_gap_without_lags_beside_one_with_lags_has_its_answers(read: Read, tmp_path: Path) -> None:
+    with Collector(tmp_path / "run") as collector:
+        for step in range(6):
+            collector.log(step=step, rollout_logprobs=[[-1.0, -2.0]] * 4, old_logprobs=[[-1.1, -2.1]] * 4)
+            collector.log(
+                step=6 + step, rollout_logprobs=[[-1.0, -2.0]] * 4, current_logprobs=[[-1.1, -2.1]] * 4,
+                rollout_versions=[step] * 4, trainer_version=1 + step,
+            )  # fmt: skip
+    for gap, words in (("mismatch", "no token with a known lag is on record"), ("total", "Every token has lag 1")):
+        assert words in read("why", tmp_path / "run", gap=gap).button("to_weights").label
 
 
 @pytest.mark.parametrize("path", ["overview", "alerts"])
