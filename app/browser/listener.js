@@ -36,7 +36,8 @@ function mark() {
   }
 }
 
-new MutationObserver(mark).observe(document.body, { childList: true, subtree: true })
+const UNMARKED = `:is(${PAGE_LINKS}, ${TABS}):not([title])`
+new MutationObserver(() => document.querySelector(UNMARKED) && mark()).observe(document.body, { childList: true, subtree: true })
 
 // Before Streamlit sees the key, for the letter after `g` may be a shortcut of its own.
 function go(event) {
