@@ -91,14 +91,16 @@ class Diagnoses:
         while (question := self._next()) is not None:
             wait_for_pages()
             answered = _answered(question, self._open.get(question, 0))
-            self._keep(question, answered)
+            self._keep(question, answered, closes=True)
             if question.steps is None:
                 wait_for_pages()
                 self._keep(question, _with_samples(question, answered))
 
-    def _keep(self, question: Question, answered: Answered) -> None:
+    def _keep(self, question: Question, answered: Answered, *, closes: bool = False) -> None:
+        """closes: the question is open no more; one that is asked again while samples are read stays open."""
         with self._lock:
-            self._open.pop(question, None)
+            if closes:
+                self._open.pop(question, None)
             self._answered[question] = answered
             for oldest in list(self._answered)[:-MOST]:
                 del self._answered[oldest]
