@@ -30,7 +30,7 @@ from .model.served_runs import Served, served, watch
 from .model.view import SERVED
 from .panels.charts import LOG_X, begin_page, page_contents, show_numbers
 from .panels.controls import NOT_SERVED, gap_picker, log_x_switch, run_picker, steps_field
-from .panels.layout import IN_HEADER, go_to
+from .panels.layout import IN_HEADER, elsewhere, go_to
 from .panels.part_filter import have_read, part_field, say_digits, with_part
 from .panels.reference import NOTHING, reference_picker
 from .panels.share import keys_button, note_button, share, views_button
@@ -185,11 +185,7 @@ def _tabs(card: Page, shown: View | None = None) -> None:
         for each in tabs:
             lacks = shown is not None and _reason_for_nothing(each, shown) is not None
             title = f":gray[{each.title}]" if lacks else each.title
-            st.page_link(_page(_nothing, each), label=title)
-
-
-def _nothing() -> None:
-    """A page's function in a link to it: Streamlit finds the page by its path."""
+            st.page_link(_page(elsewhere, each), label=title)
 
 
 def _others(served_runs: Served, shown: str) -> list[str]:

@@ -1,6 +1,6 @@
 """The Record page: writers, and dropped, lost, missing and damaged data.
 
-One line on the recording of a run: Overview and Health tell the same.
+One line on the recording of a run: Overview and Record tell the same.
 """
 
 from collections.abc import Iterator

@@ -15,6 +15,7 @@ from ..presentation.escape import visible
 from ..presentation.metric_places import sequence_measures_at, title_of
 from ..presentation.run_names import told_apart
 from .sequence_text import SequenceKey, Tint, tinted, to_token
+from .step_choice import known_facts
 
 MOST = 8
 """Most sequences beside each other."""
@@ -75,9 +76,7 @@ def _facts(row: Mapping[str, Any], gap: str, tokens: int) -> Iterator[str]:
     for name in (size_metric(gap), sequence_measures_at("order")[0]):
         if (value := row.get(f"{gap}/{name}")) is not None:
             yield f"{title_of(name)} {digits(value)}"
-    for name in FACTS:
-        if (value := row.get(name)) is not None:
-            yield f"{name.replace('_', ' ')} {digits(value) if isinstance(value, float) else visible(str(value), 40)}"
+    yield from known_facts(row, FACTS, 40)
 
 
 def _parting(place: int, first: SequenceKey, other: SequenceKey, same: int | None) -> Block:

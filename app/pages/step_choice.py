@@ -4,7 +4,8 @@ The words on steps without a reading.
 The sequences of one step on a gap, and the reason where there is none.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
@@ -14,6 +15,8 @@ from ratioscope.metrics.grading.severity import with_readings
 from ratioscope.record import sides
 
 from ..blocks import Action, Block, Link, Paragraph
+from ..presentation.digits import digits
+from ..presentation.escape import visible
 from ..presentation.metric_places import sequence_measures_at
 from ..presentation.step_words import steps_words
 from .scope import Scope
@@ -26,6 +29,14 @@ TOKENS_AT_ONCE = 500_000
 KEY = ["sequence_id", "minibatch"]
 FACTS = ("minibatch", "reward", "advantage", "lag", "group_id", "replica", "rank", "finish_reason")
 NO_ROWS = "no token rows of this step were kept; the other pages show its statistics."
+
+
+def known_facts(row: Mapping[str, Any], names: Iterable[str], longest: int) -> Iterator[str]:
+    """The facts of a sequence that are on record, each with its name. longest: most characters of a value. Any: such a value."""
+    for name in names:
+        if (value := row.get(name)) is not None:
+            shown = digits(value) if isinstance(value, float) else visible(str(value), longest)
+            yield f"{name.replace('_', ' ')} {shown}"
 
 
 def steps_with_rows(view: View, gap: str) -> list[int]:

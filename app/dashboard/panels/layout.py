@@ -32,8 +32,8 @@ def go_to(path: str, **choices: str | int | list[str]) -> None:
     A choice must not be one of this page, because Streamlit lets only the widget set its bound value.
     """
     query = {name: choice if isinstance(choice, list) else str(choice) for name, choice in choices.items()}
-    st.switch_page(st.Page(_elsewhere, url_path=path), query_params=query)
+    st.switch_page(st.Page(elsewhere, url_path=path), query_params=query)
 
 
-def _elsewhere() -> None:
+def elsewhere() -> None:
     """A placeholder for the page's function: Streamlit finds a page by its path alone."""
