@@ -25,16 +25,19 @@ async function drawAll() {
     const chart = [...waiting].reduce((first, other) => (farOff(other) < farOff(first) ? other : first))
     waiting.delete(chart)
     chart.isDue = false // from here on a chart that is told anew is due again, whatever comes of this time
-    try {
-      await plotly(chart.library)
-      await draw(chart)
-    } catch (error) {
-      giveUp(chart, error)
-    }
-    if (!chart.isDue) delete chart.div.dataset.waits
+    await ended(chart, plotly(chart.library).then(() => draw(chart)))
     await turn()
   }
   drawing = false
+}
+
+async function ended(chart, work) {
+  try {
+    await work
+  } catch (error) {
+    giveUp(chart, error)
+  }
+  if (!chart.isDue) delete chart.div.dataset.waits
 }
 
 function giveUp(chart, error) {
@@ -92,7 +95,7 @@ function comes(chart, isNear) {
 }
 
 addEventListener("beforeprint", () => {
-  for (const chart of charts.values()) if (chart.isDue && window.Plotly) draw(chart).catch(error => giveUp(chart, error))
+  for (const chart of charts.values()) if (chart.isDue && window.Plotly) ended(chart, draw(chart))
 })
 
 function drawWidened() {

@@ -2,6 +2,7 @@
 // protocol. Streamlit changes the URL and the widgets before the server has heard of it, so the page alone cannot tell
 // that a run of the script is to come: what goes over the websocket can.
 (numbers) => {
+  const CHARTS = "[class*=_chart] .stBidiComponent, .js-plotly-plot";
   const FRAMES = 6; // 0.1 s where the machine is idle, and longer where it is not
   const asked = new Map(); // fragment that was asked for, "" for the whole script: "waits", "runs" since, or was "cut" short
   const passed = new Map(); // fragment that waits: number of other runs that have ended since
@@ -100,7 +101,7 @@
     place.querySelector(".main-svg") || place.querySelector(".rs-chart") && !seen(place);
   const drawn = () => // a file of charts has no script that runs
     !(location.protocol.startsWith("http") && runs()) && document.readyState === "complete" &&
-    [...document.querySelectorAll("[class*=_chart] .stBidiComponent, .js-plotly-plot")].every(complete) &&
+    [...document.querySelectorAll(CHARTS)].every(complete) &&
     none("[data-waits]");
   const moves = (animation) =>
     animation.playState === "running" && animation.effect.getComputedTiming().endTime !== Infinity;
@@ -115,7 +116,9 @@
 
   window.unrest = () => ({ // what keeps the tab from being at rest, in an error's words
     asked: [...asked.keys()].map((part) => part || "the whole script"),
-    drawn: Boolean(drawn()),
+    runs: Boolean(runs()),
+    undrawn: [...document.querySelectorAll(CHARTS)].filter((place) => !complete(place)).map((place) => place.className),
+    waiting: document.querySelectorAll("[data-waits]").length,
     moving: document.getAnimations().filter(moves).length,
   });
   window.runsAsked = () => asks;

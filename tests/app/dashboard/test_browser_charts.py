@@ -64,7 +64,7 @@ def test_a_chart_that_stays_as_it_is_is_not_drawn_and_keeps_its_zoom(dashboard: 
     zoomed = opened.page.evaluate(RANGE)
     opened.page.evaluate(WATCH)
     with opened.rerun():
-        opened.page.locator(".st-key-ribbon .rs-numbers").click()
+        opened.page.locator(".st-key-chart_ess_token .rs-numbers").click()
     assert opened.page.evaluate("drawn") == [] and opened.page.evaluate(RANGE) == zoomed
     is_well(opened)
 
@@ -213,6 +213,29 @@ def test_a_chart_that_is_told_anew_while_it_waits_for_a_library_that_fails_is_dr
     page.locator(".st-key-chart_kl_k3 .main-svg").first.wait_for(state="attached")
     page.wait_for_function("() => !document.querySelector('[data-waits]')")
     assert page.get_by_text("This chart cannot be drawn").count() == 0
+
+
+ONE_IN_SIGHT = """window.IntersectionObserver = class extends IntersectionObserver {
+  constructor(look, options) { super(look, options); this.look = look }
+  observe(element) {
+    if (!element.matches(".rs-chart")) super.observe(element)
+    else if (!window.found) setTimeout(this.look, 0, window.found = [{ isIntersecting: true }])
+  }
+}"""
+"""A browser that has looked for one chart, and not yet for the others."""
+
+
+def test_a_chart_that_is_printed_before_it_was_looked_for_does_not_wait(
+    dashboard: Dashboard, browser: Chromium
+) -> None:
+    page = browser.tab()
+    page.add_init_script(ONE_IN_SIGHT)
+    page.goto(f"{dashboard.url}/?run=stale")
+    page.locator(".rs-chart .main-svg").first.wait_for(state="attached")
+    page.locator(".rs-chart[data-waits]").first.wait_for(state="attached")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.wait_for_function("() => !document.querySelector('[data-waits]')")
+    assert page.locator(".rs-chart:not(:has(.main-svg)):visible").count() == 0
 
 
 @pytest.mark.parametrize(
