@@ -50,8 +50,6 @@ COLOURS = 256
 """Colours of a picture's palette: pages are drawn in few colours, and a picture stays below 300 kB."""
 COMMON = 120
 TALLEST = 3000
-DIAGNOSED = "() => !document.body.innerText.includes('is being computed')"
-"""The diagnosis arrives a moment after the page."""
 
 
 def main() -> None:
@@ -88,8 +86,8 @@ def draw_reports(browser: Chromium) -> None:
 
 def draw(opened: Opened, name: str, *, hover: bool = False) -> None:
     """The whole page; hover: with what is told of a token."""
-    opened.page.wait_for_function(DIAGNOSED)
     opened.settled()
+    opened.computed()
     opened.whole(TALLEST)
     if hover:
         opened.page.locator(".rs-text i").nth(5).hover()

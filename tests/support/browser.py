@@ -69,7 +69,7 @@ Theme = Literal["light", "dark"]
 SHOWN = ":is([data-testid=stTopNav], [data-testid=stSidebar]) [aria-current]"
 EVERY_CHART = """!document.querySelector("[data-waits]") &&
   [...document.querySelectorAll(".rs-chart")].every(chart => chart.querySelector(".main-svg") || !chart.clientWidth)"""
-COMPUTED = "!document.body.innerText.includes('is being computed')"
+COMPUTED = "!/is being computed|are being read/.test(document.body.innerText)"
 PROBES = ("/_stcore/health", "/_stcore/host-config")
 """Below a page's path Streamlit's own front end asks for these in vain before it finds them at the root."""
 
@@ -161,7 +161,7 @@ class Opened:
         self.awaits("that its script has run, all is drawn and nothing moves", "isAtRest(given)", next(LOOKS))
 
     def computed(self) -> None:
-        """Waits for what a page computes after it is shown, as the diagnosis."""
+        """Waits for what a page computes or reads after it is shown, as the diagnosis and the worst samples."""
         if not self.page.evaluate(COMPUTED):
             self.awaits("what it computes after it is shown", COMPUTED)
             self.settled()
