@@ -12,16 +12,18 @@ from functools import partial
 import numpy as np
 import polars as pl
 
+from ratioscope.ingest.analysis.fact_courses import fact_course, recorded_facts
 from ratioscope.ingest.importers.scalars.agreement import since_versions
 from ratioscope.ingest.importers.scalars.number_row import STEP_NAMES
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.metric import Metric
 
 from ..blocks import Block, Chart, Charts, Code, Paragraph
+from ..figures.drawing.bands import BAND
 from ..figures.drawing.floats import floats
 from ..figures.drawing.lines import Line
 from ..figures.drawing.plotly_objects import go
-from ..figures.logged_number import logged_over_steps
+from ..figures.logged_number import LOGGED, logged_over_steps
 from ..presentation.digits import count
 from ..presentation.escape import visible
 from ..presentation.logged_names import column_of, metrics_of, own_words, wrote
@@ -44,6 +46,10 @@ FIRST = 6
 """The numbers that are drawn at once where the reader has picked none."""
 BESIDE = ("reward", "loss")
 """The numbers that are drawn beside a gap, by a word of their names."""
+OF_SEQUENCES = (
+    f"mean over the recorded sequences of a step, {BAND}; a sequence that a budget kept by chance counts for those it"
+    " stands for"
+)
 
 
 def no_metric(scope: Scope) -> Iterator[Block]:
@@ -84,42 +90,56 @@ def _again(run: Run, option: str) -> str:
 
 
 def logged_numbers(scope: Scope, most: int = len(BESIDE)) -> Iterator[Block]:
-    """A list of the trainer's own numbers, and a chart of each that is picked; at first `most` of reward, loss and others.
+    """A list of the trainer's own numbers and of facts of the sequences, and a chart of each that is picked.
 
-    Nothing for a run that holds none.
+    At first `most` of reward, loss and others. Nothing for a run that holds none.
     """
     view = scope.view
     names = view.of(_names)
     if not names:
         return
-    title = f"the trainer's own numbers ({len(names)} in the log)"
+    own = f"the trainer's own numbers ({len(names)} in the log)"
+    title = own if view.run.no_tokens else f"reward, loss and other numbers of sequences and trainer ({len(names)})"
     usual = [*view.of(_usual, most)]
     shown = scope.face.ask(Several("logged", title, names, help="choose any", width="stretch", usual=usual))
+    yield from _charts(scope, shown, "logged")
+
+
+def found_numbers(scope: Scope, expression: str) -> Iterator[Block]:
+    """A chart of each of the trainer's own numbers whose name fits the expression."""
+    names = scope.view.of(_names)
+    fits = pl.Series(names, dtype=pl.String).str.contains(expression)
+    yield from _charts(scope, [name for name, is_fit in zip(names, fits, strict=True) if is_fit], "found_logged")
+
+
+def _charts(scope: Scope, shown: Sequence[str], prefix: str) -> Iterator[Block]:
+    view, names = scope.view, scope.view.of(_names)
     runs, steps = tuple((each.name, each) for each in (view, *scope.others)), scope.chosen
-    yield Charts(
-        tuple(
-            Chart(
-                f"logged_{names.index(name)}",
-                f"{name} over the steps",
-                _chart,
-                (name, runs, steps),
-                numbers=partial(_rows, runs, name, steps),
-            )
-            for name in shown
+    charts = tuple(
+        Chart(
+            f"{prefix}_{names.index(name)}",
+            f"{name} over the steps",
+            _chart,
+            (name, runs, steps),
+            numbers=partial(_rows, runs, name, steps),
         )
+        for name in shown
     )
+    if charts:
+        yield Charts(charts)
 
 
 def _names(run: Run) -> tuple[str, ...]:
-    """The names in the order of the log's first step that has them."""
+    """The trainer's numbers, in the order of the log's first step that has them, then facts of the sequences."""
     logged = run.logged
-    return tuple(logged.group_by("name", maintain_order=True).first()["name"].to_list()) if len(logged) else ()
+    own = logged.group_by("name", maintain_order=True).first()["name"].to_list() if len(logged) else []
+    return (*own, *(fact.words for fact in recorded_facts(run) if fact.words not in own))
 
 
 def _usual(run: Run, most: int) -> tuple[str, ...]:
-    """The reward, the loss, then numbers that come near a metric of ours, then others; none that is drawn as a metric."""
+    """Its reward, its loss, then numbers that come near a metric of ours, then others; none that is drawn as a metric."""
     drawn, near = metrics_of(run.logged), "comes close to"
-    own = [name for name in _names(run) if name not in drawn and name not in STEP_NAMES]
+    own = [name for name in _names(run) if name not in drawn and name not in STEP_NAMES and not _is_fact(run, name)]
     beside = [found for word in BESIDE if (found := _named(own, word))]
     rest = sorted((name for name in own if name not in beside), key=lambda name: near not in own_words(name, run.info))
     return (*beside, *(rest if most > len(BESIDE) else ()))[:most]
@@ -136,7 +156,14 @@ def _chart(name: str, runs: Sequence[tuple[str, View]], steps: range | None, the
     lines = [line for each, view in runs if (line := view.of(_line, name, each, steps)) is not None]
     known = slots(each for each, _ in runs)
     coloured = [_coloured(line, known[line.name]) for line in lines] if len(runs) > 1 else lines
-    return logged_over_steps(coloured, name, front.of(_note, name), events=front.events(), theme=THEMES[theme])
+    estimate = OF_SEQUENCES if front.of(_is_fact, name) else LOGGED
+    note, events = front.of(_note, name), front.events()
+    return logged_over_steps(coloured, name, note, estimate=estimate, events=events, theme=THEMES[theme])
+
+
+def _is_fact(run: Run, name: str) -> bool:
+    """True for a fact of the sequences, False for a number of the trainer's log."""
+    return name in [fact.words for fact in recorded_facts(run)] and name not in run.logged["name"]
 
 
 def _coloured(line: Line, slot: int) -> Line:
@@ -145,6 +172,10 @@ def _coloured(line: Line, slot: int) -> Line:
 
 def _line(run: Run, name: str, shown: str, steps: range | None) -> Line | None:
     """The number of a run by step: of the last attempt that logged it, as every chart shows a step once."""
+    if _is_fact(run, name):
+        own = fact_course(run, name, steps)
+        places = floats(own, "step")
+        return Line(shown, None, places, places, floats(own, "value"), floats(own, "error")) if len(own) else None
     own = run.logged.filter(pl.col("name") == name).sort("attempt").unique("step", keep="last").sort("step")
     if steps is not None:
         own = own.filter(pl.col("step").is_between(steps.start, steps.stop - 1))
@@ -156,6 +187,8 @@ def _line(run: Run, name: str, shown: str, steps: range | None) -> Line | None:
 
 def _note(run: Run, name: str) -> str:
     """The metric of ours that the number is, or why it is none."""
+    if _is_fact(run, name):
+        return "of the sequences on record"
     metric = metrics_of(run.logged).get(name)
     return f"drawn as {metric}, because its definition is the same" if metric else own_words(name, run.info)
 

@@ -4,7 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+import polars as pl
+
+from ratioscope.errors import ConfigError
 from ratioscope.ingest.analysis.copies import judged_first
+from ratioscope.ingest.analysis.text_search import MOST_CHARACTERS, expression_of
 from ratioscope.metrics.metric import Metric
 from ratioscope.record import GAPS
 
@@ -16,8 +20,8 @@ from ..presentation.metric_places import in_words, metrics_at, of_gap
 from ..presentation.run_names import shortened, slots
 from ..presentation.slice_names import part_words
 from ..presentation.theme import ThemeName
-from .face import Choice, Several
-from .logged_numbers import logged_numbers, no_metric, not_logged
+from .face import Choice, Several, Text
+from .logged_numbers import found_numbers, logged_numbers, no_metric, not_logged
 from .metric_charts import (
     ChartsKey,
     LineChoices,
@@ -56,6 +60,11 @@ GROUPS = (
     "from the smallest to the largest run."
 )
 
+FIND = Text(
+    "find", "find metrics", placeholder="words, or /regular expression/", width=260, most=MOST_CHARACTERS,
+    help="Draws each metric and each number of the trainer whose name has these words, such as ess or /^kl|tail/.",
+)  # fmt: skip
+
 
 def metrics(scope: Scope) -> Iterator[Block]:
     view, face, groups = scope.view, scope.face, of_gap(scope.gap)
@@ -68,6 +77,7 @@ def metrics(scope: Scope) -> Iterator[Block]:
         titles = face.ask(Several("groups", "metric groups", [MAIN, *groups], look="pills", usual=[MAIN]))
         names = [metric.name for metric in every]
         singles = face.ask(Several("metric", "pick metrics", names, in_words, help="choose any", width=340))
+        typed = face.ask(FIND).strip()
     with face.row("drawn"):
         choices = _choices(scope)
         grouped = _grouped(scope)
@@ -76,6 +86,8 @@ def metrics(scope: Scope) -> Iterator[Block]:
     yield from _summary_only(view)
     yield from _lacking(drawing)
     yield from _key(runs, grouped)
+    if typed:
+        yield from _found(drawing, every, typed)
     main = metrics_at("main", scope.gap) if MAIN in titles or not (titles or singles) else ()
     if main:
         yield from _charts(drawing, main, MAIN, with_quantiles=True)
@@ -98,6 +110,21 @@ def metrics(scope: Scope) -> Iterator[Block]:
         yield from _drawer(f"{gap} over the steps", other, measured(other, metrics_at("chart", gap)), gap)
     yield Drawer("one metric against another", partial(scatter_blocks, scope), "against")
     yield Drawer("scorecard of the whole run", partial(_scorecard, scope), "scorecard")
+
+
+def _found(drawing: ChartsKey, every: Sequence[Metric], typed: str) -> Iterator[Block]:
+    """A chart of each metric whose name or title fits what was typed, and of each such number of the trainer."""
+    yield Heading(f"found: {typed}")
+    try:
+        expression = expression_of(typed)
+    except ConfigError as error:
+        yield Paragraph(str(error), "warning")
+        return
+    names = pl.Series([f"{metric.name} {metric.title}" for metric in every], dtype=pl.String)
+    fits = names.str.contains(expression)
+    charts = _charts(drawing, [metric for metric, is_fit in zip(every, fits, strict=True) if is_fit], "found")
+    found = [*(charts if fits.any() else ()), *found_numbers(drawing.scope, expression)]
+    yield from found or [Paragraph("No metric of this gap and no other number of the run has such a name.", "info")]
 
 
 def _choices(scope: Scope) -> LineChoices:

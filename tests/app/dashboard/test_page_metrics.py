@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from streamlit.testing.v1 import AppTest
 from support.edge_runs import made
-from support.pages_open import Open, charts
+from support.pages_open import Open, charts, plain
 from support.statistics_runs import write_statistics_run
 
 from ratioscope.app.figures.drawing.definition import metric_head
@@ -53,6 +53,26 @@ def test_the_main_metrics_are_shown_unless_others_are_chosen(on_tree: Open) -> N
     assert _titles(app) == [*(metric.name for metric in metrics_at("main", "mismatch")), "Log-ratio quantiles"]
     assert _titles(on_tree(run="stale", groups=["counts"])) == [metric.name for metric in GROUPS["counts"]]
     assert _titles(on_tree(run="stale", groups=[""], metric=["variance_ratio", "kl_k2"])) == ["kl_k2", "variance_ratio"]
+
+
+def test_metrics_are_found_by_words_and_by_an_expression(on_tree: Open) -> None:
+    """In names and titles; a wrong expression is explained, and the other charts stay."""
+    main = _titles(on_tree(run="stale"))
+    assert _titles(on_tree(run="stale", find="/^kl_k[23]/")) == ["kl_k2", "kl_k3", *main]
+    by_title = _titles(on_tree(run="stale", find="perplexity"))
+    assert "ppl_ratio" in by_title and by_title[-len(main) :] == main
+    for typed, words in (("nothing has it", "No metric of this gap"), ("/(/", "wanted"), ("/x*/", "fits the empty text")):
+        app = on_tree(run="stale", find=typed)
+        assert words in plain(app) and _titles(app) == main
+
+
+def test_a_fact_of_the_sequences_is_drawn_beside_the_gap_with_its_error(on_tree: Open) -> None:
+    app = on_tree(run="stale", logged=["the mean reward"])
+    figure = json.loads(charts(app)[-1])
+    assert figure["layout"]["title"]["text"] == "the mean reward" and _titles(on_tree(run="stale")) == _titles(app)[:-1]
+    assert any(trace.get("fill") == "toself" for trace in figure["data"]), "a band of two standard errors"
+    found = _titles(on_tree(run="stale", find="reward"))
+    assert found[0] == "the mean reward"
 
 
 @pytest.mark.parametrize("gap", GAPS)
