@@ -34,6 +34,7 @@ def metric_over_steps(
     events: pl.DataFrame | None = None,
     beside: FaintRun | None = None,
     since: int | None = None,
+    free: float = 0.0,
     theme: Theme = LIGHT,
     points: int = POINTS,
     height: int = 250,
@@ -41,7 +42,8 @@ def metric_over_steps(
     """The metric's line over `frame` (a metric frame with one row per step), thinned by bucket mean with min and max kept.
 
     events: columns step, event, note. beside: another run, drawn faint at the steps within those of the frame.
-    since: the step from which on the metric is out of bounds. A frame without the metric gives an empty chart with the reason.
+    since: the step from which on the metric is out of bounds. free: the share of the chart's height that the line
+    leaves free at the bottom, for a strip. A frame without the metric gives an empty chart with the reason.
     """
     run = line_of(frame, metric, gap)
     drawn = run.bounded(thinned_steps(run.steps, run.values, run.errors, points))
@@ -55,7 +57,7 @@ def metric_over_steps(
     if not np.isfinite(run.values).any():
         return saying(figure, why_absent([run], metric), theme)
     areas, pen = edges(drawn), Pen(theme.of_gap(gap), metric.name, size=4, marked=FEW)
-    plot = fit(figure, theme, scale, means, areas, limits, metric)
+    plot = fit(figure, theme, scale, means, areas, limits, metric, free=free)
     trace = line_trace(plot, drawn, pen, value_words(drawn, metric))
     trace["marker"] |= _hollow(drawn, metric)
     act = {"symbol": "diamond", "size": 7, "color": theme.severity["act"]}
@@ -67,7 +69,7 @@ def metric_over_steps(
     axis_along(figure, run.steps, "step", live=theme.live)
     if since is not None and run.steps[0] < since <= run.steps[-1]:
         side, away = ("left", 4) if since < (run.steps[0] + run.steps[-1]) / 2 else ("right", -4)
-        place: Overlay = {"x": since, "xanchor": side, "xshift": away, "y": 0, "yref": "paper", "yanchor": "bottom"}
+        place: Overlay = {"x": since, "xanchor": side, "xshift": away, "y": free, "yref": "paper", "yanchor": "bottom"}
         said = words(f"out of bounds since {since}", theme.ink["act"], bgcolor=theme.background, **place)
         lay_over(figure, [vertical_line(since, theme.ink["act"], width=1.5)], [said])
     return figure

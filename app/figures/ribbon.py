@@ -1,4 +1,7 @@
-"""Severity per step: a bar per step, or per bucket of steps with its worst step. Height, colour and word agree."""
+"""Severity per step: a bar per step, or per bucket of steps with its worst step. Height, colour and word agree.
+
+The bars are a chart of their own, or a strip below the line of another one.
+"""
 
 from collections.abc import Callable
 
@@ -10,11 +13,14 @@ from ..presentation.theme import LIGHT, MARKS, Theme
 from .drawing.along import step_axis
 from .drawing.canvas import canvas, saying
 from .drawing.hover import in_lines
-from .drawing.marks import add_events
+from .drawing.marks import OF_MARKS, add_events
+from .drawing.plot import Trace
 from .drawing.plotly_objects import go
 
 BARS = 300
 HEIGHTS = {"healthy": 1, "watch": 2, "act": 3}
+STRIP = 0.16
+"""The share of a chart's height that the bars below a line take, and the room above them."""
 
 
 def severity_ribbon(
@@ -31,9 +37,7 @@ def severity_ribbon(
     The customdata of a bar is its words and its worst step. events: columns step, event, note, kind. in_words: adds the column
     `reading` to the rows that have a bar; None if all rows have it.
     """
-    rows = worst_of_buckets(grades, bars)
-    if in_words is not None:
-        rows = in_words(rows)
+    rows = _barred(grades, bars, in_words)
     worst = f"showing {len(rows):,} bars of N = {len(grades):,} steps, the worst step of each"
     note = worst if len(rows) < len(grades) else f"N = {count(len(grades), 'step')}"
     graded = "a bar shows the worst signal of its step, after allowing for sampling error"
@@ -41,15 +45,7 @@ def severity_ribbon(
     if rows.is_empty():
         return saying(figure, "no step is graded: too little of the gap is known", theme)
     widths = _widths(rows)
-    figure.add_bar(
-        x=((rows["first"] + rows["last"]) / 2).to_list(),
-        y=[HEIGHTS[severity] for severity in rows["severity"]],
-        width=widths,
-        marker={"color": [theme.severity[severity] for severity in rows["severity"]], "line": {"width": 0}},
-        customdata=[[_words(row), row["step"]] for row in rows.iter_rows(named=True)],
-        hovertemplate="%{customdata[0]}<extra></extra>",
-        name="severity",
-    )
+    figure.add_bar(**_bars(rows, widths, theme), y=[HEIGHTS[severity] for severity in rows["severity"]])
     words = [f"{MARKS[severity]} {severity}" for severity in HEIGHTS]
     figure.update_yaxes(
         range=[0, 3.7], tickvals=list(HEIGHTS.values()), ticktext=words, tickfont={"size": 10}, fixedrange=True
@@ -58,6 +54,40 @@ def severity_ribbon(
     add_events(figure, events, theme)
     step_axis(figure, grades["step"].cast(pl.Float64).to_numpy(), float(max(widths)))
     return figure
+
+
+def add_severity(
+    figure: go.Figure,
+    grades: pl.DataFrame,
+    theme: Theme,
+    in_words: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
+) -> None:
+    """Adds the bars as a strip at the bottom edge of a chart whose line leaves STRIP of the height free.
+
+    A figure without marks of events gains their axis, which runs from 0 to 1.
+    """
+    rows = _barred(grades, BARS, in_words)
+    if rows.is_empty():
+        return
+    tall = [0.8 * STRIP * HEIGHTS[severity] / max(HEIGHTS.values()) for severity in rows["severity"]]
+    figure.update_layout(bargap=0, yaxis2=OF_MARKS)
+    figure.add_bar(**_bars(rows, _widths(rows), theme), y=tall, yaxis="y2")
+
+
+def _barred(grades: pl.DataFrame, bars: int, in_words: Callable[[pl.DataFrame], pl.DataFrame] | None) -> pl.DataFrame:
+    rows = worst_of_buckets(grades, bars)
+    return rows if in_words is None else in_words(rows)
+
+
+def _bars(rows: pl.DataFrame, widths: list[float], theme: Theme) -> Trace:
+    return {
+        "x": ((rows["first"] + rows["last"]) / 2).to_list(),
+        "width": widths,
+        "marker": {"color": [theme.severity[severity] for severity in rows["severity"]], "line": {"width": 0}},
+        "customdata": [[_words(row), row["step"]] for row in rows.iter_rows(named=True)],
+        "hovertemplate": "%{customdata[0]}<extra></extra>",
+        "name": "severity",
+    }
 
 
 def worst_of_buckets(grades: pl.DataFrame, bars: int) -> pl.DataFrame:

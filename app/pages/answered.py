@@ -36,6 +36,8 @@ class Answered:
     """Seconds."""
     samples: tuple[WorstSequence, ...] | None = None
     """The worst samples of the gap, which a server reads after it; None until they are read."""
+    unread: str = ""
+    """Reason why no samples could be read."""
 
 
 def answered(

@@ -20,7 +20,6 @@ from ratioscope.metrics.metric import Metric
 from ..blocks import (
     Action,
     Actions,
-    Beside,
     Block,
     Chart,
     Charts,
@@ -38,7 +37,7 @@ from ..blocks import (
 from ..figures.drawing.plotly_objects import go
 from ..figures.html.cards import metric_cards
 from ..figures.over_steps import metric_over_steps
-from ..figures.ribbon import severity_ribbon
+from ..figures.ribbon import STRIP, add_severity
 from ..presentation.alert_words import foremost, none_words
 from ..presentation.digits import count
 from ..presentation.metric_places import metrics_at
@@ -57,9 +56,11 @@ from .health import collector_line, doubt
 from .logged_numbers import FIRST, has_value, logged_among, logged_numbers, not_logged, what_it_tells
 from .scope import Scope
 from .verdict import COMPUTED, age_note, engine_part_of, referee_of, sequences_at, undone, verdict_lines
-from .worst_of_run import samples_in_lines
+from .worst_of_run import room_for_samples, samples_in_lines
 
 NEWEST = 3
+DECIDING = 240
+"""The height of the chart of the deciding metric, in pixels: the worst samples below it stand on the first screen."""
 REFEREE = "The referee is a third reading of the recorded tokens, by a model in float32. `ratioscope rescore` adds one to a run."
 SIZE = "The mean over all tokens of the step, or of all steps, ± one standard error."
 READ = "The worst samples are being read."
@@ -119,17 +120,17 @@ def printed(scope: Scope) -> Iterator[Section]:
 
 
 def _measured(scope: Scope, frame: pl.DataFrame, verdict: Finding) -> Iterator[Block]:
-    """The cards, then the deciding metric beside the severity of each step, so that both are on the first screen."""
-    yield Markup(partial(_themed_cards, scope))
+    """The deciding metric with the severity of each step, then the worst samples, on the first screen; then the other metrics."""
     leading = _first(scope.gap, verdict)
     wanted = tuple(dict.fromkeys((*leading, *metrics_at("chart", scope.gap))))
     first, others = [*leading], [metric for metric in wanted if metric not in leading]
-    if len(first) % 2 == 0 and others:  # one stands beside the ribbon; the others are two in a row
+    if len(first) % 2 == 0 and others:  # one is as wide as the page; the others are two in a row
         first.append(others.pop(0))
-    graded = (_ribbon(scope), *_newest(scope, verdict))
-    yield Beside("answer", (*((_chart(scope, frame, metric),) for metric in first[:1]), graded))
+    yield _deciding(scope, frame, first[0])
+    yield from _newest(scope, verdict)
     yield from _samples(scope)
     yield from _beside(scope)
+    yield Markup(partial(_themed_cards, scope))
     yield Charts(tuple(_chart(scope, frame, metric) for metric in first[1:]))
     if others:
         charts = Charts(tuple(_chart(scope, frame, metric) for metric in others))
@@ -145,10 +146,11 @@ def _logged(scope: Scope, frame: pl.DataFrame) -> Iterator[Block]:
     leading = metrics_at("chart", scope.gap)
     of_gap = tuple(dict.fromkeys((*leading, *(metric for metric in BY_NAME.values() if metric.is_of(scope.gap)))))
     known = logged_among(scope.view, of_gap, scope.gap, [frame])
-    graded = (_ribbon(scope),) if len(scope.view.grades()) else ()
-    yield Charts((*(_chart(scope, frame, metric) for metric in known), *graded))
-    if graded:
+    if known:
+        yield _deciding(scope, frame, known[0])
+    if len(scope.view.grades()):
         yield from _newest(scope, scope.view.verdict())
+    yield Charts(tuple(_chart(scope, frame, metric) for metric in known[1:]))
     yield from logged_numbers(scope, FIRST)
     yield from not_logged(leading, known)
     yield Numbers("overview_numbers", lambda: frame)
@@ -158,9 +160,9 @@ def _samples(scope: Scope, *, again: bool = False) -> Iterator[Block]:
     """The worst samples, once they are read: no page waits for them. Paper has them in a section of their own."""
     known = scope.view.diagnosis(scope.gap)
     if known is not None and known.samples is not None:
-        yield from samples_in_lines(known.samples, scope.gap, age_note(scope.view, known))
+        yield from samples_in_lines(known.samples, scope.gap, age_note(scope.view, known), known.unread)
     elif again:
-        yield Paragraph(READ, "muted")
+        yield from room_for_samples(READ)
     else:
         yield Waiting("samples_wait", READ, lambda: False, partial(_samples, scope, again=True))
 
@@ -217,12 +219,17 @@ def _steps_words(steps: range) -> str:
     return f"steps {first} to {last}" if first < last else f"step {first}"
 
 
-def _ribbon(scope: Scope) -> Chart:
-    of_all = Scope(scope.view, steps=scope.steps)  # covers every gap and every token
-    grades = _grades(of_all)
+def _deciding(scope: Scope, frame: pl.DataFrame, metric: Metric) -> Chart:
+    """The chart of the metric, as wide as the page, with the severity of each step as a strip on the same axis."""
+    chart = _chart(scope, frame, metric)
+    grades = _grades(Scope(scope.view, steps=scope.steps))  # covers every gap and every token
     worst = LABELS[int(grades["severity"].to_physical().to_numpy().max())] if len(grades) else NOT_MEASURED
-    label = f"Severity of each of {count(len(grades), 'step')}; the worst is {worst}"
-    return Chart("ribbon", label, _bars, (of_all,), numbers=partial(with_readings, grades), leads=_of_bar)
+    label = f"{chart.label}. Severity of each of {count(len(grades), 'step')}; the worst is {worst}"
+    return replace(chart, label=label, make=_with_severity, wide=True, leads=partial(_of_point, scope))
+
+
+def _of_point(scope: Scope, point: Mapping[str, Any]) -> Link | None:
+    return _of_bar(point) or _sequences_at(scope, point)
 
 
 def _of_bar(point: Mapping[str, Any]) -> Link | None:
@@ -236,10 +243,6 @@ def _grades(scope: Scope) -> pl.DataFrame:
     return grades if scope.steps.whole else grades.filter(scope.within)
 
 
-def _bars(scope: Scope, theme: ThemeName) -> go.Figure:
-    return severity_ribbon(_grades(scope), events=_within(scope), theme=THEMES[theme], in_words=with_readings)
-
-
 def _newest(scope: Scope, verdict: Finding) -> Iterator[Block]:
     """The alerts that matter most. A click opens the peak's step."""
     run_alerts = scope.view.events_and_alerts().alerts
@@ -251,7 +254,7 @@ def _newest(scope: Scope, verdict: Finding) -> Iterator[Block]:
     listed = [_alert(place, each) for place, each in enumerate(foremost(run_alerts, verdict, scope.gap)[:NEWEST])]
     words = f"{count(len(run_alerts), 'alert')}, {still} open"
     every = Action("all_alerts", words, Link("alerts"), "All alerts over the steps.", is_plain=True)
-    yield Actions("newest", (every, *listed), is_list=True)
+    yield Actions("newest", (every, *listed))
 
 
 def _alert(place: int, alert: Alert) -> Action:
@@ -283,15 +286,21 @@ def _worst(frame: pl.DataFrame, metric: Metric, gap: str) -> str:
     return f"; the worst is {value_words(metric.name, value, error)} at step {step}"
 
 
-def _course(scope: Scope, name: str, theme: ThemeName) -> go.Figure:
-    """The chart of a metric."""
+def _course(scope: Scope, name: str, theme: ThemeName, **more: Any) -> go.Figure:
+    """The chart of a metric. more: as `metric_over_steps` has it."""
     metric = BY_NAME[name]
     verdict, limits, events = scope.view.verdict(), scope.limits(metric), _within(scope)
     since = verdict.since_step if metric.signal == verdict.signal and scope.gap == verdict.gap else None
     return metric_over_steps(
         scope.course(), metric, scope.gap, limits=limits, events=events, beside=scope.beside, since=since,
-        theme=THEMES[theme],
+        theme=THEMES[theme], **more,
     )  # fmt: skip
+
+
+def _with_severity(scope: Scope, name: str, theme: ThemeName) -> go.Figure:
+    figure = _course(scope, name, theme, free=STRIP, height=DECIDING)
+    add_severity(figure, _grades(Scope(scope.view, steps=scope.steps)), THEMES[theme], with_readings)
+    return figure
 
 
 def _within(scope: Scope) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from ratioscope.ingest.run import Run
 from ratioscope.record import sides
 
 from ..blocks import Block, Link, Markup, Paragraph, TintedSequence
-from ..figures.html.sample_lines import sample_lines
+from ..figures.html.sample_lines import empty_lines, sample_lines
 from ..figures.html.tinted_text import token_text
 from ..presentation.digits import count
 from ..presentation.metric_places import sequence_measures_at
@@ -79,10 +79,14 @@ def samples_of(run: Run, gap: str) -> tuple[WorstSequence, ...]:
     )
 
 
-def samples_in_lines(samples: tuple[WorstSequence, ...], gap: str, older: str) -> Iterator[Block]:
-    """A line for each sample, which a click opens at its worst token. older: the step up to which rows were read, in words."""
+def samples_in_lines(samples: tuple[WorstSequence, ...], gap: str, older: str, unread: str = "") -> Iterator[Block]:
+    """A line for each sample, which a click opens at its worst token.
+
+    older: the step up to which rows were read, in words. unread: the reason why none could be.
+    """
     if not samples:
-        yield Paragraph(f"Worst samples: not available, because no token rows of {gap} are on record", "absent")
+        reason = unread or f"no token rows of {gap} are on record"
+        yield Paragraph(f"Worst samples: not available, because {reason}", "absent")
         return
     earlier, later = sides(gap)
     said = f"Orange: {later} finds the token less likely than {earlier}; blue: more likely. Click one to read it."
@@ -95,6 +99,12 @@ def samples_in_lines(samples: tuple[WorstSequence, ...], gap: str, older: str) -
 def _lines(samples: tuple[WorstSequence, ...], gap: str, theme: Theme) -> str:
     facts = [f"step {item.step} · {facts_in_words(item, IN_LINE)}" for item in samples]
     return sample_lines([*zip(facts, (item.tokens for item in samples), strict=True)], gap, theme=theme)
+
+
+def room_for_samples(words: str) -> Iterator[Block]:
+    """The words, and empty lines, so that nothing below moves once the samples are there."""
+    yield Paragraph(words, "muted")
+    yield Markup(lambda theme: empty_lines(SAMPLES))
 
 
 def _of_line(samples: tuple[WorstSequence, ...], line: int) -> Link:

@@ -133,11 +133,15 @@ def _answered(question: Question, revision: int) -> Answered:
 
 
 def _with_samples(question: Question, known: Answered) -> Answered:
-    """The answer with the worst samples of its gap; with none where they cannot be read."""
-    began, samples = time.monotonic(), tuple[WorstSequence, ...]()
-    with suppress(Exception):  # the page Samples shows the reason
+    """The answer with the worst samples of its gap, or with the reason why they cannot be read."""
+    began, samples, unread = time.monotonic(), tuple[WorstSequence, ...](), ""
+    try:
         run = opened_run(question.path)
         gap = question.gap or (known.result.gap if known.result else judged_first(run)[0])
         samples = samples_of(run, gap)
+    except Exception as error:  # the page shows the reason
+        unread = (
+            str(error) if isinstance(error, RatioscopeError) else f"reading failed ({type(error).__name__}: {error})"
+        )
     ended = time.monotonic()
-    return replace(known, samples=samples, ended=ended, took=known.took + ended - began)
+    return replace(known, samples=samples, unread=unread, ended=ended, took=known.took + ended - began)

@@ -70,6 +70,8 @@ ROW = 0.06
 """The distance between two rows of marks, as a share of the chart's height."""
 LEGEND = 13
 """The height of the line that names the shapes, in pixels."""
+OF_MARKS = {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
+"""The axis of marks: from the bottom edge of a chart, 0, to its top edge, 1."""
 OTHER = "event"
 NOTED = {"weight_sync": "sync", "resume": "resume", "config_change": "config"}
 """Event of a writer -> its kind, for frames without kinds."""
@@ -89,17 +91,19 @@ def fit(
     areas: Iterable[Area] = (),
     limits: Sequence[Limit] = (),
     metric: Metric | None = None,
+    free: float = 0.0,
 ) -> Plot:
     """The figure with a value axis that these lines, areas and the limits near them fit into, and with the limits drawn.
 
-    metric: of the values, if they are a metric's.
+    metric: of the values, if they are a metric's. free: the share of the height, at the bottom, that stays free of them.
     """
     places = reach(scale, means, areas)
     known = places[np.isfinite(places)]
     low, high = float(known.min()), float(known.max()) or (0.0 if known.any() else _reach_of_zeros(metric))
     near = [float(scale.place(limit.at)) for limit in within_reach(limits, low, high, scale)]
     ends = min([low, *near]), max([high, *near])
-    plot = Plot(figure, scale, _plain_ends(*ends, metric) if scale == PLAIN else padded(*ends), theme)
+    low, high = _plain_ends(*ends, metric) if scale == PLAIN else padded(*ends)
+    plot = Plot(figure, scale, (low - (high - low) * free / (1 - free), high), theme)
     figure.update_yaxes(**scale.axis(*plot.shown))
     add_limits(plot, limits)
     return plot
@@ -186,7 +190,7 @@ def add_events(figure: go.Figure, events: pl.DataFrame | None, theme: Theme, *, 
         return
     marks = _grouped(known)
     shapes = [KINDS[kind] for kind in marks["kind"]]
-    figure.update_layout(yaxis2={"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True})
+    figure.update_layout(yaxis2=OF_MARKS)
     figure.add_trace(
         go.Scatter(
             x=marks["step"].to_list(),

@@ -20,6 +20,11 @@ def sample_lines(samples: Sequence[tuple[str, pl.DataFrame]], gap: str, *, theme
     return f'<div class="{root}"><style>{style(theme)}{_style(f".{root}", theme)}</style>{lines}</div>'
 
 
+def empty_lines(number: int) -> str:
+    """The room of so many samples in a wide window."""
+    return f'<div aria-hidden="true" style="height:{28 * number}px"></div>'
+
+
 def _style(root: str, theme: Theme) -> str:
     return (
         f"{root} button{{display:flex;flex-wrap:wrap;gap:0 16px;width:100%;padding:2px 4px;border:0;background:none;"

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install
 def test_from_a_red_step_to_a_token_in_three_clicks(dashboard: Dashboard, browser: Chromium) -> None:
     opened = browser.visit(f"{dashboard.url}/?run=stale")
     page = opened.page
-    page.locator(".st-key-ribbon .bars .point path").nth(6).click(force=True)
+    page.locator(".st-key-chart_kl_k3 .bars .point path").nth(6).click(force=True)
     page.wait_for_url("**/samples?**")
     opened.settled()
     assert query(opened)["step"] == "12" and "step 12: ■ act" in page.content()

@@ -10,7 +10,7 @@ HOVERED = "document.querySelector('.st-key-chart_kl_k3 .js-plotly-plot')._hoverd
 
 def test_a_bar_of_the_ribbon_leads_to_its_step(dashboard: Dashboard, browser: Chromium) -> None:
     opened = browser.visit(f"{dashboard.url}/?run=stale")
-    opened.page.locator(".st-key-ribbon .bars .point path").nth(6).click(force=True)
+    opened.page.locator(".st-key-chart_kl_k3 .bars .point path").nth(6).click(force=True)
     opened.page.wait_for_url("**/samples?**")
     opened.settled()
     assert query(opened)["step"] == "12" and query(opened)["run"] == "stale"

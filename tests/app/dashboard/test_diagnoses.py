@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 from support.edge_runs import made
 
+from ratioscope.app.blocks import Paragraph
 from ratioscope.app.dashboard.model import diagnoses as module
 from ratioscope.app.dashboard.model.diagnoses import MOST, Diagnoses
 from ratioscope.app.dashboard.model.view import view
 from ratioscope.app.pages import answered
 from ratioscope.app.pages.answered import Answered
 from ratioscope.app.pages.view import View
+from ratioscope.app.pages.worst_of_run import samples_in_lines
 
 
 @pytest.fixture
@@ -28,6 +30,22 @@ def test_a_question_is_answered_once_for_a_revision(shown: View, monkeypatch: py
     monkeypatch.setattr(module, "opened_run", None)
     served.answer_all()
     assert served.of(shown) is known and served.of(shown, "mismatch") is known, "the best gap is the mismatch"
+
+
+def test_samples_that_cannot_be_read_have_the_reason_and_cost_no_diagnosis(
+    shown: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(run: object, gap: str) -> None:
+        raise OSError("the disk is gone")
+
+    served = Diagnoses()
+    monkeypatch.setattr(module, "samples_of", broken)
+    served.of(shown)
+    served.answer_all()
+    known = served.of(shown)
+    assert known is not None and known.result is not None and known.samples == ()
+    said = next(samples_in_lines(known.samples, "mismatch", "", known.unread))
+    assert isinstance(said, Paragraph) and said.text.endswith("because reading failed (OSError: the disk is gone)")
 
 
 def test_an_older_diagnosis_is_shown_until_the_run_has_rested(shown: View, monkeypatch: pytest.MonkeyPatch) -> None:

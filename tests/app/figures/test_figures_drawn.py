@@ -21,7 +21,7 @@ from ratioscope.app.figures.drawing.cells import cells
 from ratioscope.app.figures.drawing.weight_axis import SLICES
 from ratioscope.app.figures.html.cards import metric_cards, verdict_line
 from ratioscope.app.figures.html.tinted_text import tint
-from ratioscope.app.figures.ribbon import worst_of_buckets
+from ratioscope.app.figures.ribbon import STRIP, add_severity, worst_of_buckets
 from ratioscope.app.figures.token_heat import MASKED, token_heat_map
 from ratioscope.app.presentation.answer import Answer
 from ratioscope.app.presentation.metric_places import MetricPlace, metrics_at
@@ -165,6 +165,25 @@ def test_the_ribbon_keeps_the_worst_step_of_a_bucket() -> None:
     figure = figures.severity_ribbon(grades(severities), bars=100)
     assert "showing 100 bars of N = 1,000 steps" in _notes(figure)
     assert "step 338 ■ act" in traces(figure)[0].customdata[33][0] and max(traces(figure)[0].y) == 3
+
+
+def test_a_strip_of_severity_stands_below_the_line_and_hides_none_of_it() -> None:
+    """On the axis of the marks of events, whose height is 1, in the share of the height that the line leaves free."""
+    frame = metric_frame(30)
+    for events in (None, EVENTS):
+        figure = figures.metric_over_steps(
+            frame, K3, "mismatch", limits=limits_of(K3, "mismatch"), events=events, free=STRIP
+        )
+        low, high = _layout(figure).yaxis.range
+        lowest = min(float(np.nanmin(np.asarray(trace.y, float))) for trace in traces(figure) if trace.yaxis is None)
+        assert low + STRIP * (high - low) <= lowest
+        add_severity(figure, grades(["healthy", "watch", "act"] * 10), LIGHT)
+        bars = traces(figure)[-1]
+        assert bars.yaxis == "y2" and list(_layout(figure).yaxis2.range) == [0, 1] and max(bars.y) < STRIP
+        assert bars.customdata[2][0].startswith("step 2 ■ act")
+    bare = figures.metric_over_steps(frame, K3, "mismatch", free=STRIP)
+    add_severity(bare, grades([]), LIGHT)
+    assert all(trace.type != "bar" for trace in traces(bare)), "no bars without grades"
 
 
 def test_no_grades_and_one_grade_are_drawn() -> None:
