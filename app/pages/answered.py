@@ -36,8 +36,8 @@ class Answered:
     """Seconds."""
     samples: tuple[WorstSequence, ...] | None = None
     """The worst samples of the gap, which a server reads after it; None until they are read."""
-    unread: str = ""
-    """Reason why no samples could be read."""
+    no_samples: str = ""
+    """Reason why there are no samples."""
 
 
 def answered(

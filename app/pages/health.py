@@ -28,6 +28,8 @@ from .quality import quality, quality_facts
 from .reproduction import reproduction, reproduction_facts
 from .scope import Scope
 
+MANY, TALLEST = 12, 430
+"""A table of so many rows scrolls, at this height in pixels: what stands below it is found without."""
 NARROW = ("step", "note", "state", "lost", "dropped")
 """Columns that follow a table's first in a narrow window, which has no room for more."""
 
@@ -223,7 +225,7 @@ def _not_available(run: Run) -> Iterator[Block]:
 def _listed(title: str, frame: pl.DataFrame, none: str = "") -> Iterator[Block]:
     """A heading with the table, or with the words `none` if it is empty."""
     yield Heading(title)
-    yield Table(title, frame, none, first=NARROW)
+    yield Table(title, frame, none, first=NARROW, tallest=None if len(frame) < MANY else TALLEST)
 
 
 def _shown(path: Path) -> str:

@@ -160,7 +160,7 @@ def _samples(scope: Scope, *, again: bool = False) -> Iterator[Block]:
     """The worst samples, once they are read: no page waits for them. Paper has them in a section of their own."""
     known = scope.view.diagnosis(scope.gap)
     if known is not None and known.samples is not None:
-        yield from samples_in_lines(known.samples, scope.gap, age_note(scope.view, known), known.unread)
+        yield from samples_in_lines(known.samples, scope.gap, age_note(scope.view, known), known.no_samples)
     elif again:
         yield from room_for_samples(READ)
     else:

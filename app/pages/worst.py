@@ -44,7 +44,7 @@ class WorstSequence:
 def worst_sequences(
     run: Run, steps: pl.DataFrame, gap: str, *, text: bool, most: int = WORST
 ) -> tuple[WorstSequence, ...]:
-    """The sequences with the largest |x|, worst first, among the token rows on record.
+    """The sequences with the largest |x|, worst first, among the token rows on record. One whose |x| is 0 is none of them.
 
     Only the `most` steps with rows and the largest |x| are read: a sequence of any other step has that many worse than itself.
     """
@@ -59,7 +59,12 @@ def worst_sequences(
         return ()
     order = [column, "step", "sequence_id"]
     ranked = pl.concat(known, how="diagonal_relaxed").drop_nulls(column).sort(order, descending=[True, False, False])
-    rows = ranked.unique("sequence_id", keep="first", maintain_order=True).head(most).to_dicts()
+    rows = (
+        ranked.filter(pl.col(column) != 0)
+        .unique("sequence_id", keep="first", maintain_order=True)
+        .head(most)
+        .to_dicts()
+    )
     tokens = _tokens(run, rows, gap)
     return tuple(_sequence(row, shown, gap, text) for row, shown in zip(rows, tokens, strict=True))
 

@@ -62,13 +62,20 @@ def worst_listed(scope: Scope, more: str) -> Iterator[Block]:
         said = f"The order is that of the largest |x| of {gap} among the recorded token rows. {more}"
         yield Paragraph(said.strip(), "muted")
     else:
-        yield Paragraph(f"not available, because no token rows of {gap} are on record", "absent")
+        yield Paragraph(f"not available, because {scope.view.of(why_none, gap)}", "absent")
 
 
 def worst_of(run: Run, gap: str, most: int = WORST) -> tuple[WorstSequence, ...]:
     """The worst sequences of a run on a gap."""
     steps = without_coarse(metrics_of(run, ("step",), None, *asked_gap(gap)), too_coarse(run))
     return worst_sequences(run, steps, gap, text=has_texts(run), most=most)
+
+
+def why_none(run: Run, gap: str) -> str:
+    """The reason why the run has no worst sequence on the gap."""
+    if run.steps_with_rows and gap in (*run.gaps, *run.reading_gaps):
+        return f"the two sides of {gap} are equal at every token row on record"
+    return f"no token rows of {gap} are on record"
 
 
 def samples_of(run: Run, gap: str) -> tuple[WorstSequence, ...]:
@@ -79,14 +86,13 @@ def samples_of(run: Run, gap: str) -> tuple[WorstSequence, ...]:
     )
 
 
-def samples_in_lines(samples: tuple[WorstSequence, ...], gap: str, older: str, unread: str = "") -> Iterator[Block]:
+def samples_in_lines(samples: tuple[WorstSequence, ...], gap: str, older: str, none: str = "") -> Iterator[Block]:
     """A line for each sample, which a click opens at its worst token.
 
-    older: the step up to which rows were read, in words. unread: the reason why none could be.
+    older: the step up to which rows were read, in words. none: the reason why there is none.
     """
     if not samples:
-        reason = unread or f"no token rows of {gap} are on record"
-        yield Paragraph(f"Worst samples: not available, because {reason}", "absent")
+        yield Paragraph(f"Worst samples: not available, because {none}", "absent")
         return
     earlier, later = sides(gap)
     said = f"Orange: {later} finds the token less likely than {earlier}; blue: more likely. Click one to read it."

@@ -20,7 +20,7 @@ from ...pages.answered import Answered, answered
 from ...pages.running_scripts import wait_for_pages
 from ...pages.view import View
 from ...pages.worst import WorstSequence
-from ...pages.worst_of_run import samples_of
+from ...pages.worst_of_run import samples_of, why_none
 from .opened_runs import opened_run
 
 MOST = 64
@@ -133,15 +133,16 @@ def _answered(question: Question, revision: int) -> Answered:
 
 
 def _with_samples(question: Question, known: Answered) -> Answered:
-    """The answer with the worst samples of its gap, or with the reason why they cannot be read."""
-    began, samples, unread = time.monotonic(), tuple[WorstSequence, ...](), ""
+    """The answer with the worst samples of its gap, or with the reason why there are none."""
+    began, samples, none = time.monotonic(), tuple[WorstSequence, ...](), ""
     try:
         run = opened_run(question.path)
         gap = question.gap or (known.result.gap if known.result else judged_first(run)[0])
         samples = samples_of(run, gap)
+        none = "" if samples else why_none(run, gap)
     except Exception as error:  # the page shows the reason
         unread = (
             str(error) if isinstance(error, RatioscopeError) else f"reading failed ({type(error).__name__}: {error})"
         )
     ended = time.monotonic()
-    return replace(known, samples=samples, unread=unread, ended=ended, took=known.took + ended - began)
+    return replace(known, samples=samples, no_samples=none, ended=ended, took=known.took + ended - began)

@@ -30,6 +30,6 @@ def _style(root: str, theme: Theme) -> str:
         f"{root} button{{display:flex;flex-wrap:wrap;gap:0 16px;width:100%;padding:2px 4px;border:0;background:none;"
         f"cursor:pointer;text-align:left;border-bottom:1px solid {theme.border};color:{theme.muted};font:13px/1.75 {FONT}}}"
         f"{root} button:hover{{background:{theme.border}}}"
-        f"{root} button>span{{flex:0 0 290px}}{root} button>div{{flex:1 1 320px;min-width:0}}"
+        f"{root} button>span{{flex:0 0 370px}}{root} button>div{{flex:1 1 320px;min-width:0}}"
         f"{root} .rs-text{{white-space:nowrap;overflow:hidden}}{root} .rs-text br{{display:none}}"
     )

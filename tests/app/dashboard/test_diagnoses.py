@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from support.edge_runs import made
 
+from ratioscope import Collector
 from ratioscope.app.blocks import Paragraph
 from ratioscope.app.dashboard.model import diagnoses as module
 from ratioscope.app.dashboard.model.diagnoses import MOST, Diagnoses
@@ -44,8 +45,19 @@ def test_samples_that_cannot_be_read_have_the_reason_and_cost_no_diagnosis(
     served.answer_all()
     known = served.of(shown)
     assert known is not None and known.result is not None and known.samples == ()
-    said = next(samples_in_lines(known.samples, "mismatch", "", known.unread))
+    said = next(samples_in_lines(known.samples, "mismatch", "", known.no_samples))
     assert isinstance(said, Paragraph) and said.text.endswith("because reading failed (OSError: the disk is gone)")
+
+
+def test_equal_sides_have_no_worst_sample(tmp_path: Path) -> None:
+    with Collector(tmp_path / "equal") as collector:
+        collector.log(step=0, rollout_logprobs=[[-1.0, -2.0]], old_logprobs=[[-1.0, -2.0]])
+    served, equal = Diagnoses(), view(str(tmp_path / "equal"))
+    served.of(equal)
+    served.answer_all()
+    known = served.of(equal)
+    assert known is not None and known.samples == ()
+    assert known.no_samples == "the two sides of mismatch are equal at every token row on record"
 
 
 def test_an_older_diagnosis_is_shown_until_the_run_has_rested(shown: View, monkeypatch: pytest.MonkeyPatch) -> None:

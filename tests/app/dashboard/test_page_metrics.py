@@ -61,7 +61,11 @@ def test_metrics_are_found_by_words_and_by_an_expression(on_tree: Open) -> None:
     assert _titles(on_tree(run="stale", find="/^kl_k[23]/")) == ["kl_k2", "kl_k3", *main]
     by_title = _titles(on_tree(run="stale", find="perplexity"))
     assert "ppl_ratio" in by_title and by_title[-len(main) :] == main
-    for typed, words in (("nothing has it", "No metric of this gap"), ("/(/", "wanted"), ("/x*/", "fits the empty text")):
+    for typed, words in (
+        ("nothing has it", "No metric of this gap"),
+        ("/(/", "wanted"),
+        ("/x*/", "fits the empty text"),
+    ):
         app = on_tree(run="stale", find=typed)
         assert words in plain(app) and _titles(app) == main
 
