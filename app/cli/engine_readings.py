@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..referee.choice import Wanted
     from ..referee.engine_part import EnginePart
     from ..referee.engines import Engine
-    from ..referee.reproduction import ReproductionAttempt
+    from ..referee.findings import ReproductionAttempt
     from ..referee.rescoring import Rescored
 
 PREFILL = "engine_prefill"

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ...referee.choice import Wanted
     from ...referee.distance import Distance
     from ...referee.engines import Engine
+    from ...referee.findings import ReproductionAttempt
     from ...referee.model import Referee
-    from ...referee.reproduction import ReproductionAttempt
     from ...referee.rescoring import Rescored
 
 ModelOption = Annotated[
@@ -209,8 +209,9 @@ def _tell_floors(run: "Run", judge: "Referee", few: "Wanted", tokenizer: Any, na
     from ratioscope.ingest.analysis.third_reading import precisions
 
     from ...referee.choice import chosen
+    from ...referee.findings import say
     from ...referee.inputs import inputs_of
-    from ...referee.reproduction import own_floors, say
+    from ...referee.reproduction import own_floors
 
     inputs = inputs_of(run, chosen(run, few), judge.room, tokenizer)
     floors = own_floors(judge, inputs.sequences, precisions(run)) if inputs.sequences else {}
@@ -225,8 +226,9 @@ def _reproduced(
     from ratioscope.ingest.analysis.third_reading import precisions, recorded_values
 
     from ...referee.choice import chosen
+    from ...referee.findings import write_proofs
     from ...referee.inputs import demand_some, inputs_of
-    from ...referee.reproduction import Trial, checkpoints_in, tried, write_proofs
+    from ...referee.reproduction import Trial, checkpoints_in, tried
 
     own = [] if checkpoints is None else checkpoints_in(checkpoints)
     inputs = inputs_of(run, chosen(run, few), judge.room, tokenizer)
@@ -253,15 +255,17 @@ def _reproduced_by_engine(
     from ...referee.model import tokenizer as tokenizer_in
 
     demand_extra()
+    from ...referee.findings import write_proofs
     from ...referee.hypotheses import PLAIN
-    from ...referee.reproduction import Trial, tried, write_proofs
+    from ...referee.judges import ServerJudge
+    from ...referee.reproduction import Trial, tried
 
     own = tokenizer_in(path)
     inputs = inputs_of(run, chosen(run, few), judge.room, own)
     demand_some(run, len(inputs.sequences), inputs.left_out)
     trial = Trial((), own, precisions(run), recorded_values(run), _codes(run))
     with counting("alternatives") as progress:
-        results = tried(judge, inputs.sequences, trial, progress=progress)
+        results = tried(ServerJudge(judge), inputs.sequences, trial, progress=progress)
     found = [best for best in results.best if best.code]
     if found and not told(run, "found"):  # a model's findings say more
         write_proofs(run.path, found)

@@ -13,10 +13,11 @@ from support.tiny_trl import tiny_tokenizer
 from ratioscope import open_run
 from ratioscope.app.referee.changed_weights import with_adapter
 from ratioscope.app.referee.choice import Wanted, chosen
+from ratioscope.app.referee.findings import ReproductionAttempt
 from ratioscope.app.referee.hypotheses import messages_of
 from ratioscope.app.referee.inputs import inputs_of
 from ratioscope.app.referee.model import referee
-from ratioscope.app.referee.reproduction import ReproductionAttempt, Trial, checkpoints_in, tried
+from ratioscope.app.referee.reproduction import Trial, checkpoints_in, tried
 from ratioscope.errors import SourceError
 
 TEMPLATE = (

@@ -17,10 +17,11 @@ from ratioscope import open_run
 from ratioscope.app.cli import main
 from ratioscope.app.referee.changed_weights import computed_in, with_ends
 from ratioscope.app.referee.choice import Wanted, chosen
+from ratioscope.app.referee.findings import write_proofs
 from ratioscope.app.referee.hypotheses import PLAIN, Hypothesis, changes, damaged, hypotheses, read_under
 from ratioscope.app.referee.inputs import Sequence_, inputs_of
 from ratioscope.app.referee.model import referee
-from ratioscope.app.referee.reproduction import Trial, tried, write_proofs
+from ratioscope.app.referee.reproduction import Trial, tried
 from ratioscope.app.referee.scoring import scores
 from ratioscope.ingest.analysis.diagnosis import diagnosis_of
 

@@ -15,10 +15,11 @@ from ratioscope import open_run
 from ratioscope.app.cli import main
 from ratioscope.app.referee.changed_weights import computed_in, in_fp8, quantised, rounded
 from ratioscope.app.referee.choice import Wanted, chosen
+from ratioscope.app.referee.findings import Best
 from ratioscope.app.referee.hypotheses import PLAIN, common_beginning
 from ratioscope.app.referee.inputs import inputs_of
 from ratioscope.app.referee.model import referee
-from ratioscope.app.referee.reproduction import Best, Trial, checkpoints_in, tried
+from ratioscope.app.referee.reproduction import Trial, checkpoints_in, tried
 from ratioscope.errors import SourceError
 
 Logprobs = NDArray[np.float32]

@@ -1,0 +1,118 @@
+"""Judges of --try: a model and a server, each with what it can change, and the log-probs that it gives under a change."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from ratioscope.errors import SourceError
+
+from .changed_weights import Perturbation, computed_in, in_fp8, quantised
+from .engines import Engine
+from .hypotheses import Hypothesis, damaged
+from .inputs import ModelBounds, Sequence_
+from .model import Referee, model_in
+from .scoring import Logprobs, scores_under
+
+PRECISIONS: Mapping[str, tuple[Perturbation, ...]] = {
+    "float32": (),
+    "bfloat16": (computed_in(torch.bfloat16),),
+    "float16": (computed_in(torch.float16),),
+    "float8": (in_fp8(per_row=True), computed_in(torch.bfloat16)),
+    "int8": (quantised(127), computed_in(torch.bfloat16)),
+    "int4": (quantised(7, 128), computed_in(torch.bfloat16)),
+}
+"""Precision on record -> the changes that make a model compute in it."""
+ASSUMED = "bfloat16"
+"""The precision in which the referee's own distance is told where none is on record. Then nothing is proof."""
+
+Group = Sequence[tuple[Hypothesis, str]]
+"""(alternative, precision or "" for the judge's own): they read the same tokens with the same weights."""
+Scored = list[dict[int, Logprobs]]
+"""For each of a group, place of a sequence -> log-probs of its response tokens."""
+
+
+@dataclass(frozen=True)
+class ModelJudge:
+    """A loaded model: it can change everything."""
+
+    referee: Referee
+    passed_over = (Exception,)
+    """Errors that leave an alternative out, such as a dtype that this device lacks; others end the attempt."""
+    precisions = PRECISIONS
+    """The precisions in which it can read beside its own."""
+
+    @property
+    def room(self) -> ModelBounds:
+        return self.referee.room
+
+    def about(self, tokenizer: Any) -> Any:
+        """The model as far as alternatives ask for it: its config and its buffers."""
+        return self.referee.model
+
+    def can(self, alternative: Hypothesis) -> bool:
+        """True if it can make this change."""
+        return True
+
+    def damages(self) -> Sequence[Hypothesis] | None:
+        """Alternatives of damaged tensors, which are tried before pairs; None if it tries neither."""
+        return list(damaged(self.referee.model))
+
+    def scored(self, group: Group, sequences: Sequence[Sequence_]) -> Scored:
+        """The log-probs of the sequences, which are as the group reads them."""
+        first, precision = group[0]
+        model, changes = self.referee.model, PRECISIONS.get(precision, ())
+        if first.checkpoint is not None:
+            model = model_in(first.checkpoint, model)
+        for change in (*filter(None, [first.weights]), *changes):
+            model = change(model)
+        hows = [replace(own.how, head_float32=own.how.head_float32 and not changes) for own, _ in group]
+        scored: Scored = [{} for _ in group]
+        for place, each in scores_under(model, sequences, hows):
+            for own, logprobs in zip(scored, each, strict=True):
+                own[place] = logprobs
+        return scored
+
+
+class TooLong(SourceError):
+    """An alternative makes a sequence longer than a server takes."""
+
+
+@dataclass(frozen=True)
+class ServerJudge:
+    """A server: it can change the tokens that it reads, one change at a time."""
+
+    engine: Engine
+    passed_over = (TooLong,)
+    precisions: Mapping[str, tuple[Perturbation, ...]] = field(default_factory=dict)
+
+    @property
+    def room(self) -> ModelBounds:
+        return self.engine.room
+
+    def about(self, tokenizer: Any) -> Any:
+        """The special tokens of the tokenizer; no buffer is known."""
+        names = [f"{kind}_token_id" for kind in ("bos", "eos", "pad")]
+        config = SimpleNamespace(**{name: getattr(tokenizer, name, None) for name in names})
+        return SimpleNamespace(config=config, named_buffers=lambda: iter(()))
+
+    def can(self, alternative: Hypothesis) -> bool:
+        """True if nothing but the input changes."""
+        return alternative.is_of_input
+
+    def damages(self) -> Sequence[Hypothesis] | None:
+        """None: it has no tensor to change, and pairs would be many requests."""
+        return None
+
+    def scored(self, group: Group, sequences: Sequence[Sequence_]) -> Scored:
+        """The log-probs of the sequences; all of a group are read once."""
+        most = self.room.positions
+        if most is not None and max(sequence.length for sequence in sequences) > most:
+            raise TooLong(f"it is longer than the {most} positions of {self.room.name}")
+        return [dict(self.engine.scores(sequences))] * len(group)
+
+
+Judge = ModelJudge | ServerJudge
+"""A reader of tokens under alternatives."""
