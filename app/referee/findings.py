@@ -19,6 +19,8 @@ from .answer import BOUND, ROUNDING, WHO
 from .hypotheses import PLAIN
 from .judges import ASSUMED
 
+CLEARLY = 10.0
+"""An alternative without a floor fits a column best if mean |x| falls by this factor. A convention."""
 IN_PART = 3.0
 """An alternative explains a column in part if mean |x| falls by this factor. A convention."""
 
@@ -46,7 +48,7 @@ class Best:
     plain_floor: float = float("nan")
     """The same of the referee as it is."""
     precision: str = ""
-    """The precision of the column on record; empty if it is not."""
+    """The precision of the column on record, or the server's decode; empty if neither is known."""
     others: tuple[str, ...] = ()
     """Names of other alternatives that reproduce the column as well."""
     other_codes: tuple[str, ...] = ()
@@ -55,15 +57,19 @@ class Best:
     """Mean clipped K3 under the alternative, nats/token."""
     k3_plain: float = float("nan")
     """The same under the referee as it is."""
+    floor_error: float = 0.0
+    """The standard error of `floor`: 0 where it is of the column's own tokens, NaN where it is not known."""
 
     @property
     def verdict(self) -> str:
-        """reproduced (proof), fits best (it would be proof, were the precision on record), in part, or no."""
+        """reproduced (proof), fits best (it would be proof, were the precision or the floor known), in part, or no."""
         if self.mean <= ROUNDING:
             return "reproduced"
-        is_plain, beside = self.hypothesis == PLAIN.name, self.mean <= BOUND * self.floor
+        is_plain, beside = self.hypothesis == PLAIN.name, self.mean <= BOUND * (self.floor - self.floor_error)
         if beside and (is_plain or self.plain > BOUND * self.plain_floor):
             return "reproduced" if self.precision else "no" if is_plain else "fits best"
+        if self.floor != self.floor and self.mean * CLEARLY <= self.plain:
+            return "fits best"
         return "in part" if self.mean * IN_PART <= self.plain else "no"
 
     @property
@@ -73,14 +79,17 @@ class Best:
         who = f"{self.policy} (the {WHO[self.policy]}'s)"
         size, other = f"{self.mean:.1g}", "".join(f", or {name}" for name in self.others)
         if self.mean > ROUNDING and self.floor == self.floor:
-            beside = f"{self.precision or ASSUMED} alone gives {self.floor:.2g}"
+            error = f" ± {self.floor_error:.1g}" if self.floor_error else ""
+            beside = f"{self.precision or ASSUMED} alone gives {self.floor:.2g}{error}"
             size, where = f"{self.mean:.2g}", f"{where}; {beside}"
         match self.verdict:
             case "reproduced":
                 return f"{who} is reproduced to {size} nats/token by {self.hypothesis}{other} ({where}): {self.meaning}"
             case "fits best":
                 fits = f"{who} fits best to {self.hypothesis}{other} ({where}; mean |x| falls from {self.plain:.2g} to {size})"
-                return f"{fits}: {self.meaning}. It is no proof, because the precision of this side is not on record"
+                unknown = self.floor != self.floor
+                lack = "rounding of this side is unknown" if unknown else "precision of this side is not on record"
+                return f"{fits}: {self.meaning}. It is no proof, because the {lack}"
             case "in part":
                 fall = f"mean |x| falls from {self.plain:.2g} to {self.mean:.2g}"
                 return f"{who} is explained in part by {self.hypothesis} ({where}; {fall}): {self.meaning}"

@@ -11,9 +11,10 @@ from ratioscope.errors import SourceError
 
 from .changed_weights import Perturbation, computed_in, in_fp8, quantised
 from .engines import Engine
-from .hypotheses import Hypothesis, damaged
+from .hypotheses import PLAIN, Hypothesis, damaged, read_under
 from .inputs import ModelBounds, Sequence_
 from .model import Referee, model_in
+from .own_distance import OwnDistance, own_distance
 from .scoring import Logprobs, scores_under
 
 PRECISIONS: Mapping[str, tuple[Perturbation, ...]] = {
@@ -25,6 +26,8 @@ PRECISIONS: Mapping[str, tuple[Perturbation, ...]] = {
     "int4": (quantised(7, 128), computed_in(torch.bfloat16)),
 }
 """Precision on record -> the changes that make a model compute in it."""
+DECODE = "the server's decode"
+"""It stands for the precision of the engine's column where a server reads."""
 ASSUMED = "bfloat16"
 """The precision in which the referee's own distance is told where none is on record. Then nothing is proof."""
 
@@ -43,6 +46,8 @@ class ModelJudge:
     """Errors that leave an alternative out, such as a dtype that this device lacks; others end the attempt."""
     precisions = PRECISIONS
     """The precisions in which it can read beside its own."""
+    measures_itself = False
+    """True if its distance from itself is measured, not computed in the precision of a column."""
 
     @property
     def room(self) -> ModelBounds:
@@ -59,6 +64,10 @@ class ModelJudge:
     def damages(self) -> Sequence[Hypothesis] | None:
         """Alternatives of damaged tensors, which are tried before pairs; None if it tries neither."""
         return list(damaged(self.referee.model))
+
+    def own_distance(self, alternative: Hypothesis, sequences: Sequence[Sequence_]) -> OwnDistance:
+        """Nothing: it computes in the precision of the column instead."""
+        return OwnDistance()
 
     def scored(self, group: Group, sequences: Sequence[Sequence_]) -> Scored:
         """The log-probs of the sequences, which are as the group reads them."""
@@ -87,6 +96,9 @@ class ServerJudge:
     engine: Engine
     passed_over = (TooLong,)
     precisions: Mapping[str, tuple[Perturbation, ...]] = field(default_factory=dict)
+    measures_itself = True
+    _own: dict[str, OwnDistance] = field(default_factory=dict)
+    """Alternative -> its distance from itself. One that reads the recorded tokens has that of the plain reading."""
 
     @property
     def room(self) -> ModelBounds:
@@ -112,6 +124,13 @@ class ServerJudge:
         if most is not None and max(sequence.length for sequence in sequences) > most:
             raise TooLong(f"it is longer than the {most} positions of {self.room.name}")
         return [dict(self.engine.scores(sequences))] * len(group)
+
+    def own_distance(self, alternative: Hypothesis, sequences: Sequence[Sequence_]) -> OwnDistance:
+        """The server's distance from itself under an alternative, measured once. It stands for columns that it decoded."""
+        name = PLAIN.name if alternative.tokens is None else alternative.name
+        if name not in self._own:
+            self._own[name] = own_distance(self.engine, read_under(alternative, sequences))
+        return self._own[name]
 
 
 Judge = ModelJudge | ServerJudge

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from ratioscope.arrays import Floats
+from ratioscope.record import POLICIES
 
 from .answer import BOUND, ROUNDING
 from .hypotheses import PLAIN, Hypothesis, read_under
 from .inputs import Sequence_
-from .judges import ASSUMED, PRECISIONS, Judge
+from .judges import ASSUMED, DECODE, PRECISIONS, Judge
+from .own_distance import OwnDistance
 from .scoring import Logprobs
 
 OnTried = Callable[[int, int, str], None]
@@ -39,7 +41,10 @@ class Readings:
         self.x: dict[str, dict[str, dict[int, Floats]]] = {policy: {} for policy in self.policies}
         """Policy -> alternative -> sequence -> column minus ours, nats, at sampled tokens."""
         self.skipped: dict[str, str] = {}
+        self._is_part = most is not None
         self._told = {policy: own for policy, own in precisions.items() if own in PRECISIONS}
+        if judge.measures_itself:
+            self._told = {policy: DECODE for policy in self.policies if policy == POLICIES[0]}
         self._precision = {policy: self._told.get(policy, ASSUMED) for policy in self.policies}
         self._read: dict[tuple[str, str], dict[int, Logprobs]] = {}
         """(alternative, precision or "") -> sequence -> its log-probs."""
@@ -97,22 +102,29 @@ class Readings:
         """Alternative -> mean |x| over the sequences that were read under it."""
         return {name: self.mean(policy, name) for name in self.x[policy]}
 
-    def floor(self, policy: str, name: str, places: Sequence[int]) -> float:
-        """mean |x| of the alternative from itself at the column's precision; 0 in float32, NaN if it was not read."""
+    def floor(self, policy: str, name: str, places: Sequence[int]) -> OwnDistance:
+        """mean |x| of the alternative from itself at the column's precision; 0 in float32, NaN if it was not read.
+
+        A server's is measured with other tokens, and stands for the engine's column. That of the plain reading stands for all
+        while few tokens are read.
+        """
+        if self.judge.measures_itself:
+            own = PLAIN if self._is_part else self.known[name]
+            return self.judge.own_distance(own, self.sequences) if self.told(policy) else OwnDistance()
         if not PRECISIONS[self._precision[policy]]:
-            return 0.0
+            return OwnDistance(0.0, 0.0)
         one, two = (self._read.get((name, precision), {}) for precision in ("", self._precision[policy]))
         both = [index for index in places if index in one and index in two]
         parts = [(one[index] - two[index])[_sampled(self.sequences[index])] for index in both]
-        return mean_size(np.concatenate(parts).astype(np.float64)) if parts else float("nan")
+        return OwnDistance(mean_size(np.concatenate(parts).astype(np.float64)), 0.0) if parts else OwnDistance()
 
     def reach(self, policy: str, name: str, places: Sequence[int]) -> float:
         """mean |x| up to which the alternative reproduces the column."""
-        floor = self.floor(policy, name, places)
+        floor = self.floor(policy, name, places).least
         return max(ROUNDING, BOUND * floor) if floor == floor else ROUNDING
 
     def told(self, policy: str) -> str:
-        """The precision of the column on record; empty if it is not."""
+        """The precision of the column on record, or DECODE; empty if neither is known."""
         return self._told.get(policy, "")
 
     def is_off(self, policy: str, steps: Sequence[int] | None = None) -> bool:

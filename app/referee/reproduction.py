@@ -80,6 +80,8 @@ def tried(
     for policy in whole.policies:
         results.means[policy] = whole.means(policy)
         results.best += _best(whole, policy)
+        own = whole.floor(policy, PLAIN.name, range(len(sequences)))
+        results.skipped |= {"the server's decode beside its prefill": own.why} if own.why else {}
     return results
 
 
@@ -206,15 +208,16 @@ def _told(whole: Readings, policy: str, name: str, steps: tuple[int, ...]) -> Be
     mean, floors = mean_size(x), {each: whole.floor(policy, each, places) for each in (name, PLAIN.name)}
     best = Best(
         policy, name, own.meaning, steps, mean, mean_size(plain), mean_size(1.0 * (np.abs(x) <= ROUNDING)),
-        own.code, floors[name], floors[PLAIN.name], whole.told(policy), k3=mean_size(distances(x)),
-        k3_plain=mean_size(distances(plain)),
+        own.code, floors[name].mean, floors[PLAIN.name].mean, whole.told(policy), k3=mean_size(distances(x)),
+        k3_plain=mean_size(distances(plain)), floor_error=floors[name].error,
     )  # fmt: skip
     if best.verdict not in ("reproduced", "fits best") or name == PLAIN.name:
         return best
     others = [
         other for other in whole.best(policy, places, FIRST_KEPT)
         if other.name != name and other.search != own.search and not own.is_pair
-        and whole.mean(policy, other.name, places) <= min(max(ROUNDING, BOUND * mean), whole.reach(policy, other.name, places))
+        and whole.mean(policy, other.name, places) <= max(ROUNDING, BOUND * mean)
+        and whole.mean(policy, other.name, places) <= whole.reach(policy, other.name, places)
     ]  # fmt: skip
     codes = dict.fromkeys(other.code for other in others if other.code != own.code)
     return replace(best, others=tuple(other.name for other in others), other_codes=tuple(codes))
@@ -245,7 +248,7 @@ def own_floors(judge: Referee, sequences: Sequence[Sequence_], precisions: Mappi
         policy: {
             "precision": readings.told(policy) or ASSUMED,
             "is_recorded": bool(readings.told(policy)),
-            "mean": readings.floor(policy, PLAIN.name, every),
+            "mean": readings.floor(policy, PLAIN.name, every).mean,
         }
         for policy in readings.policies
     }

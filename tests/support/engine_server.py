@@ -1,4 +1,5 @@
-"""A vLLM or an SGLang server with a model in torch, on the loopback: the part of the two protocols that scores given tokens.
+"""A vLLM or an SGLang server with a model in torch, on the loopback: the parts of the two protocols that score and
+generate.
 
 Written from vLLM 0.32 (entrypoints/openai/completion, models) and SGLang 0.5.23 (entrypoints/http_server, managers).
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,6 +29,10 @@ class EngineServer:
     kind: str
     logprobs: Logprobs
     served: str = "tiny"
+    adapters: Mapping[str, Logprobs] = field(default_factory=dict)
+    """Name of a LoRA adapter of the model -> its log-probs."""
+    decoded: Callable[[list[int], int], tuple[list[int], Any]] | None = None
+    """A function of (prompt, tokens) that gives the ids that it samples and their log-probs; None: it does not generate."""
     longest: int = 128
     """Tokens of the context."""
     key: str = ""
@@ -49,7 +54,9 @@ class EngineServer:
 
     def get(self, path: str) -> Any:
         card = {"id": self.served, "object": "model", "owned_by": self.kind, "root": f"/models/{self.served}"}
-        told = {"/v1/models": {"object": "list", "data": [card | {"parent": None, "max_model_len": self.longest}]}}
+        loras = [card | {"id": name, "root": f"/adapters/{name}", "parent": self.served} for name in self.adapters]
+        own = [card | {"parent": None, "max_model_len": self.longest}]
+        told = {"/v1/models": {"object": "list", "data": [*own, *loras]}}
         if self.kind == "vllm":
             return (told | {"/version": {"version": "0.32.0"}}).get(path)
         model = {"model_path": f"/models/{self.served}", "weight_version": "7"}
@@ -57,24 +64,44 @@ class EngineServer:
 
     def post(self, path: str, body: Any) -> Any:
         if self.kind == "vllm" and path == "/v1/completions":
-            assert body["model"] == self.served and body["max_tokens"] == 1 and body["prompt_logprobs"] == 0
-            rows = [self._row(prompt) for prompt in body["prompt"]]
+            model = "" if body["model"] == self.served else body["model"]
+            if "return_token_ids" in body:
+                made = self._gone_on(body, body["prompt"])
+                return made and {"choices": [self._choice(*each) for each in enumerate(made)]}
+            assert body["max_tokens"] == 1 and body["prompt_logprobs"] == 0
+            rows = [self._row(model, prompt) for prompt in body["prompt"]]
             choices = [
                 {"index": index, "text": "", "prompt_logprobs": [None, *({str(i): _entry(x)} for i, x in row[1:])]}
                 for index, row in enumerate(rows)
             ]
             return {"object": "text_completion", "model": self.served, "choices": choices[::-1]}
         if self.kind == "sglang" and path == "/generate":
-            assert body["return_logprob"] is True and body["sampling_params"]["max_new_tokens"] == 0
+            assert body["return_logprob"] is True
+            if body["sampling_params"]["max_new_tokens"]:
+                made = self._gone_on(body["sampling_params"], body["input_ids"])
+                found = [[[float(x), id, None] for id, x in zip(ids, own, strict=True)] for ids, own in made or ()]
+                return [{"text": "", "meta_info": {"output_token_logprobs": row}} for row in found] or None
             starts = zip(body["input_ids"], body["logprob_start_len"], strict=True)
-            rows = [self._row(ids, start) for ids, start in starts]
+            model = body.get("lora_path", [""])[0]
+            rows = [self._row(model, ids, start) for ids, start in starts]
             return [{"text": "", "meta_info": {"input_token_logprobs": [[x, i, None] for i, x in row]}} for row in rows]
         return None
 
-    def _row(self, ids: list[int], start: int = 0) -> list[tuple[int, float | None]]:
+    def _gone_on(self, sampling: Any, prompts: list[list[int]]) -> list[tuple[list[int], Any]] | None:
+        """(ids, log-probs) after each prompt, sampled at temperature 1 and not cut; None if it does not generate."""
+        if self.decoded is None:
+            return None
+        assert (sampling["temperature"], sampling["top_p"], sampling["top_k"]) == (1.0, 1.0, -1)
+        return [self.decoded(prompt, sampling.get("max_tokens") or sampling["max_new_tokens"]) for prompt in prompts]
+
+    def _choice(self, index: int, made: tuple[list[int], Any]) -> Any:
+        return {"index": index, "token_ids": made[0], "logprobs": {"token_logprobs": [float(x) for x in made[1]]}}
+
+    def _row(self, model: str, ids: list[int], start: int = 0) -> list[tuple[int, float | None]]:
         """(id, log-prob) of each place from this one on; the first of them has none."""
         assert len(ids) < self.longest
-        found = [float(x) for x in self.logprobs(ids[: start + 1], ids[start + 1 :])]
+        logprobs = self.adapters[model] if model else self.logprobs
+        found = [float(x) for x in logprobs(ids[: start + 1], ids[start + 1 :])]
         return list(zip(ids[start:], [None, *found], strict=True))
 
 
