@@ -526,6 +526,12 @@ class Run:
         with self._lock:
             return self._readings.read_by(name, made_of)
 
+    def reading_began(self, name: str) -> float | None:
+        """When the oldest file of a reading was committed, in seconds since 1970; None if no line says it."""
+        with self._lock:
+            files = (file for own in self._readings.files.get(name, {}).values() for file in own)
+            return min((file.time for file in files if file.time is not None), default=None)
+
     def demand_gap(self, gap: str) -> None:
         """SourceError or SchemaError unless the gap is one of GAPS, or between policies and readings of this run."""
         self._pair(gap)

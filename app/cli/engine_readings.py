@@ -45,6 +45,7 @@ def read_by_engines(
     from ..referee.engines import demand_model, engine_at
     from ..referee.model import demand_extra
     from ..referee.model import tokenizer as tokenizer_in
+    from ..referee.moved_weights import moved_doubts
     from ..referee.rescoring import rescore
     from ..referee.scale import scale_doubts
     from ..referee.server import server_at
@@ -60,13 +61,14 @@ def read_by_engines(
     tokens = tokenizer_in(tokenizer)
     for name, judge in judges.items():
         with counting(f"reading {run.name} with {judge.name}") as progress:
-            yield rescore(run, judge, wanted, name=name, tokenizer=tokens, progress=progress), judge, own[name]
+            done = rescore(run, judge, wanted, name=name, tokenizer=tokens, progress=progress)
+        yield done, judge, [*own[name], *moved_doubts(run, judge, done)]
 
 
 def tell_engine_readings(
     run: "Run",
     read: "Iterator[tuple[Rescored, Engine, list[str]]]",
-    reproduced_by: "Callable[[Engine], tuple[ReproductionAttempt, Iterator[Block]]] | None",
+    reproduced_by: "Callable[[Engine, str], tuple[ReproductionAttempt, Iterator[Block]]] | None",
     *,
     as_json: bool,
 ) -> None:
@@ -76,7 +78,7 @@ def tell_engine_readings(
     told = list[dict[str, Any]]()
     for done, judge, doubts in read:
         part = part_of(run, done.reading, done.steps)
-        tried, words = reproduced_by(judge) if reproduced_by else (None, iter(()))
+        tried, words = reproduced_by(judge, done.reading) if reproduced_by else (None, iter(()))
         if as_json:
             own = {"doubts": doubts, "engine_part": part and plain_engine_part(part)}
             told.append(asdict(done) | own | ({"tried": asdict(tried)} if tried else {}))

@@ -59,6 +59,8 @@ class Best:
     """The same under the referee as it is."""
     floor_error: float = 0.0
     """The standard error of `floor`: 0 where it is of the column's own tokens, NaN where it is not known."""
+    reading: str = ""
+    """The name of the server's reading that was read under alternatives; "" for a model's."""
 
     @property
     def verdict(self) -> str:

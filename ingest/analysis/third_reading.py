@@ -98,7 +98,8 @@ def _reproduction(run: Run, own: Told, ours: Sequence[Told]) -> Reproduction:
     codes = tuple(each for each in code.split() if each in CAUSE)
     confidence = "medium" if own["other_codes"] and verdict == "reproduced" else CONFIDENCE[verdict]
     others = tuple(each for each in own["other_codes"] if each in CAUSE)
-    return Reproduction(side, codes, own["hypothesis"], own["sentence"], confidence, share, others)  # type: ignore[arg-type]
+    reader = f"the server that read {own['reading']!r}," if own.get("reading") else nothing.reader
+    return Reproduction(side, codes, own["hypothesis"], own["sentence"], confidence, share, others, reader)  # type: ignore[arg-type]
 
 
 def _placed(own: Told, beside: Sequence[int], read: Sequence[int], recorded: Mapping[str, float]) -> tuple[str, str]:

@@ -40,6 +40,8 @@ class Reproduction:
     """The part of the K3 between the side and the model that the change takes away, 0 to 1."""
     others: tuple[str, ...] = ()
     """Codes of other changes that reproduce the side as well."""
+    reader: str = "the referee"
+    """The reader whose log-probs they are."""
 
 
 def with_reproductions(diagnosis: Diagnosis, found: Sequence[Reproduction]) -> Diagnosis:
@@ -80,7 +82,7 @@ def _shown(diagnosis: Diagnosis, one: Reproduction) -> list[Likely]:
     return [
         Likely(
             CAUSE[code],
-            f"the {one.side}'s log-probs are those of the referee {one.alternative}",
+            f"the {one.side}'s log-probs are those of {one.reader} {one.alternative}",
             {},
             share,
             part,

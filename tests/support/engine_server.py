@@ -33,6 +33,7 @@ class EngineServer:
     """Name of a LoRA adapter of the model -> its log-probs."""
     decoded: Callable[[list[int], int], tuple[list[int], Any]] | None = None
     """A function of (prompt, tokens) that gives the ids that it samples and their log-probs; None: it does not generate."""
+    weight_version: str = "7"
     longest: int = 128
     """Tokens of the context."""
     key: str = ""
@@ -59,7 +60,7 @@ class EngineServer:
         told = {"/v1/models": {"object": "list", "data": [*own, *loras]}}
         if self.kind == "vllm":
             return (told | {"/version": {"version": "0.32.0"}}).get(path)
-        model = {"model_path": f"/models/{self.served}", "weight_version": "7"}
+        model = {"model_path": f"/models/{self.served}", "weight_version": self.weight_version}
         return (told | {"/model_info": model, "/server_info": {"version": "0.5.23", "api_key": "hidden"}}).get(path)
 
     def post(self, path: str, body: Any) -> Any:

@@ -241,7 +241,7 @@ def _reproduced(
 
 
 def _reproduced_by_engine(
-    run: "Run", few: "Wanted", path: Path | None, judge: "Engine"
+    run: "Run", few: "Wanted", path: Path | None, judge: "Engine", name: str
 ) -> tuple["ReproductionAttempt", Iterator[Block]]:
     """The alternatives of the input that reproduce the recorded columns as a server reads them, and how they are told.
 
@@ -266,7 +266,7 @@ def _reproduced_by_engine(
     trial = Trial((), own, precisions(run), recorded_values(run), _codes(run))
     with counting("alternatives") as progress:
         results = tried(ServerJudge(judge), inputs.sequences, trial, progress=progress)
-    found = [best for best in results.best if best.code]
+    found = [replace(best, reading=name) for best in results.best if best.code]
     if found and not told(run, "found"):  # a model's findings say more
         write_proofs(run.path, found)
     as_it_is = "the server as it is"  # no referee: it has one side's weights

@@ -28,8 +28,10 @@ from ratioscope.app.referee.engines import engine_at
 from ratioscope.app.referee.model import referee
 from ratioscope.app.referee.rescoring import rescore
 from ratioscope.app.referee.server import server_at
+from ratioscope.collectors.writing.offline import OfflineWriter
 from ratioscope.errors import ConfigError, SourceError
 from ratioscope.ingest.analysis.diagnosis import diagnosis_of
+from ratioscope.layout import EVENT
 
 EVERYTHING = Wanted(everything=True)
 KINDS = pytest.mark.parametrize("kind", ["vllm", "sglang"])
@@ -146,6 +148,33 @@ def test_steps_of_other_weights_are_left_out(weights: Any, tmp_path: Path) -> No
         read(tmp_path / "run", served)
     found = engine_part(open_run(tmp_path / "run"))
     assert found is not None and found.steps == (20,) and "These numbers are of step 20." in found.sentence
+
+
+def test_a_reading_that_was_resumed_after_a_weight_sync_says_what_it_may_be_of(
+    run: Path, served: EngineServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def doubts() -> list[str]:
+        assert main(["rescore", str(run), "--engine", served.address, "--all", "--json"]) == 0
+        found: list[str] = json.loads(capsys.readouterr().out)["readings"][0]["doubts"]
+        return found
+
+    assert doubts() == []
+    resumed = doubts()
+    assert len(resumed) == (served.kind == "vllm") and all("vllm does not tell its weights" in each for each in resumed)
+    OfflineWriter(run, "test").say({"kind": EVENT, "event": "weight_sync", "step": 30, "note": "version 30"})
+    assert "1 weight sync at step 30 on record since this reading began: it may be of several weights" in doubts()[0]
+
+
+def test_a_server_that_tells_of_other_weights_while_it_reads_is_doubted(
+    run: Path, capsys: pytest.CaptureFixture[str], weights: Any
+) -> None:
+    def synced(answer: Any) -> Any:
+        served.weight_version = "8"
+        return answer
+
+    with engine_server("sglang", scored(weights), fault=synced) as served:
+        assert main(["rescore", str(run), "--engine", served.address]) == 0
+    assert "the server's weight_version went from 7 to 8 while it read" in " ".join(capsys.readouterr().out.split())
 
 
 def test_requests_are_batched_within_the_bound(
@@ -304,6 +333,10 @@ def test_an_alternative_of_the_input_is_found_through_a_server_and_proves_the_ca
     assert "rollout (the engine's) is reproduced to" in said and "by without the last 2 tokens of the prompt" in said
     first, *_ = diagnosis_of(open_run(run)).diagnosis.likely
     assert first.cause.code == "different_prompt" and first.side == "engine" and first.confidence == "high"
+    assert main(["diagnose", str(run)]) in (0, 1)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "those of the server that read 'engine_prefill', without the last 2 tokens of the prompt" in said
+    assert "referee" not in said
 
 
 def test_a_server_that_reproduces_its_own_decode_proves_nothing_about_its_weights(
