@@ -17,8 +17,10 @@ from ratioscope.errors import not_writable
 from ..presentation.json_values import jsonable
 from .answer import BOUND, ROUNDING, WHO
 from .hypotheses import PLAIN
-from .judges import ASSUMED
+from .judges import ASSUMED, DECODE
 
+SERVED = "the server as it is"
+"""The name of the plain reading by a server, which is no referee: it has one side's weights."""
 CLEARLY = 10.0
 """An alternative without a floor fits a column best if mean |x| falls by this factor. A convention."""
 IN_PART = 3.0
@@ -67,7 +69,7 @@ class Best:
         """reproduced (proof), fits best (it would be proof, were the precision or the floor known), in part, or no."""
         if self.mean <= ROUNDING:
             return "reproduced"
-        is_plain, beside = self.hypothesis == PLAIN.name, self.mean <= BOUND * (self.floor - self.floor_error)
+        is_plain, beside = self.hypothesis in (PLAIN.name, SERVED), self.mean <= BOUND * (self.floor - self.floor_error)
         if beside and (is_plain or self.plain > BOUND * self.plain_floor):
             return "reproduced" if self.precision else "no" if is_plain else "fits best"
         if self.floor != self.floor and self.mean * CLEARLY <= self.plain:
@@ -82,14 +84,14 @@ class Best:
         size, other = f"{self.mean:.1g}", "".join(f", or {name}" for name in self.others)
         if self.mean > ROUNDING and self.floor == self.floor:
             error = f" ± {self.floor_error:.1g}" if self.floor_error else ""
-            beside = f"{self.precision or ASSUMED} alone gives {self.floor:.2g}{error}"
+            beside = f"{self.precision or (DECODE if self.reading else ASSUMED)} alone gives {self.floor:.2g}{error}"
             size, where = f"{self.mean:.2g}", f"{where}; {beside}"
         match self.verdict:
             case "reproduced":
                 return f"{who} is reproduced to {size} nats/token by {self.hypothesis}{other} ({where}): {self.meaning}"
             case "fits best":
                 fits = f"{who} fits best to {self.hypothesis}{other} ({where}; mean |x| falls from {self.plain:.2g} to {size})"
-                unknown = self.floor != self.floor
+                unknown = bool(self.reading) or self.floor != self.floor
                 lack = "rounding of this side is unknown" if unknown else "precision of this side is not on record"
                 return f"{fits}: {self.meaning}. It is no proof, because the {lack}"
             case "in part":

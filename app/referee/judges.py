@@ -33,6 +33,7 @@ ASSUMED = "bfloat16"
 
 Group = Sequence[tuple[Hypothesis, str]]
 """(alternative, precision or "" for the judge's own): they read the same tokens with the same weights."""
+Tokens = tuple[tuple[int, ...], tuple[int, ...]]
 Scored = list[dict[int, Logprobs]]
 """For each of a group, place of a sequence -> log-probs of its response tokens."""
 
@@ -99,6 +100,8 @@ class ServerJudge:
     measures_itself = True
     _own: dict[str, OwnDistance] = field(default_factory=dict)
     """Alternative -> its distance from itself. One that reads the recorded tokens has that of the plain reading."""
+    _read: dict[Tokens, Logprobs] = field(default_factory=dict)
+    """(prompt, response) -> log-probs: alternatives that make the same tokens are asked for once."""
 
     @property
     def room(self) -> ModelBounds:
@@ -123,10 +126,13 @@ class ServerJudge:
         most = self.room.positions
         if most is not None and max(sequence.length for sequence in sequences) > most:
             raise TooLong(f"it is longer than the {most} positions of {self.room.name}")
-        return [dict(self.engine.scores(sequences))] * len(group)
+        tokens: list[Tokens] = [(sequence.prompt, sequence.response) for sequence in sequences]
+        unread = [sequence for sequence, own in zip(sequences, tokens, strict=True) if own not in self._read]
+        self._read.update({(unread[k].prompt, unread[k].response): own for k, own in self.engine.scores(unread)})
+        return [{place: self._read[own] for place, own in enumerate(tokens)}] * len(group)
 
     def own_distance(self, alternative: Hypothesis, sequences: Sequence[Sequence_]) -> OwnDistance:
-        """The server's distance from itself under an alternative, measured once. It stands for columns that it decoded."""
+        """The server's distance from itself under an alternative, measured once."""
         name = PLAIN.name if alternative.tokens is None else alternative.name
         if name not in self._own:
             self._own[name] = own_distance(self.engine, read_under(alternative, sequences))

@@ -105,12 +105,11 @@ class Readings:
     def floor(self, policy: str, name: str, places: Sequence[int]) -> OwnDistance:
         """mean |x| of the alternative from itself at the column's precision; 0 in float32, NaN if it was not read.
 
-        A server's is measured with other tokens, and stands for the engine's column. That of the plain reading stands for all
-        while few tokens are read.
+        A server's is measured with other tokens. That of the plain reading stands for all while few tokens are read.
         """
         if self.judge.measures_itself:
             own = PLAIN if self._is_part else self.known[name]
-            return self.judge.own_distance(own, self.sequences) if self.told(policy) else OwnDistance()
+            return self.judge.own_distance(own, self.sequences)
         if not PRECISIONS[self._precision[policy]]:
             return OwnDistance(0.0, 0.0)
         one, two = (self._read.get((name, precision), {}) for precision in ("", self._precision[policy]))
@@ -129,7 +128,7 @@ class Readings:
 
     def is_off(self, policy: str, steps: Sequence[int] | None = None) -> bool:
         """True if the referee as it is does not reproduce the column at some of these steps."""
-        own, is_told = (policy, PLAIN.name), bool(self.told(policy))
+        own, is_told = (policy, PLAIN.name), self.judge.measures_itself or bool(self.told(policy))
         every = [self.at([step]) for step in steps or self.steps]
         return any(self.mean(*own, places) > (self.reach(*own, places) if is_told else ROUNDING) for places in every)
 

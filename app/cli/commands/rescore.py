@@ -255,7 +255,7 @@ def _reproduced_by_engine(
     from ...referee.model import tokenizer as tokenizer_in
 
     demand_extra()
-    from ...referee.findings import write_proofs
+    from ...referee.findings import SERVED, write_proofs
     from ...referee.hypotheses import PLAIN
     from ...referee.judges import ServerJudge
     from ...referee.reproduction import Trial, tried
@@ -266,20 +266,19 @@ def _reproduced_by_engine(
     trial = Trial((), own, precisions(run), recorded_values(run), _codes(run))
     with counting("alternatives") as progress:
         results = tried(ServerJudge(judge), inputs.sequences, trial, progress=progress)
-    found = [replace(best, reading=name) for best in results.best if best.code]
+    results.best = [replace(best, reading=name) for best in results.best]
+    found = [best for best in results.best if best.code]
     if found and not told(run, "found"):  # a model's findings say more
         write_proofs(run.path, found)
-    as_it_is = "the server as it is"  # no referee: it has one side's weights
-    results.best = [
-        best
-        if best.code
-        else replace(best, hypothesis=as_it_is, meaning="this side has what the server gives for the recorded tokens")
-        for best in results.best
-    ]
-    results.means = {
-        policy: {as_it_is if name == PLAIN.name else name: mean for name, mean in means.items()}
-        for policy, means in results.means.items()
-    }
+    meaning = "this side has what the server gives for the recorded tokens"
+    results.best = [best if best.code else replace(best, hypothesis=SERVED, meaning=meaning) for best in results.best]
+    results.means, results.screened = (
+        {
+            policy: {SERVED if name == PLAIN.name else name: mean for name, mean in means.items()}
+            for policy, means in own.items()
+        }
+        for own in (results.means, results.screened)
+    )
     return results, _tried(results)
 
 

@@ -110,9 +110,13 @@ def test_a_decode_as_near_as_the_server_is_to_itself_is_left_alone(
 ) -> None:
     run = recorded(tmp_path / "run", weights, lambda prompt: prompt, steps=(10,))
     with served("vllm", weights) as engine:
-        found = tried_by(engine.address, run, capsys)["rollout"]
-        assert found["hypothesis"] == "the server as it is"
-        assert len([path for path, _ in engine.asked if path == "/v1/completions"]) < 80  # the trainer's column has all
+        found = tried_by(engine.address, run, capsys)
+        assert {found[policy]["hypothesis"] for policy in ("rollout", "old")} == {"the server as it is"}
+        assert [path for path, _ in engine.asked].count("/v1/completions") == 4  # twice all, decode and its prefill
+        assert main(["rescore", str(run), "--engine", engine.address, "--try"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "rollout (the engine's) is reproduced to 0.02" in said and "by the server as it is" in said
+    assert "decides nothing" not in said and " arise between the engine's decode and its prefill" in said
 
 
 def test_two_alternatives_that_read_alike_are_a_set(
