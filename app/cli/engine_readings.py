@@ -68,24 +68,28 @@ def read_by_engines(
 def tell_engine_readings(
     run: "Run",
     read: "Iterator[tuple[Rescored, Engine, list[str]]]",
-    reproduced_by: "Callable[[Engine, str], tuple[ReproductionAttempt, Iterator[Block]]] | None",
+    reproduced_by: "Callable[[dict[str, Engine]], tuple[str, ReproductionAttempt, Iterator[Block]]] | None",
     *,
     as_json: bool,
 ) -> None:
-    """Prints what was read, the engine's part of the gap, and what reproduces a column, after each server."""
+    """Prints what was read and the engine's part of the gap, after each server, and then what reproduces a column."""
     from ..referee.engine_part import part_of, plain_engine_part
+    from ..referee.engines import Engine
 
-    told = list[dict[str, Any]]()
+    told, servers = dict[str, dict[str, Any]](), dict[str, Engine]()
     for done, judge, doubts in read:
         part = part_of(run, done.reading, done.steps)
-        tried, words = reproduced_by(judge, done.reading) if reproduced_by else (None, iter(()))
-        if as_json:
-            own = {"doubts": doubts, "engine_part": part and plain_engine_part(part)}
-            told.append(asdict(done) | own | ({"tried": asdict(tried)} if tried else {}))
-        else:
-            print_blocks([*_told(done, part, doubts), *words])
+        servers[done.reading] = judge
+        told[done.reading] = asdict(done) | {"doubts": doubts, "engine_part": part and plain_engine_part(part)}
+        if not as_json:
+            print_blocks(_told(done, part, doubts))
+    if reproduced_by:
+        name, tried, words = reproduced_by(servers)
+        told[name]["tried"] = asdict(tried)
+        if not as_json:
+            print_blocks(words)
     if as_json:
-        print_json({"readings": told})
+        print_json({"readings": list(told.values())})
 
 
 def _told(done: "Rescored", part: "EnginePart | None", doubts: list[str]) -> Iterator[Block]:

@@ -4,7 +4,8 @@ For each token x = trainer - decode = (prefill - decode) + (trainer - prefill), 
 mean(sign(x) (prefill - decode)) and mean(sign(x) (trainer - prefill)): two parts that add up to the gap, whatever they are.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,7 +19,7 @@ from ratioscope.record import POLICIES, gap_between, sides
 from ..presentation.sentence import sentence
 from ..presentation.step_words import steps_words
 from .answer import BOUND, READ_AGAIN, ROUNDING, compared_steps, words
-from .distance import KEYS, Distance, SequenceSums, ratio, rows_with, sequence_sums, sums_of_steps
+from .distance import KEYS, Distance, SequenceSums, distances_of, ratio, rows_with, sequence_sums, sums_of_steps
 from .scale import scale_doubts
 
 if TYPE_CHECKING:
@@ -86,9 +87,25 @@ def prefill_of(readings: "Mapping[str, Reading]") -> str | None:
     return next((name for name in made if not name.endswith(READ_AGAIN)), None)
 
 
+def nearest_to_trainer(run: "Run", readings: Iterable[str]) -> str:
+    """The reading that is nearest to the trainer at the last step that has it; the first one where no trainer is on record."""
+    names, trainer = list(readings), _trainer(run)
+
+    def apart(name: str) -> float:
+        steps = run.readings[name].steps[-1:]
+        found = distances_of(run, gap_between(trainer, name), [*steps]).get(None) if trainer else None
+        return found.mean if found else math.inf
+
+    return min(names, key=apart)
+
+
+def _trainer(run: "Run") -> str | None:
+    return next((sides(gap)[1] for gap in judged_first(run) if sides(gap)[0] == DECODE), None)
+
+
 def part_of(run: "Run", reading: str, steps: list[int]) -> EnginePart | None:
     """The parts over these steps by a prefill."""
-    trainer = next((sides(gap)[1] for gap in judged_first(run) if sides(gap)[0] == DECODE), None)
+    trainer = _trainer(run)
     found = {} if trainer is None else {step: own for step in steps if (own := _of_step(run, step, reading, trainer))}
     if not found:
         return None

@@ -57,10 +57,17 @@ class Engine:
     """Requests at a time."""
     at_once: int = AT_ONCE
     """Sequences that are read, and written, together."""
+    parent: str = ""
+    """The name of the model that an adapter belongs to."""
 
     @property
     def name(self) -> str:
         return f"{self.made_of['engine']} that serves {self.served}"
+
+    @property
+    def weights(self) -> tuple[str, str, str]:
+        """Name, path and version of its weights: servers that have these in common are replicas."""
+        return self.served, self.root, str(self.made_of.get("weight_version", ""))
 
     def scores(self, sequences: Sequence[Sequence_], how: object = None) -> Iterator[tuple[int, Singles]]:
         """(index of a sequence, log-probs of its response tokens in nats at temperature 1)."""
@@ -184,7 +191,17 @@ def _engine(server: Server, in_flight: int) -> Engine:
     root = str(told.pop("model_path", card.get("root") or ""))
     engine = f"{kind} {told.pop('version', 'of unknown version')}"
     made_of = {"engine": engine, "served": str(card["id"])[:200], "log-probs": "prompt", **told}
-    return Engine(server, kind, str(card["id"]), root, bool(card.get("parent")), room, made_of, in_flight)
+    return Engine(
+        server,
+        kind,
+        str(card["id"]),
+        root,
+        bool(card.get("parent")),
+        room,
+        made_of,
+        in_flight,
+        parent=str(card.get("parent") or ""),
+    )
 
 
 def _cards(server: Server) -> list[dict[str, Any]]:
@@ -225,7 +242,7 @@ def demand_model(run: "Run", engine: Engine) -> str:
     recorded = run_facts(run.info).model
     if recorded is None:
         return f"the run's model is not on record: nothing shows that {engine.served} is the one"
-    names = {_plain(engine.served), _plain(engine.root)} - {""}
+    names = {_plain(engine.served), _plain(engine.root), _plain(engine.parent)} - {""}
     if _plain(recorded) in names:
         return ""
     differ = f"the run's model is {recorded}, the server at {engine.server.address} serves {engine.served}"

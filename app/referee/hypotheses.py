@@ -104,7 +104,7 @@ class Hypothesis:
     weights: Perturbation | None = None
     """The changed copy of a model."""
     checkpoint: Path | None = None
-    """The folder of the weights, if they are others."""
+    """The folder of the weights, or the name of their server, if they are others."""
     shift: int = 0
     """The column's log-prob of token t is compared with ours of token t + shift."""
     parts: tuple["Hypothesis", ...] = ()
@@ -430,13 +430,22 @@ def _both(changes: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any] | Non
     return apply if len(changes) > 1 else changes[0] if changes else None
 
 
+def of_checkpoint(path: Path) -> tuple[Hypothesis, Hypothesis]:
+    """All weights of a checkpoint, and a switch from or to them inside a sequence. path: a folder, or the name of a server."""
+    held = f"this side holds the weights of {path.name}, not the current ones: check the weight sync"
+    whole = Hypothesis(f"the checkpoint {path.name}", held, "stale_weights", "weights", checkpoint=path)
+    switch = replace(whole, name=f"weights switched from or to {path.name} inside a sequence", code="switch_inside",
+                     meaning="this side changed its weights while it sampled: record versions by token",
+                     parts=(whole, PLAIN))  # fmt: skip
+    return whole, switch
+
+
 def _saved(path: Path) -> Iterator[Hypothesis]:
     """The weights in a folder: a checkpoint or parts of it, or an adapter that a side lacks or has."""
     if (path / "config.json").is_file():
-        held = f"the weights of {path.name}, not the current ones: check the weight sync"
-        yield Hypothesis(
-            f"the checkpoint {path.name}", f"this side holds {held}", "stale_weights", "weights", checkpoint=path
-        )
+        whole, switch = of_checkpoint(path)
+        held = whole.meaning.removeprefix("this side holds ")
+        yield whole
         other: Callable[[str], Callable[[Any], Any]] = lambda end: lambda model: _end(model_in(path, model), end)  # noqa: E731
         for part, ends in (("head", {"head": "output"}), ("embedding", {"embedding": "input"}),
                             ("head and embedding", {"head": "output", "embedding": "input"})):  # fmt: skip
@@ -446,10 +455,7 @@ def _saved(path: Path) -> Iterator[Hypothesis]:
             yield Hypothesis(f"keys and values of the prompt of the checkpoint {path.name}{blocks}", "this side reuses a prompt"
                              " cache of older weights: reset the prefix cache at each sync", "stale_prefix", "cache",
                              {"older": partial(model_in, path), "kept": kept})  # fmt: skip
-        whole = Hypothesis(f"the checkpoint {path.name}", "", checkpoint=path)
-        yield replace(whole, name=f"weights switched from or to {path.name} inside a sequence", code="switch_inside",
-                      meaning="this side changed its weights while it sampled: record versions by token",
-                      parts=(whole, PLAIN))  # fmt: skip
+        yield switch
         return
     words: Mapping[float, tuple[str, str]] = {
         1: (f"the adapter {path.name} merged", f"this side holds the model with the adapter {path.name}, --model does not: check"

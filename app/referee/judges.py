@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ from ratioscope.errors import SourceError
 
 from .changed_weights import Perturbation, computed_in, in_fp8, quantised
 from .engines import Engine
-from .hypotheses import PLAIN, Hypothesis, damaged, read_under
+from .hypotheses import Hypothesis, damaged, of_checkpoint, read_under
 from .inputs import ModelBounds, Sequence_
 from .model import Referee, model_in
 from .own_distance import OwnDistance, own_distance
@@ -33,7 +34,7 @@ ASSUMED = "bfloat16"
 
 Group = Sequence[tuple[Hypothesis, str]]
 """(alternative, precision or "" for the judge's own): they read the same tokens with the same weights."""
-Tokens = tuple[tuple[int, ...], tuple[int, ...]]
+Tokens = tuple[str, tuple[int, ...], tuple[int, ...]]
 Scored = list[dict[int, Logprobs]]
 """For each of a group, place of a sequence -> log-probs of its response tokens."""
 
@@ -61,6 +62,10 @@ class ModelJudge:
     def can(self, alternative: Hypothesis) -> bool:
         """True if it can make this change."""
         return True
+
+    def served(self) -> list[Hypothesis]:
+        """Alternatives that other servers read: none."""
+        return []
 
     def damages(self) -> Sequence[Hypothesis] | None:
         """Alternatives of damaged tensors, which are tried before pairs; None if it tries neither."""
@@ -92,16 +97,18 @@ class TooLong(SourceError):
 
 @dataclass(frozen=True)
 class ServerJudge:
-    """A server: it can change the tokens that it reads, one change at a time."""
+    """A server: it can change the tokens that it reads, or be another one with other weights, one change at a time."""
 
     engine: Engine
+    others: Mapping[Path, Engine] = field(default_factory=dict)
+    """Name of a checkpoint -> the server that has it."""
     passed_over = (TooLong,)
     precisions: Mapping[str, tuple[Perturbation, ...]] = field(default_factory=dict)
     measures_itself = True
     _own: dict[str, OwnDistance] = field(default_factory=dict)
-    """Alternative -> its distance from itself. One that reads the recorded tokens has that of the plain reading."""
+    """Alternative -> its distance from itself. One that reads the recorded tokens has that of its server."""
     _read: dict[Tokens, Logprobs] = field(default_factory=dict)
-    """(prompt, response) -> log-probs: alternatives that make the same tokens are asked for once."""
+    """(server, prompt, response) -> log-probs: alternatives that make the same tokens are asked for once."""
 
     @property
     def room(self) -> ModelBounds:
@@ -114,8 +121,12 @@ class ServerJudge:
         return SimpleNamespace(config=config, named_buffers=lambda: iter(()))
 
     def can(self, alternative: Hypothesis) -> bool:
-        """True if nothing but the input changes."""
-        return alternative.is_of_input
+        """True if nothing but the input changes, or all weights are those of another server."""
+        return alternative.is_of_input or alternative.checkpoint in self.others
+
+    def served(self) -> list[Hypothesis]:
+        """The weights of the other servers."""
+        return [own for path in self.others for own in of_checkpoint(path)]
 
     def damages(self) -> Sequence[Hypothesis] | None:
         """None: it has no tensor to change, and pairs would be many requests."""
@@ -126,17 +137,24 @@ class ServerJudge:
         most = self.room.positions
         if most is not None and max(sequence.length for sequence in sequences) > most:
             raise TooLong(f"it is longer than the {most} positions of {self.room.name}")
-        tokens: list[Tokens] = [(sequence.prompt, sequence.response) for sequence in sequences]
+        engine = self._with(group[0][0])
+        tokens: list[Tokens] = [(engine.name, sequence.prompt, sequence.response) for sequence in sequences]
         unread = [sequence for sequence, own in zip(sequences, tokens, strict=True) if own not in self._read]
-        self._read.update({(unread[k].prompt, unread[k].response): own for k, own in self.engine.scores(unread)})
+        self._read.update(
+            {(engine.name, unread[k].prompt, unread[k].response): own for k, own in engine.scores(unread)}
+        )
         return [{place: self._read[own] for place, own in enumerate(tokens)}] * len(group)
 
     def own_distance(self, alternative: Hypothesis, sequences: Sequence[Sequence_]) -> OwnDistance:
         """The server's distance from itself under an alternative, measured once."""
-        name = PLAIN.name if alternative.tokens is None else alternative.name
+        engine = self._with(alternative)
+        name = engine.name if alternative.tokens is None else alternative.name
         if name not in self._own:
-            self._own[name] = own_distance(self.engine, read_under(alternative, sequences))
+            self._own[name] = own_distance(engine, read_under(alternative, sequences))
         return self._own[name]
+
+    def _with(self, alternative: Hypothesis) -> Engine:
+        return self.engine if alternative.checkpoint is None else self.others[alternative.checkpoint]
 
 
 Judge = ModelJudge | ServerJudge

@@ -72,7 +72,7 @@ def tried(
             marks=getattr(trial.tokenizer, "all_special_ids", ()),
         )  # fmt: skip
         templates = template_hypotheses(sequences, trial.tokenizer)  # first: a tie is the template's
-        every = in_turn(filter(judge.can, (*templates, *own)), trial.codes)
+        every = in_turn(filter(judge.can, (*templates, *judge.served(), *own)), trial.codes)
         for policy, screen in screens.items():
             _narrowed(few, whole, policy, screen, every)
         results.skipped = few.skipped

@@ -90,7 +90,7 @@ def _reproduction(run: Run, own: Told, ours: Sequence[Told]) -> Reproduction:
     if verdict == "reproduced" and (plain or not beside or is_trainers_checkpoint):
         return replace(nothing, confidence="high")
     is_rounding = verdict == "in part" and own["plain"] <= LOWEST * (own["plain_floor"] or 0.0)
-    if plain or not beside or verdict == "no" or is_rounding:
+    if plain or not beside or verdict == "no" or is_rounding or is_trainers_checkpoint:
         return nothing
     whole = sum(len(one["steps"]) * one["k3_plain"] for one in ours if one["policy"] == own["policy"])
     share = max(0.0, min(1.0, 1 - own["k3"] / own["k3_plain"])) * len(own["steps"]) * own["k3_plain"] / whole

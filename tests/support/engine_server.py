@@ -31,8 +31,9 @@ class EngineServer:
     served: str = "tiny"
     adapters: Mapping[str, Logprobs] = field(default_factory=dict)
     """Name of a LoRA adapter of the model -> its log-probs."""
-    decoded: Callable[[list[int], int], tuple[list[int], Any]] | None = None
-    """A function of (prompt, tokens) that gives the ids that it samples and their log-probs; None: it does not generate."""
+    decoded: Callable[[str, list[int], int], tuple[list[int], Any]] | None = None
+    """A function of (adapter or "", prompt, tokens) that gives the ids that it samples and their log-probs; None: it does not
+    generate."""
     weight_version: str = "7"
     longest: int = 128
     """Tokens of the context."""
@@ -67,7 +68,7 @@ class EngineServer:
         if self.kind == "vllm" and path == "/v1/completions":
             model = "" if body["model"] == self.served else body["model"]
             if "return_token_ids" in body:
-                made = self._gone_on(body, body["prompt"])
+                made = self._gone_on(model, body, body["prompt"])
                 return made and {"choices": [self._choice(*each) for each in enumerate(made)]}
             assert body["max_tokens"] == 1 and body["prompt_logprobs"] == 0
             rows = [self._row(model, prompt) for prompt in body["prompt"]]
@@ -78,22 +79,23 @@ class EngineServer:
             return {"object": "text_completion", "model": self.served, "choices": choices[::-1]}
         if self.kind == "sglang" and path == "/generate":
             assert body["return_logprob"] is True
+            model = body.get("lora_path", [""])[0]
             if body["sampling_params"]["max_new_tokens"]:
-                made = self._gone_on(body["sampling_params"], body["input_ids"])
+                made = self._gone_on(model, body["sampling_params"], body["input_ids"])
                 found = [[[float(x), id, None] for id, x in zip(ids, own, strict=True)] for ids, own in made or ()]
                 return [{"text": "", "meta_info": {"output_token_logprobs": row}} for row in found] or None
             starts = zip(body["input_ids"], body["logprob_start_len"], strict=True)
-            model = body.get("lora_path", [""])[0]
             rows = [self._row(model, ids, start) for ids, start in starts]
             return [{"text": "", "meta_info": {"input_token_logprobs": [[x, i, None] for i, x in row]}} for row in rows]
         return None
 
-    def _gone_on(self, sampling: Any, prompts: list[list[int]]) -> list[tuple[list[int], Any]] | None:
+    def _gone_on(self, model: str, sampling: Any, prompts: list[list[int]]) -> list[tuple[list[int], Any]] | None:
         """(ids, log-probs) after each prompt, sampled at temperature 1 and not cut; None if it does not generate."""
         if self.decoded is None:
             return None
         assert (sampling["temperature"], sampling["top_p"], sampling["top_k"]) == (1.0, 1.0, -1)
-        return [self.decoded(prompt, sampling.get("max_tokens") or sampling["max_new_tokens"]) for prompt in prompts]
+        most = sampling.get("max_tokens") or sampling["max_new_tokens"]
+        return [self.decoded(model, prompt, most) for prompt in prompts]
 
     def _choice(self, index: int, made: tuple[list[int], Any]) -> Any:
         return {"index": index, "token_ids": made[0], "logprobs": {"token_logprobs": [float(x) for x in made[1]]}}

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -131,7 +132,7 @@ def rescore(
         opened_run = opened(run)
         options: Any = {"in_flight": in_flight, "key_file": engine_key_file, "tokenizer": tokenizer}
         read_now = read_by_engines(opened_run, engine or (), wanted, **options)
-        reproduced_by = partial(_reproduced_by_engine, opened_run, few, tokenizer) if tries else None
+        reproduced_by = partial(_reproduced_by_engines, opened_run, few, tokenizer) if tries else None
         tell_engine_readings(opened_run, read_now, reproduced_by, as_json=as_json)
         return 0
     opened_run = opened(run)
@@ -240,12 +241,13 @@ def _reproduced(
     return results
 
 
-def _reproduced_by_engine(
-    run: "Run", few: "Wanted", path: Path | None, judge: "Engine", name: str
-) -> tuple["ReproductionAttempt", Iterator[Block]]:
-    """The alternatives of the input that reproduce the recorded columns as a server reads them, and how they are told.
+def _reproduced_by_engines(
+    run: "Run", few: "Wanted", path: Path | None, servers: "Mapping[str, Engine]"
+) -> tuple[str, "ReproductionAttempt", Iterator[Block]]:
+    """The alternatives of the input, and the servers, that reproduce the recorded columns, beside the reading of the server that
+    stands for the current weights, and how they are told.
 
-    A column that the server reproduces as it is proves nothing about its weights, which both have: only findings are written.
+    A column that this server reproduces as it is proves nothing about its weights, which both have: only findings are written.
     """
     from ratioscope.ingest.analysis.third_reading import precisions, recorded_values, told
 
@@ -255,17 +257,24 @@ def _reproduced_by_engine(
     from ...referee.model import tokenizer as tokenizer_in
 
     demand_extra()
+    from ...referee.engine_part import nearest_to_trainer
     from ...referee.findings import SERVED, write_proofs
     from ...referee.hypotheses import PLAIN
     from ...referee.judges import ServerJudge
     from ...referee.reproduction import Trial, tried
 
-    own = tokenizer_in(path)
+    own, name = tokenizer_in(path), nearest_to_trainer(run, servers)
+    judge, others = servers[name], {Path(other): engine for other, engine in servers.items() if other != name}
+    replicas = [path for path, engine in others.items() if engine.weights == judge.weights]
+    others = {path: engine for path, engine in others.items() if path not in replicas}
     inputs = inputs_of(run, chosen(run, few), judge.room, own)
     demand_some(run, len(inputs.sequences), inputs.left_out)
     trial = Trial((), own, precisions(run), recorded_values(run), _codes(run))
     with counting("alternatives") as progress:
-        results = tried(ServerJudge(judge), inputs.sequences, trial, progress=progress)
+        results = tried(ServerJudge(judge, others), inputs.sequences, trial, progress=progress)
+    results.skipped |= {
+        f"the checkpoint {path.name}": f"its weights are those of {name} by their names" for path in replicas
+    }
     results.best = [replace(best, reading=name) for best in results.best]
     found = [best for best in results.best if best.code]
     if found and not told(run, "found"):  # a model's findings say more
@@ -279,7 +288,8 @@ def _reproduced_by_engine(
         }
         for own in (results.means, results.screened)
     )
-    return results, _tried(results)
+    current = [Paragraph(f"{name} stands for the current weights: it is the nearest to the trainer")] if others else []
+    return name, results, chain(current, _tried(results))
 
 
 def _codes(run: "Run") -> list[str]:

@@ -44,12 +44,14 @@ def rounded(weights: Any, seed: int, size: float = SIZE) -> Logprobs:
 
 
 def served(kind: str, weights: Any, size: float = SIZE, **settings: Any) -> Any:
-    """A server whose prefill and decode round otherwise, and that stops after 24 tokens."""
-    decode = rounded(weights, 1, size)
+    """A server whose prefill and decode round otherwise, and that stops after 24 tokens. loras: name of an adapter -> weights."""
+    loras = settings.pop("loras", {})
+    settings["adapters"] = {name: rounded(own, 0, size) for name, own in loras.items()}
 
-    def decoded(prompt: list[int], tokens: int) -> tuple[list[int], Any]:
-        ids = tiny.sampled(weights, prompt, min(24, tokens), len(prompt))
-        return ids, decode(prompt, ids)
+    def decoded(model: str, prompt: list[int], tokens: int) -> tuple[list[int], Any]:
+        own = loras[model] if model else weights
+        ids = tiny.sampled(own, prompt, min(24, tokens), len(prompt))
+        return ids, rounded(own, 1, size)(prompt, ids)
 
     return engine_server(kind, rounded(weights, 0, size), **({"decoded": decoded} | settings))
 
@@ -136,7 +138,7 @@ def test_two_alternatives_that_read_alike_are_a_set(
     ("settings", "why"),
     [
         ({"decoded": None}, "status 404"),
-        ({"decoded": lambda prompt, tokens: ([1], [np.nan])}, "no token with a finite log-prob"),
+        ({"decoded": lambda *_: ([1], [np.nan])}, "no token with a finite log-prob"),
     ],
 )
 def test_a_server_that_does_not_show_its_decode_has_no_floor_and_proves_nothing(
@@ -148,3 +150,37 @@ def test_a_server_that_does_not_show_its_decode_has_no_floor_and_proves_nothing(
     assert why in found["skipped"]["the server's decode beside its prefill"]
     first = next(item for item in diagnosis_of(open_run(run)).diagnosis.likely if item.cause.code == "different_prompt")
     assert first.confidence != "high"
+
+
+@pytest.mark.parametrize("kind", ["vllm", "sglang"])
+def test_the_adapter_that_the_engine_held_on_to_is_found_among_those_that_a_server_has(
+    weights: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    """The trainer goes on to step40 after the first step, the engine stays at step20."""
+    step20, step40 = (tiny.trained_on(weights, seed, size=0.05) for seed in (1, 2))
+    decode, config = rounded(step20, 1), SETTINGS | {"model": {"name": "org/Tiny"}}
+    for step, own in zip(tiny.STEPS, (step20, step40, step40), strict=True):
+        trainer = lambda *pair, own=own: tiny.trainer_logprobs(own, *pair)  # noqa: E731
+        tiny.record(tmp_path / "run", decode, trainer, sampler=step20, config=config, steps=(step,), sequences=6)
+    with served(kind, weights, loras={"step20": step20, "step40": step40}) as engine:
+        named = [text for name in ("step20", "step40") for text in ("--engine", f"{name}={engine.address}#{name}")]
+        assert main(["rescore", str(tmp_path / "run"), *named, "--try"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "step40 stands for the current weights" in said and "not certain" not in said
+    assert "rollout (the engine's) is reproduced to 0.02" in said and "by the checkpoint step20 (steps 10 to 30" in said
+    assert "this side holds the weights of step20, not the current ones: check the weight sync" in said
+    first, *others = diagnosis_of(open_run(tmp_path / "run")).diagnosis.likely
+    assert (first.cause.code, first.side, first.confidence) == ("sync_broke", "engine", "high")
+    assert not any(item.side == "trainer" for item in others)
+
+
+def test_a_replica_is_no_other_checkpoint(weights: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = recorded(tmp_path / "run", weights, lambda prompt: prompt, steps=(10,))
+    with served("vllm", weights) as one, served("vllm", weights, 0.3) as other:
+        assert (
+            main(["rescore", str(run), "--engine", f"one={one.address}", "--engine", f"two={other.address}", "--try"])
+            == 0
+        )
+    assert "the checkpoint two: its weights are those of one by their names" in " ".join(
+        capsys.readouterr().out.split()
+    )
