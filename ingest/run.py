@@ -527,7 +527,7 @@ class Run:
             return self._readings.read_by(name, made_of)
 
     def reading_began(self, name: str) -> float | None:
-        """When the oldest file of a reading was committed, in seconds since 1970; None if no line says it."""
+        """When the oldest file of a reading was committed, in seconds since 1970; None if no file has a time."""
         with self._lock:
             files = (file for own in self._readings.files.get(name, {}).values() for file in own)
             return min((file.time for file in files if file.time is not None), default=None)
