@@ -65,6 +65,11 @@ class Engine:
         return f"{self.made_of['engine']} that serves {self.served}"
 
     @property
+    def place(self) -> str:
+        """Address and model: two servers may have one name."""
+        return f"{self.server.address}#{self.served}"
+
+    @property
     def weights(self) -> tuple[str, str, str]:
         """Name, path and version of its weights: servers that have these in common are replicas."""
         return self.served, self.root, str(self.made_of.get("weight_version", ""))

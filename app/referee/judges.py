@@ -138,17 +138,17 @@ class ServerJudge:
         if most is not None and max(sequence.length for sequence in sequences) > most:
             raise TooLong(f"it is longer than the {most} positions of {self.room.name}")
         engine = self._with(group[0][0])
-        tokens: list[Tokens] = [(engine.name, sequence.prompt, sequence.response) for sequence in sequences]
+        tokens: list[Tokens] = [(engine.place, sequence.prompt, sequence.response) for sequence in sequences]
         unread = [sequence for sequence, own in zip(sequences, tokens, strict=True) if own not in self._read]
         self._read.update(
-            {(engine.name, unread[k].prompt, unread[k].response): own for k, own in engine.scores(unread)}
+            {(engine.place, unread[k].prompt, unread[k].response): own for k, own in engine.scores(unread)}
         )
         return [{place: self._read[own] for place, own in enumerate(tokens)}] * len(group)
 
     def own_distance(self, alternative: Hypothesis, sequences: Sequence[Sequence_]) -> OwnDistance:
         """The server's distance from itself under an alternative, measured once."""
         engine = self._with(alternative)
-        name = engine.name if alternative.tokens is None else alternative.name
+        name = engine.place if alternative.tokens is None else alternative.name
         if name not in self._own:
             self._own[name] = own_distance(engine, read_under(alternative, sequences))
         return self._own[name]

@@ -51,7 +51,7 @@ def own_distance(engine: Engine, sequences: Sequence[Sequence_]) -> OwnDistance:
         return OwnDistance(why=f"prompts of {longest} tokens leave {engine.room.name} no room to generate")
     try:
         (made,) = answered([partial(_decoded, engine, few, room)], 1)
-        x = [(np.asarray(made[index].recorded[POLICIES[0]]) - own) for index, own in engine.scores(made)]
+        x = [np.asarray(made[index].recorded[POLICIES[0]]) - own for index, own in engine.scores(made)]
     except SourceError as error:
         return OwnDistance(why=str(error)[:300])
     return OwnDistance(*ratio(np.array([np.abs(own).sum() for own in x]), np.array([float(len(own)) for own in x])))
@@ -62,7 +62,7 @@ def _decoded(engine: Engine, sequences: Sequence[Sequence_], tokens: int) -> lis
     path, body = _REQUESTS[engine.kind](engine, [list(sequence.prompt) for sequence in sequences], tokens)
     answer = engine.server.ask(path, body, most_bytes=(1 << 20) + BYTES_OF_TOKEN * tokens * len(sequences))
     try:
-        pairs = [(tuple(map(int, ids)), np.array(found, float)) for ids, found in _PAIRS[engine.kind](answer)]
+        pairs = [(tuple(map(int, ids)), list(map(float, found))) for ids, found in _PAIRS[engine.kind](answer)]
         made = [
             replace(sequence, response=ids, mask=None, recorded={POLICIES[0]: found})
             for sequence, (ids, found) in zip(sequences, pairs, strict=True)

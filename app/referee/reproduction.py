@@ -80,8 +80,8 @@ def tried(
     for policy in whole.policies:
         results.means[policy] = whole.means(policy)
         results.best += _best(whole, policy)
-        own = whole.floor(policy, PLAIN.name, range(len(sequences)))
-        results.skipped |= {"the server's decode beside its prefill": own.why} if own.why else {}
+        why = whole.floor(policy, PLAIN.name, range(len(sequences))).why
+        results.skipped |= {"the server's decode beside its prefill": why} if why else {}
     return results
 
 
@@ -207,7 +207,7 @@ def _told(whole: Readings, policy: str, name: str, steps: tuple[int, ...]) -> Be
     x, plain = (sign * whole.log_ratios(policy, each, places) for each in (name, PLAIN.name))
     mean, floors = mean_size(x), {each: whole.floor(policy, each, places) for each in (name, PLAIN.name)}
     best = Best(
-        policy, name, own.meaning, steps, mean, mean_size(plain), mean_size(1.0 * (np.abs(x) <= ROUNDING)),
+        policy, name, own.meaning, steps, mean, mean_size(plain), mean_size((np.abs(x) <= ROUNDING).astype(np.float64)),
         own.code, floors[name].mean, floors[PLAIN.name].mean, whole.told(policy), k3=mean_size(distances(x)),
         k3_plain=mean_size(distances(plain)), floor_error=floors[name].error,
     )  # fmt: skip

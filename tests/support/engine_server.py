@@ -35,6 +35,8 @@ class EngineServer:
     """A function of (adapter or "", prompt, tokens) that gives the ids that it samples and their log-probs; None: it does not
     generate."""
     weight_version: str = "7"
+    root: str = "/models"
+    """The folder of its weights."""
     longest: int = 128
     """Tokens of the context."""
     key: str = ""
@@ -55,13 +57,13 @@ class EngineServer:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get(self, path: str) -> Any:
-        card = {"id": self.served, "object": "model", "owned_by": self.kind, "root": f"/models/{self.served}"}
+        card = {"id": self.served, "object": "model", "owned_by": self.kind, "root": f"{self.root}/{self.served}"}
         loras = [card | {"id": name, "root": f"/adapters/{name}", "parent": self.served} for name in self.adapters]
         own = [card | {"parent": None, "max_model_len": self.longest}]
         told = {"/v1/models": {"object": "list", "data": [*own, *loras]}}
         if self.kind == "vllm":
             return (told | {"/version": {"version": "0.32.0"}}).get(path)
-        model = {"model_path": f"/models/{self.served}", "weight_version": self.weight_version}
+        model = {"model_path": f"{self.root}/{self.served}", "weight_version": self.weight_version}
         return (told | {"/model_info": model, "/server_info": {"version": "0.5.23", "api_key": "hidden"}}).get(path)
 
     def post(self, path: str, body: Any) -> Any:

@@ -169,11 +169,11 @@ def test_a_server_that_tells_of_other_weights_while_it_reads_is_doubted(
     run: Path, capsys: pytest.CaptureFixture[str], weights: Any
 ) -> None:
     def synced(answer: Any) -> Any:
-        served.weight_version = "8"
+        engine.weight_version = "8"
         return answer
 
-    with engine_server("sglang", scored(weights), fault=synced) as served:
-        assert main(["rescore", str(run), "--engine", served.address]) == 0
+    with engine_server("sglang", scored(weights), fault=synced) as engine:
+        assert main(["rescore", str(run), "--engine", engine.address]) == 0
     assert "the server's weight_version went from 7 to 8 while it read" in " ".join(capsys.readouterr().out.split())
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,7 @@ def test_a_server_that_does_not_show_its_decode_has_no_floor_and_proves_nothing(
     assert first.confidence != "high"
 
 
-@pytest.mark.parametrize("kind", ["vllm", "sglang"])
+@pytest.mark.parametrize("kind", ["vllm", "sglang", "two servers"])
 def test_the_adapter_that_the_engine_held_on_to_is_found_among_those_that_a_server_has(
     weights: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
@@ -162,8 +163,18 @@ def test_the_adapter_that_the_engine_held_on_to_is_found_among_those_that_a_serv
     for step, own in zip(tiny.STEPS, (step20, step40, step40), strict=True):
         trainer = lambda *pair, own=own: tiny.trainer_logprobs(own, *pair)  # noqa: E731
         tiny.record(tmp_path / "run", decode, trainer, sampler=step20, config=config, steps=(step,), sequences=6)
-    with served(kind, weights, loras={"step20": step20, "step40": step40}) as engine:
-        named = [text for name in ("step20", "step40") for text in ("--engine", f"{name}={engine.address}#{name}")]
+    if kind == "two servers":
+        made = served("vllm", step20, root="/step20"), served("vllm", step40, root="/step40")
+        names = "tiny", "tiny"
+    else:
+        made = (served(kind, weights, loras={"step20": step20, "step40": step40}),) * 2
+        names = "step20", "step40"
+    with ExitStack() as stack:
+        engines = {own: stack.enter_context(own) for own in dict.fromkeys(made)}
+        addresses = [
+            f"step{n}={engines[own].address}#{name}" for n, own, name in zip((20, 40), made, names, strict=True)
+        ]
+        named = [text for address in addresses for text in ("--engine", address)]
         assert main(["rescore", str(tmp_path / "run"), *named, "--try"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "step40 stands for the current weights" in said and "not certain" not in said
