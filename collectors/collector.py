@@ -260,17 +260,20 @@ class Collector:
                 self._refuse(step, offered, refused, "")
 
     @keeps_unfit_calls(dict[str, list[Any]])
-    def read_again(self, step: SupportsIndex, sequences: int, score: Scorer, model: Any) -> dict[str, list[Any]]:
+    def read_again(
+        self, step: SupportsIndex, sequences: int, score: Scorer, model: Any, ranks: int | None = None
+    ) -> dict[str, list[Any]]:
         """Readings for `log`: the log-probs of a few of its sequences by a second forward, `trainer_again`; see `self_noise`.
 
         {} without the option, at most steps, and if the forward fails, which is counted. sequences: number of them in the call
         of `log`. score: takes places of sequences, returns the trainer's log-probs of each, (T_i,), in batches of another shape
         than the trainer's. model: the module that `score` runs; its state, gradients and all random states stay as they are.
+        ranks: for a driver whose workers all join each forward: `score` gets one place for each at a time. model is () then.
         """
         if self._second is None:
             return {}
         number = step_if_any(step)
-        return {} if number is None else self._second.read(number, sequences, score, model)
+        return {} if number is None else self._second.read(number, sequences, score, model, ranks)
 
     def _say_of_noise(self, step: int, sentence: str) -> None:
         self.event("self_noise", step, sentence)

@@ -80,7 +80,7 @@ def _found(hook: Hook, source: SourceTree, reads: dict[str, set[str]]) -> Hooked
     function = source.function(hook.module, hook.name)
     if function is None:
         return HookedFunction(hook, None, (), _reason(hook, source), source.has_module(hook.module))
-    looks = [name for name in (hook.before, hook.after, hook.swap, hook.replace) if name]
+    looks = [name for name in (hook.before, hook.after, hook.swap, hook.replace, hook.failed) if name]
     wanted = set[str]().union(*(reads.get(look, set()) for look in looks))
     return HookedFunction(hook, function, tuple(sorted(wanted - set(function.parameters))), "")
 

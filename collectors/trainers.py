@@ -15,6 +15,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         tested=("0.9.1",),
         against="package",
         lines="RATIOSCOPE_RUN={run} python -m verl.trainer.main_ppo <your arguments>",
+        no_self_noise="",
         records="rollout, old, current, reference, entropy, both masks, versions, groups, rewards, advantages; bypass too",
     ),
     Adapter(

@@ -6,6 +6,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 MOST_BUFFER_BYTES = 1 << 28
@@ -17,14 +18,18 @@ Undo = Callable[[], None]
 
 
 @contextmanager
-def isolated_forward(*models: Model) -> Iterator[None]:
+def isolated_forward(*models: Model, are_sharded: bool = False) -> Iterator[None]:
     """Inside, no gradient is recorded; afterwards everything is as before, also after an exception.
 
     Everything: the random state of Python, numpy and torch on every device; attributes and buffers of the models and their
     modules, train or eval mode and hooks among them; gradients; the grad mode; and the cache of autocast.
+
+    are_sharded: of the attributes only train or eval mode is put back, because the others are those of the sharding, and
+    buffers only up to MOST_BUFFER_BYTES.
     """
     with ExitStack() as stack:
-        for undo in (*_random_state(models), *(each for model in models for each in _module_state(model))):
+        state = _sharded_state if are_sharded else _module_state
+        for undo in (*_random_state(models), *(each for model in models for each in state(model))):
             stack.callback(undo)
         if (torch := sys.modules.get("torch")) is not None:
             stack.callback(_forget_casts, torch)
@@ -83,21 +88,38 @@ def _of_device(module: Any) -> Undo:
 def _module_state(model: Model) -> Iterator[Undo]:
     for module in model.modules():
         yield _attributes(module)
+        yield _buffers_of(module)
         for buffer in module._buffers.values():
             if buffer is not None and not buffer.is_inference():  # those can only be written to in inference mode
                 yield _buffer(buffer)
 
 
+def _sharded_state(model: Model) -> Iterator[Undo]:
+    for module in model.modules():
+        yield partial(vars(module).__setitem__, "training", module.training)
+        yield _buffers_of(module)
+    if sum(int(buffer.nbytes) for buffer in model.buffers()) <= MOST_BUFFER_BYTES:
+        yield from (_buffer(buffer) for buffer in model.buffers() if not buffer.is_inference())
+
+
 def _attributes(module: Any) -> Undo:
     """Puts back what a forward has set, such as the longest length seen. Buffers are put back one by one."""
     before = dict(vars(module))
-    buffers = dict(module._buffers)
 
     def undo() -> None:
         now = vars(module)
         for name in [name for name in now if name not in before]:
             del now[name]
         now.update((name, value) for name, value in before.items() if now.get(name) is not value)
+
+    return undo
+
+
+def _buffers_of(module: Any) -> Undo:
+    """Puts back a buffer that a forward has replaced."""
+    buffers = dict(module._buffers)
+
+    def undo() -> None:
         own = module._buffers
         if own.keys() != buffers.keys() or any(own[name] is not buffers[name] for name in buffers):
             own.clear()

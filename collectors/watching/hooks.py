@@ -47,7 +47,7 @@ class Original:
 
 @dataclass(frozen=True)
 class Hook:
-    """A watched function of a trainer. before, after, swap and replace name methods of the recorder, which take a Call."""
+    """A watched function of a trainer. All but the first two and `needed` name methods of the recorder, which take a Call."""
 
     module: str
     """The module that has the function."""
@@ -61,6 +61,8 @@ class Hook:
     """Returns arguments, by name, that are passed instead of the trainer's own."""
     replace: str | None = None
     """Returns the value that the caller gets instead of the result; None keeps the result."""
+    failed: str | None = None
+    """Looks at a call that has raised, before its caller gets the exception."""
     needed: bool = True
     """True if nothing can be recorded without this function: a trainer that lacks it is refused."""
 
@@ -172,7 +174,7 @@ def marked(wrapper: Wrapper, original: Any) -> Wrapper:
 
 def looks_of(hooks: Iterable[Hook], part: Any) -> dict[str, Any]:
     """Name -> method, for all methods of `part` that these hooks name. An adapter joins several parts into one recorder by it."""
-    names = {name for hook in hooks for name in (hook.before, hook.after, hook.swap, hook.replace) if name}
+    names = {name for h in hooks for name in (h.before, h.after, h.swap, h.replace, h.failed) if name}
     return {name: getattr(part, name) for name in names}
 
 
@@ -181,7 +183,12 @@ def _calling(original: Any, looks: _Looks | None) -> Any:
         if looks is None:  # the wrapper came out of a pickle
             return original(*arguments, **named)
         call, arguments, named = looks.enter(arguments, named)
-        return looks.leave(call, original(*arguments, **named))
+        try:
+            result = original(*arguments, **named)
+        except BaseException:
+            looks.fail(call)
+            raise
+        return looks.leave(call, result)
 
     return wrapper
 
@@ -191,7 +198,12 @@ def _awaiting(original: Any, looks: _Looks | None) -> Any:
         if looks is None:
             return await original(*arguments, **named)
         call, arguments, named = looks.enter(arguments, named)
-        return looks.leave(call, await original(*arguments, **named))
+        try:
+            result = await original(*arguments, **named)
+        except BaseException:
+            looks.fail(call)
+            raise
+        return looks.leave(call, result)
 
     return wrapper
 
@@ -223,6 +235,10 @@ class _Looks:
         swap = f"result of {self._hook.swap}"
         swapped = self._recording.watch(lambda: self._swapped(arguments, named, given), swap) if given else None
         return call, *(swapped or (arguments, named))
+
+    def fail(self, call: Call | None) -> None:
+        if call is not None and self._hook.failed is not None:
+            self._look(self._hook.failed, call)
 
     def leave(self, call: Call | None, result: Any) -> Any:
         if call is None or not self._recording.is_active:

@@ -11,7 +11,7 @@ import torch
 from ratioscope import Collector, SelfNoise, open_run
 from ratioscope.collectors.attach import start
 from ratioscope.collectors.process.isolated_forward import fault_of, isolated_forward
-from ratioscope.collectors.self_noise import SecondForward
+from ratioscope.collectors.self_noise import SecondForward, guarded
 from ratioscope.collectors.trainers import ADAPTERS
 from ratioscope.collectors.watching.recording import Recording
 from ratioscope.errors import ConfigError
@@ -76,6 +76,19 @@ def test_casts_of_autocast_made_inside_are_not_found_by_training() -> None:
     assert model.weight.grad is not None and model.weight.grad.abs().sum() > 0
 
 
+def test_a_sharded_model_keeps_its_buffers_modes_and_the_random_states() -> None:
+    model, x = Restless(), torch.randn(6, 4)
+    before = [state_of(model)[0], random.getstate(), model.training]
+    longest = model.longest
+    with guarded([model, "no module"]):
+        model.eval()
+        model(x)
+        model.norm.train()(x)
+    assert [state_of(model)[0], random.getstate(), model.training] == before and model.norm.training
+    assert model.longest is longest
+    assert model.calls == 1  # what else a forward sets belongs to the sharding, and stays
+
+
 class FakeDTensor(torch.nn.Parameter):
     """Named as torch's."""
 
@@ -136,6 +149,31 @@ def test_a_failure_now_and_then_does_not_end_it() -> None:
     assert read == [False, True, False, False, True] and len(failures) == 3 and not said
 
 
+def test_a_driver_reads_a_sequence_for_each_rank_at_a_time_and_stops_at_the_first_failure() -> None:
+    asked, said = list[list[int]](), list[str]()
+
+    def score(places: list[int]) -> list[torch.Tensor]:
+        asked.append(places)
+        if len(asked) > 3:
+            raise RuntimeError("one rank")
+        return [torch.full((1,), float(place)) for place in places]
+
+    second = SecondForward(SelfNoise(1, 2), lambda _, note: said.append(note), lambda *_: None)
+    assert second.read(0, 3, score, (), 4) == {}  # fewer sequences than ranks
+    (read,) = second.read(1, 9, score, (), 3).values()
+    assert asked == [[0, 1, 3], [4, 6, 7]] and [place for place, row in enumerate(read) if row is not None] == [
+        0,
+        1,
+        3,
+        4,
+        6,
+        7,
+    ]
+    assert all(row is None or row.item() == place for place, row in enumerate(read))
+    assert not second.read(2, 9, score, (), 3) and not second.read(3, 9, score, (), 3)
+    assert len(asked) == 4 and "failed once with RuntimeError: one rank" in said[0]
+
+
 def test_without_the_option_the_model_is_not_looked_at(tmp_path: Path) -> None:
     with Collector(tmp_path / "run") as collector:
         assert collector.read_again(1, 4, lambda _: 1 / 0, None) == {}  # type: ignore[arg-type, return-value]
@@ -151,7 +189,7 @@ def test_anything_else_is_refused_at_once(tmp_path: Path, wrong: Any) -> None:
 
 def test_each_adapter_takes_the_option_or_says_why_not(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     taken = [adapter.name for adapter in ADAPTERS if not adapter.no_self_noise]
-    assert taken == ["trl"]
+    assert taken == ["verl", "trl"]
     for adapter in ADAPTERS:
         caplog.clear()
         recording = Recording(tmp_path / adapter.name, {"self_noise": True}, adapter.name)

@@ -81,7 +81,12 @@ def test_looks_that_fail_at_every_call_change_nothing(
     trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, module, train = trained
-    looks = {look for hook in module.HOOKS for look in (hook.before, hook.after, hook.swap, hook.replace) if look}
+    looks = {
+        look
+        for hook in module.HOOKS
+        for look in (hook.before, hook.after, hook.swap, hook.replace, hook.failed)
+        if look
+    }
     own, failed = module.recorder, list[str]()
 
     class Failing:

@@ -2,6 +2,7 @@
 
 import math
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -9,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from support.written_run import commit_lines, token_rows
 
@@ -16,6 +18,7 @@ import ratioscope
 from ratioscope.collectors.adapters import verl as adapter
 from ratioscope.collectors.adapters.verl import driver as verl_driver
 from ratioscope.collectors.adapters.verl import rows as verl_rows
+from ratioscope.collectors.adapters.verl import second_forward
 from ratioscope.collectors.adapters.verl import worker as verl_worker
 from ratioscope.collectors.watching.hooks import MARK, is_watched
 
@@ -380,3 +383,70 @@ def test_a_worker_attached_to_late_waits_for_the_next_sync(tmp_path: Path) -> No
     assert attached[0].detach()
     found = {(row["step"], row["minibatch"]) for row in token_rows(tmp_path / "run").to_pylist()}
     assert found == {(2, None), (3, None), (3, 0)}
+
+
+EACH = ratioscope.SelfNoise(every=1, sequences=2)
+
+
+def drawing(monkeypatch: pytest.MonkeyPatch, *, fails: bool = False) -> None:
+    """Has the engine draw from every source in each forward, as dropout does. fails: and raise in a second forward."""
+    own = driving.tiny.BigramEngine.outputs
+
+    def outputs(self: Any, data: Any) -> Any:
+        drawn = random.random() + float(np.random.rand()) + float(torch.rand(()))  # noqa: NPY002
+        if fails and second_forward.MARK in data.keys():
+            raise torch.OutOfMemoryError("out of memory")
+        found = own(self, data)
+        return {**found, "log_probs": found["log_probs"] * (1 + 0.01 * drawn)}
+
+    monkeypatch.setattr(driving.tiny.BigramEngine, "outputs", outputs)
+
+
+@pytest.mark.parametrize("mode", ["sync", "sync, micro-batches by tokens", "separate_async", "v0", "fully_async"])
+def test_a_second_forward_is_recorded_and_leaves_training_bit_identical(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    drawing(monkeypatch)
+    trace = driving.drive(tmp_path / "run", attach={"self_noise": EACH, "strict": True}, **MODES[mode])
+    assert_same(comparable(trace), comparable(driving.drive(None, **MODES[mode])))
+    run = ratioscope.open_run(tmp_path / "run")
+    rows = run.tokens(None, ["step", "sequence_id", "old:trainer_again"]).collect().drop_nulls()
+    assert rows.group_by("step").n_unique().sort("step")["sequence_id"].to_list() == [2, 2]
+    assert 1e-4 < run.metrics((), gap="old:trainer_again")["old:trainer_again/max_abs_log_ratio"].item() < 0.5
+
+
+@pytest.mark.parametrize("trainer", ["sync", "v0"])
+def test_the_second_forward_of_the_same_weights_is_old(tmp_path: Path, trainer: str) -> None:
+    """The table rounds alike in every shape, so that another row, place or weight would show."""
+    options = {"trainer": trainer, "steps": 1, "workers": 2}
+    driving.drive(tmp_path / "run", attach={"self_noise": EACH, "strict": True}, **options)
+    found = ratioscope.open_run(tmp_path / "run").metrics((), gap="old:trainer_again")
+    assert found["old:trainer_again/sequences"].item() == 4 and found["old:trainer_again/max_abs_log_ratio"].item() == 0
+
+
+@pytest.mark.parametrize("mode", ["sync", "v0"])
+def test_a_second_forward_that_fails_changes_nothing_and_is_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    drawing(monkeypatch, fails=True)
+    trace = driving.drive(tmp_path / "run", attach={"self_noise": EACH}, **MODES[mode])
+    assert_same(comparable(trace), comparable(driving.drive(None, **MODES[mode])))
+    run = ratioscope.open_run(tmp_path / "run")
+    (note,) = run.events.filter(event="self_noise")["note"].to_list()
+    assert "failed once with OutOfMemoryError" in note and not run.readings
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({"rollout.log_prob_micro_batch_size_per_gpu": 1}, "hold one sequence"),
+        ({"actor.megatron": {"router_replay": {"mode": "R2"}}}, "routes of its experts"),
+        ({}, ""),
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be_read_again_are_told(changes: dict[str, Any], wanted: str) -> None:
+    config = driving.configuration("sync", 1, {}).actor_rollout_ref
+    for name, value in changes.items():
+        driving.OmegaConf.update(config, name, value)
+    assert wanted in second_forward._fault(config) and bool(second_forward._fault(config)) == bool(wanted)

@@ -21,12 +21,13 @@ from ratioscope.errors import ConfigError
 
 from ...watching.hooks import Refused, is_watched, looks_of, missing, put_on
 from ...watching.recording import Recording
-from . import description, driver, worker
+from . import description, driver, second_forward, worker
 from .description import VerlDescription
 from .driver import VerlDriver
+from .second_forward import WorkerAgain
 from .worker import VerlWorker
 
-HOOKS = (*description.HOOKS, *driver.HOOKS, *worker.HOOKS)
+HOOKS = (*description.HOOKS, *driver.HOOKS, *worker.HOOKS, *second_forward.WORKER_HOOKS)
 
 
 def recorder(recording: Recording) -> SimpleNamespace:
@@ -50,5 +51,6 @@ def _looks(recording: Recording, only: Any = None) -> SimpleNamespace:
         (description.HOOKS, described),
         (driver.HOOKS, VerlDriver(recording, described, only)),
         (worker.HOOKS, VerlWorker(recording)),
+        (second_forward.WORKER_HOOKS, WorkerAgain()),
     )
     return SimpleNamespace(**{name: look for hooks, part in parts for name, look in looks_of(hooks, part).items()})

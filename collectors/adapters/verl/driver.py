@@ -26,6 +26,7 @@ from ...watching.recording import Recording
 from . import messages as words
 from .description import VerlDescription
 from .rows import ROW, Data, Known, known_of_proto, known_of_tags, marks, padded, prompts, step_of
+from .second_forward import VerlAgain
 
 _V0, _V1 = "verl.trainer.ppo.ray_trainer", "verl.trainer.ppo.v1.trainer_base"
 HOOKS = (
@@ -37,7 +38,7 @@ HOOKS = (
         before="correction_begins",
         needed=False,
     ),
-    Hook(_V1, "PPOTrainer._compute_old_log_prob", before="scoring_begins", needed=False),
+    Hook(_V1, "PPOTrainer._compute_old_log_prob", before="scoring_begins", after="scored_in_queue", needed=False),
     Hook(_V1, "PPOTrainer._compute_advantage", before="advantage_begins", after="advantage_ends"),
     Hook("verl.trainer.ppo.v1.utils", "compute_advantage_for_multi_trajectories", after="advantage_computed"),
     Hook(_V0, "RayPPOTrainer._compute_old_log_prob", after="scored", needed=False),
@@ -59,6 +60,7 @@ class VerlDriver:
 
     def __init__(self, recording: Recording, description: VerlDescription, only: Trainer | None = None) -> None:
         self._recording, self._description, self._only = recording, description, only
+        self._again = VerlAgain(recording)
         self._batch: tuple[Trainer, Data] | None = None
         self._keys: list[str] = []
         self._scored: _Scored | None = None
@@ -79,6 +81,13 @@ class VerlDriver:
     def scoring_begins(self, call: Call) -> None:
         if self._is_ours(call.target):
             self._keys, self._scored = list(call.arguments["batch"].keys), None
+
+    def scored_in_queue(self, call: Call) -> None:
+        """V1: old has been computed, unless it is a copy of rollout."""
+        trainer = call.target
+        if self._is_ours(trainer) and not _bypasses(trainer.config):
+            self._description.tell(trainer)
+            self._again.of_queue(trainer, call.arguments["batch"], sys.modules[_V1].tq)
 
     def compared(self, call: Call) -> None:
         """V1 compares old with rollout. Only this batch has the entropy; it has the response's token ids, too."""
@@ -114,6 +123,9 @@ class VerlDriver:
         """V0: the trainer drops the entropy of old after it has logged its mean."""
         made = call.result[0].batch
         self._entropy = made["old_log_probs"], made["entropys"]
+        if self._is_ours(call.target):
+            self._description.tell(call.target)
+            self._again.of_proto(call.target, call.arguments["batch"], made["old_log_probs"])
 
     def update_begins(self, call: Call) -> dict[str, Any] | None:
         """V0: records the batch, and passes on a copy with the column ROW. The copy shares all tensors with the trainer's."""
@@ -165,6 +177,7 @@ class VerlDriver:
             rollout_versions=known.versions if own is None else int(own(trainer)),
             trainer_version=step - 1,
             generation_step=known.generation_steps,
+            **self._again.readings(step, known.ids, policies.get("old_logprobs")),
             **prompts(fields, known),
         )
 
