@@ -62,6 +62,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         tested=("0.4.0",),
         against="package",
         lines="ratioscope run --out {run} -- python -m skyrl.train.entrypoints.main_base <your arguments>",
+        no_self_noise="",
         records="rollout, old, current, reference, masks, versions, groups, rewards, advantages, stop reasons; in the driver",
     ),
     Adapter(

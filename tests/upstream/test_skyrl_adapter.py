@@ -7,6 +7,7 @@ import asyncio
 import json
 import math
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -456,3 +457,80 @@ def make_batch() -> Any:
     for name in names[1:]:
         batch[name] = batch[name][:, :4]
     return batch
+
+
+EACH = ratioscope.SelfNoise(every=1, sequences=2)
+OLD = {
+    "per mini-batch": {},
+    "packed": VARIANTS["packed"],
+    "whole batch": VARIANTS["whole batch"],
+    "async": VARIANTS["async with old"],
+}
+
+
+def drawing(monkeypatch: pytest.MonkeyPatch, *, fails: bool = False) -> None:
+    """Has the model draw from every source in each forward, as dropout does. fails: and raise in a second forward."""
+    own = driving.Bigram.forward
+
+    def forward(self: Any, sequences: Any, *given: Any, **named: Any) -> Any:
+        drawn = random.random() + float(np.random.rand()) + float(torch.rand(()))  # noqa: NPY002
+        if fails and len(sequences) == 1:  # SkyRL's own micro-batches here have two
+            raise torch.OutOfMemoryError("out of memory")
+        found = own(self, sequences, *given, **named)
+        return (found[0] * (1 + drawn / 100), found[1]) if isinstance(found, tuple) else found * (1 + drawn / 100)
+
+    monkeypatch.setattr(driving.Bigram, "forward", forward)
+
+
+def assert_trained_alike(watched: dict[str, Any], alone: dict[str, Any]) -> None:
+    assert watched["losses"] == alone["losses"] and watched["outputs"] == alone["outputs"]
+    assert all(torch.equal(a, b) for a, b in zip(watched["gradients"], alone["gradients"], strict=True))
+    assert torch.equal(watched["weights"], alone["weights"]) and watched["logs"] == alone["logs"]
+    assert watched["rng"][0] == alone["rng"][0] and torch.equal(watched["rng"][2], alone["rng"][2])
+    np.testing.assert_array_equal(watched["rng"][1][1], alone["rng"][1][1])
+
+
+@pytest.mark.parametrize("variant", OLD)
+def test_a_second_forward_is_recorded_and_leaves_training_bit_identical(
+    variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawing(monkeypatch)
+    watched = driving.drive(tmp_path / "run", attach={**STRICT, "self_noise": EACH}, **OLD[variant])
+    assert_trained_alike(watched, driving.drive(None, **OLD[variant]))
+    run = ratioscope.open_run(tmp_path / "run")
+    found = run.metrics((), gap="old:trainer_again")
+    assert set(run.readings["trainer_again"].steps) == set(run.steps)
+    assert found["old:trainer_again/sequences"].item() == 2 * 2 * len(run.steps)  # on two ranks
+    assert 1e-4 < found["old:trainer_again/max_abs_log_ratio"].item() < 0.5
+
+
+def test_the_second_forward_of_the_same_weights_is_old(tmp_path: Path) -> None:
+    """The table rounds alike in every shape, so that another row, place or weight would show."""
+    driving.drive(tmp_path / "run", attach={**STRICT, "self_noise": EACH})
+    found = ratioscope.open_run(tmp_path / "run").metrics((), gap="old:trainer_again")
+    assert found["old:trainer_again/tokens"].item() > 20 and found["old:trainer_again/max_abs_log_ratio"].item() == 0
+
+
+def test_a_second_forward_that_fails_changes_nothing_and_is_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawing(monkeypatch, fails=True)
+    watched = driving.drive(tmp_path / "run", attach={"self_noise": EACH})
+    assert_trained_alike(watched, driving.drive(None))
+    ((step, note),) = events(tmp_path / "run", "self_noise")
+    assert step == 1 and "failed once with OutOfMemoryError" in note
+    assert not ratioscope.open_run(tmp_path / "run").readings
+
+
+@pytest.mark.parametrize(
+    ("variant", "wanted"),
+    [
+        (VARIANTS["async"], "computes no old log-probs"),
+        ({"trainer__micro_forward_batch_size_per_gpu": 1}, "hold one sequence"),
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be_read_again_are_told(variant: dict[str, Any], wanted: str, tmp_path: Path) -> None:
+    driving.drive(tmp_path / "run", attach={**STRICT, "self_noise": EACH}, **variant)
+    ((_, note),) = events(tmp_path / "run", "self_noise")
+    assert wanted in note and not ratioscope.open_run(tmp_path / "run").readings

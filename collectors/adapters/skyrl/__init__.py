@@ -18,6 +18,7 @@ skyrl/train/utils/tracking.py and skyrl/backends/skyrl_train/workers/worker_disp
 from __future__ import annotations
 
 from ...watching.hooks import Hook
+from . import second_forward
 from .recorder import SkyrlRecorder
 
 _TRAINER = "skyrl.train.trainer"
@@ -43,6 +44,7 @@ HOOKS = (
     ),
     Hook("skyrl.train.generators.utils", "apply_overlong_filtering", after="filtered", needed=False),
     Hook("skyrl.train.utils.tracking", "Tracking.log", swap="with_scalars", needed=False),
+    *second_forward.HOOKS,
 )
 
 recorder = SkyrlRecorder

@@ -10,17 +10,19 @@ import logging
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ratioscope.kept_settings import kept
 
 from ...batch.token_texts import decoder
 from ...foreign import Trainer
+from ...self_noise import readings_of
 from ...watching.hooks import Call
 from ...watching.recording import Recording
 from .rows import Facts, Rows, appended_ends, sequence_ids, trajectories
 from .sampling import Beside, Filters, Masks, Sampling, Syncs
+from .second_forward import SkyrlAgain, again_begins, again_ends
 
 SYNC_VERSIONS = "the trainer's finished steps at the engine's last weight sync"
 ASYNC_VERSIONS = (
@@ -70,6 +72,8 @@ class _Step:
     """(start, end) rows of each mini-batch."""
     visits: int = 0
     """Mini-batches trained on so far, over all epochs."""
+    again: list[Any] = field(default_factory=list)
+    """The log-probs of a second forward, None for rows that were not read; empty without one."""
 
 
 class SkyrlRecorder:
@@ -82,6 +86,8 @@ class SkyrlRecorder:
         self._batches, self._groups = Beside(), Beside()
         self._samplings: dict[str, Sampling] = {}
         self._going: _Step | None = None
+        self._again = SkyrlAgain(recording)
+        self.again_begins, self.again_ends = again_begins, again_ends
 
     def trainer_begins(self, call: Call) -> None:
         """The trainer is about to begin."""
@@ -161,6 +167,12 @@ class SkyrlRecorder:
         )
         self._batches.put(call.result, facts)
 
+    def forwarded(self, call: Call) -> None:
+        """A model has scored a batch without gradient."""
+        if call.arguments["model"] == "policy" and self._recording.options.get("self_noise"):
+            self._note_trainer(call.target)
+            self._again.read(call.target, call.arguments["data_fwd_pass"], call.result)
+
     def training(self, call: Call) -> None:
         """A training step begins. Next the policy's step writes the scaled advantages into another tensor."""
         self._going = None
@@ -169,7 +181,8 @@ class SkyrlRecorder:
         self._note_trainer(call.target)
         data, step = call.arguments["data"], call.target.global_step
         rows = Rows(data, self._batches.note(data))
-        self._going = _Step(step, rows, data.metadata["policy_mini_batch_boundaries"])
+        again = self._again.rows(step, data.get("action_log_probs"), rows.lengths)
+        self._going = _Step(step, rows, data.metadata["policy_mini_batch_boundaries"], again=again)
         self._say_what_is_absent(step, rows)
 
     def visited(self, call: Call) -> None:
@@ -183,7 +196,7 @@ class SkyrlRecorder:
         if (current := self._current(going.step, call.result, len(columns["sequence_ids"]))) is not None:
             columns["current_logprobs"] = current
         if minibatch < len(going.boundaries):  # the first epoch
-            columns |= going.rows.prompts(start, end)
+            columns |= going.rows.prompts(start, end) | readings_of(going.again[start : min(end, len(going.rows))])
         self._recording.log(step=going.step, minibatch=minibatch, trainer_version=going.step - 1, **columns)
 
     def trained(self, call: Call) -> None:
