@@ -30,6 +30,7 @@ ADAPTERS: tuple[Adapter, ...] = (
             "  --custom-megatron-init-path ratioscope.collectors.adapters.slime.megatron_init \\\n"
             "  --custom-rollout-log-function-path ratioscope.collectors.adapters.slime.rollout_log"
         ),
+        no_self_noise="",
         records=(
             "rollout, old, current, reference, entropy, masks before and after rejection, versions per call, groups, rewards, "
             "advantages, turns, cached tokens; context-parallel slices with positions"

@@ -24,14 +24,16 @@ def assert_recorded(driving: Any, run: Path, settings: dict[str, Any]) -> None:
     assert len(found) == 16
     for row in found:
         _assert_held(recorded, row, with_entropy=settings.get("observe_training_entropy", True))
-    _assert_same(recorded, driving.drive(None, **settings))
+    assert_same(recorded, driving.drive(None, **settings))
 
 
-def _assert_same(one_run: dict[str, Any], other_run: dict[str, Any]) -> None:
+def assert_same(one_run: dict[str, Any], other_run: dict[str, Any]) -> None:
+    """What training computed, and the random states."""
     assert repr(one_run["logs"]) == repr(other_run["logs"])
     for name in ("gradients", "history"):
         assert all(torch.equal(one, other) for one, other in zip(one_run[name], other_run[name], strict=True))
     assert torch.equal(one_run["table"], other_run["table"]) and torch.equal(one_run["rng"][2], other_run["rng"][2])
+    np.testing.assert_array_equal(one_run["rng"][1][1], other_run["rng"][1][1])
     assert one_run["rng"][0] == other_run["rng"][0] and one_run["samples"] == other_run["samples"]
     for one, other in zip(one_run["batches"], other_run["batches"], strict=True):
         assert list(one) == list(other)

@@ -4,9 +4,11 @@ Needs a checkout of THUDM/slime (it is not published), tested with 624b824a of 2
 Skipped otherwise.
 """
 
+import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import ratioscope
@@ -71,3 +73,75 @@ def test_the_dump_that_slime_writes_gives_the_metrics_that_were_recorded(tmp_pat
     driving.drive(tmp_path / "run", options={"strict": True}, **dumps, **settings)
     assert main(["import", str(tmp_path / "dump"), "-o", str(tmp_path / "imported")]) == 0
     checks.assert_equal_mismatch(tmp_path / "run", tmp_path / "imported")
+
+
+EACH = ratioscope.SelfNoise(every=1, sequences=2)
+
+
+def drawing(monkeypatch: pytest.MonkeyPatch, *, fails: bool = False) -> None:
+    """Has the model draw from every source in each forward, as dropout does. fails: and raise in a second forward."""
+    own = driving.Bigram.forward
+
+    def forward(self: Any, input_ids: Any, **given: Any) -> Any:
+        drawn = random.random() + float(np.random.rand()) + float(torch.rand(()))  # noqa: NPY002
+        if fails and len(given["packed_seq_params"].cu_seqlens_q) == 2:  # slime's own micro-batches have two sequences
+            self.eval()
+            raise torch.OutOfMemoryError("out of memory")
+        return own(self, input_ids, **given) * (1 + drawn / 100)
+
+    monkeypatch.setattr(driving.Bigram, "forward", forward)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"use_dynamic_batch_size": True, "max_tokens_per_gpu": 40}, {"use_tis": True}], ids=str
+)
+def test_a_second_forward_is_recorded_and_leaves_training_bit_identical(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+) -> None:
+    drawing(monkeypatch)
+    recorded = driving.drive(tmp_path / "run", options={"strict": True, "self_noise": EACH}, **settings)
+    checks.assert_same(recorded, driving.drive(None, **settings))
+    run = ratioscope.open_run(tmp_path / "run")
+    found = run.metrics((), gap="old:trainer_again")
+    assert run.readings["trainer_again"].steps == (0, 1) and found["old:trainer_again/sequences"].item() == 4
+    assert 1e-4 < found["old:trainer_again/max_abs_log_ratio"].item() < 0.5
+
+
+def test_the_second_forward_of_the_same_weights_is_old(tmp_path: Path) -> None:
+    """The table rounds alike in every shape, so that another row, place or weight would show."""
+    driving.drive(tmp_path / "run", options={"strict": True, "self_noise": EACH})
+    found = ratioscope.open_run(tmp_path / "run").metrics((), gap="old:trainer_again")
+    assert found["old:trainer_again/tokens"].item() > 15 and found["old:trainer_again/max_abs_log_ratio"].item() == 0
+
+
+def test_a_second_forward_that_fails_changes_nothing_and_is_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawing(monkeypatch, fails=True)
+    recorded = driving.drive(tmp_path / "run", options={"self_noise": EACH})
+    checks.assert_same(recorded, driving.drive(None))
+    run = ratioscope.open_run(tmp_path / "run")
+    (note,) = run.events.filter(event="self_noise")["note"].to_list()
+    assert "failed once with OutOfMemoryError" in note and not run.readings
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({"global_batch_size": 8}, "computes no old log-probs"),
+        ({"micro_batch_size": 1}, "hold one sequence"),
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be_read_again_are_told(tmp_path: Path, settings: dict[str, Any], wanted: str) -> None:
+    driving.drive(tmp_path / "run", options={"strict": True, "self_noise": EACH}, **settings)
+    run = ratioscope.open_run(tmp_path / "run")
+    (note,) = run.events.filter(event="self_noise")["note"].to_list()
+    assert wanted in note and not run.readings
+
+
+def test_a_rank_with_too_few_sequences_has_all_ranks_stop(tmp_path: Path) -> None:
+    driving.drive(tmp_path / "run", options={"self_noise": ratioscope.SelfNoise(every=1, sequences=9)})
+    run = ratioscope.open_run(tmp_path / "run")
+    (note,) = run.events.filter(event="self_noise")["note"].to_list()
+    assert "a rank could not prepare it" in note and not run.readings

@@ -62,6 +62,8 @@ class Names:
     """Asks every engine for checksums of its weights."""
     load_function: str
     """Loads a user's function by its path."""
+    old_pass: str
+    """Computes log-probs without gradient, before training."""
     place: Callable[[], Place]
     """The place of this process among the ranks."""
     old_is_current: str
@@ -93,6 +95,8 @@ def _hooks(names: Names) -> Iterator[Hook]:
     for name in names.sync:
         yield _hook(name, after="synced", needed=False)
     yield _hook(names.log, swap="with_scalars", needed=False)
+    if names.old_pass:
+        yield _hook(names.old_pass, after="old_scored", needed=False)
 
 
 def _hook(
@@ -144,6 +148,7 @@ SLIME = Names(
     tis=f"{_SLIME_MEGATRON}.loss:vanilla_tis_function",
     checks="",
     load_function="slime.utils.misc:load_function",
+    old_pass=f"{_SLIME_MEGATRON}.actor:MegatronTrainRayActor.compute_log_prob",
     place=_slime_place,
     old_is_current=(
         "slime skips the separate old pass with these settings (one optimizer step per rollout) and its loss uses the detached "
@@ -178,6 +183,7 @@ MILES = Names(
     tis=f"{_MILES_SHARED}.loss_hub.corrections:vanilla_tis_function",
     checks="miles.ray.rollout.rollout_server:RolloutServer.check_weights",
     load_function="miles.utils.misc:load_function",
+    old_pass="",
     place=_miles_place,
     old_is_current=(
         "miles computes no old log-probs under --skip-actor-forward-only and its loss uses the detached current ones as old; "

@@ -22,3 +22,4 @@ class SlimeRecorder:
         self.loss_begins, self.loss_ends = self.training.loss_begins, self.training.loss_ends
         self.scored, self.mask_used = self.training.scored, self.training.mask_used
         self.with_scalars = self.training.with_scalars
+        self.old_scored = self.training.again.old_scored

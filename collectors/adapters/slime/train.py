@@ -15,11 +15,13 @@ from typing import Any
 
 from ...batch.token_texts import decoder
 from ...foreign import Tensor
+from ...self_noise import AGAIN, readings_of
 from ...watching.hooks import Call
 from ...watching.recording import Recording
 from .batch import Batch, Rollout, noted, number, sliced
 from .names import Names
 from .rollout import CARRIED, recorded_arguments
+from .second_forward import SlimeAgain
 from .versions import Arguments, interval, recorded_versions, version_of
 
 NO_ROLLOUT = (
@@ -47,6 +49,7 @@ class TrainSide:
 
     def __init__(self, recording: Recording, names: Names) -> None:
         self._recording, self._names = recording, names
+        self.again = SlimeAgain(recording, names)
         self._arrived: Mapping[str, Any] = {}
         self._rollout: Rollout | None = None
         self._loss: _Loss | None = None
@@ -71,6 +74,7 @@ class TrainSide:
 
     def rollout_begins(self, call: Call) -> None:
         actor = call.target
+        self.again.begins(call.arguments["rollout_id"], call.arguments["rollout_data"])
         arrived, self._arrived = self._arrived, {}
         self.begin(
             actor.args,
@@ -109,6 +113,7 @@ class TrainSide:
         self._loss = None
         if self._rollout is not None:
             self._loss = _Loss(call.arguments["args"], call.arguments["batch"])
+            self.again.loss_begins(self._rollout.id, self._loss.batch)
 
     def scored(self, call: Call) -> None:
         """Log-probs were computed. The first ones in a running loss function are the current ones."""
@@ -176,6 +181,7 @@ class TrainSide:
             "rollout_logprobs": batch.get("rollout_log_probs"),
             "reference_logprobs": batch.get("ref_log_probs"),
             "advantages": batch.get("advantages"),
+            AGAIN: [self.again.found.get(row) for row in rows],
             **given,
         }
         lengths = [int(length) for length in batch["response_lengths"]]
@@ -193,11 +199,13 @@ class TrainSide:
             "sequence_ids": [rollout.ids[row] for row in rows],
             "rewards": None if rewards is None else [number(rewards[row]) for row in rows],
         }
+        columns = held | whole | facts if pieces is None else sliced(held, whole, facts, pieces)
         self._recording.log(
             step=rollout.id,
             minibatch=minibatch,
             trainer_version=rollout.version,
-            **(held | whole | facts if pieces is None else sliced(held, whole, facts, pieces)),
+            **readings_of(columns.pop(AGAIN)),
+            **columns,
         )
 
     def _old(self, rollout: Rollout, args: Arguments, batch: Batch, current: Sequence[Tensor]) -> Any:
