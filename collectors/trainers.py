@@ -73,6 +73,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         tested=("2026-08-22",),
         against="source",
         lines="ratioscope run --out {run} -- python examples/run_grpo.py ...  # ratioscope in the workers' environments, too",
+        no_self_noise="",
         records="rollout, old, current, reference, masks, versions, groups, rewards, advantages",
         unreached="the Megatron worker (models/policy/workers/megatron_policy_worker.py:29 imports megatron.bridge, which needs "
         "CUDA); SingleController (only that worker has train_microbatch, line 1372); PPO's loop (its critic is built of "

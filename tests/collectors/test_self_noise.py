@@ -189,7 +189,7 @@ def test_anything_else_is_refused_at_once(tmp_path: Path, wrong: Any) -> None:
 
 def test_each_adapter_takes_the_option_or_says_why_not(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     taken = [adapter.name for adapter in ADAPTERS if not adapter.no_self_noise]
-    assert taken == ["verl", "slime", "skyrl", "trl"]
+    assert taken == ["verl", "slime", "skyrl", "nemo_rl", "trl"]
     for adapter in ADAPTERS:
         caplog.clear()
         recording = Recording(tmp_path / adapter.name, {"self_noise": True}, adapter.name)

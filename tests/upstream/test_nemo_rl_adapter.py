@@ -11,10 +11,12 @@ of tests/standins:
 """
 
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.imported import imported
 
@@ -144,3 +146,76 @@ def test_the_dumps_that_nemo_rl_writes_are_imported_to_the_rows_that_the_adapter
     assert code == 0
     kept = [sorted(repr([row[name] for name in names]) for row in each) for each in (rows, facts)]
     assert kept[0] == kept[1] and len(rows) == 3 * driving.ROWS
+
+
+EACH = ratioscope.SelfNoise(every=1, sequences=2)
+
+
+def drawing(monkeypatch: pytest.MonkeyPatch, *, fails: bool = False) -> None:
+    """Has the workers' forward draw from every source, as dropout does. fails: and raise in a second forward."""
+    transformers: Any = pytest.importorskip("transformers")
+    own = transformers.Qwen2ForCausalLM.forward
+
+    def forward(self: Any, *given: Any, **named: Any) -> Any:
+        rows = named["input_ids"] if "input_ids" in named else given[0]
+        is_workers = rows.shape[0] > 1 or self.dtype == torch.float32  # the engine's is in bfloat16
+        drawn = random.random() + float(np.random.rand()) + float(torch.rand(())) if is_workers else 0.0  # noqa: NPY002
+        if fails and is_workers and rows.shape[0] == 1:
+            raise torch.OutOfMemoryError("out of memory")
+        found = own(self, *given, **named)
+        found.logits = found.logits * (1 + drawn / 100)
+        return found
+
+    monkeypatch.setattr(transformers.Qwen2ForCausalLM, "forward", forward)
+
+
+@pytest.mark.parametrize("name", ["plain", "v2", "packed", "dynamic batches", "async"])
+def test_a_second_forward_is_recorded_and_leaves_training_bit_identical(
+    tmp_path: Path, module: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    drawing(monkeypatch)
+    options = {"strict": True, "self_noise": EACH}
+    trace = driving.drive(tmp_path / "run", tmp_path / "on", module, options=options, **SETTINGS[name])
+    checks.assert_same(trace, driving.drive(None, tmp_path / "off", module, **SETTINGS[name]))
+    run = ratioscope.open_run(tmp_path / "run")
+    found = run.metrics((), gap="old:trainer_again")
+    assert run.readings["trainer_again"].steps == (1, 2, 3) and found["old:trainer_again/sequences"].item() == 6
+    assert 1e-4 < found["old:trainer_again/max_abs_log_ratio"].item() < 0.5
+
+
+def test_the_second_forward_of_the_same_weights_is_old_but_for_rounding(tmp_path: Path, module: Any) -> None:
+    options = {"strict": True, "self_noise": EACH}
+    driving.drive(tmp_path / "run", tmp_path / "on", module, options=options)
+    found = ratioscope.open_run(tmp_path / "run").metrics((), gap="old:trainer_again")
+    assert found["old:trainer_again/tokens"].item() > 20
+    assert 0 < found["old:trainer_again/max_abs_log_ratio"].item() < 1e-5
+
+
+def test_a_second_forward_that_fails_changes_nothing_and_is_the_last(
+    tmp_path: Path, module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawing(monkeypatch, fails=True)
+    trace = driving.drive(tmp_path / "run", tmp_path / "on", module, options={"self_noise": EACH})
+    checks.assert_same(trace, driving.drive(None, tmp_path / "off", module))
+    run = ratioscope.open_run(tmp_path / "run")
+    (note,) = run.events.filter(event="self_noise")["note"].to_list()
+    assert "failed once with" in note and "out of memory" in note and not run.readings
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        (ABSENT["on-policy ratio"][0], "computes no old log-probs"),
+        ({"policy": {"logprob_batch_size": 1}}, "hold one sequence"),
+        (PLANE, "into the data plane"),
+    ],
+    ids=["on-policy ratio", "alone", "data plane"],
+)
+def test_settings_that_cannot_be_read_again_are_told(
+    tmp_path: Path, module: Any, settings: dict[str, Any], wanted: str
+) -> None:
+    options = {"strict": True, "self_noise": EACH}
+    driving.drive(tmp_path / "run", tmp_path / "on", module, options=options, **settings)
+    run = ratioscope.open_run(tmp_path / "run")
+    (note,) = run.events.filter(event="self_noise")["note"].to_list()
+    assert wanted in note and not run.readings

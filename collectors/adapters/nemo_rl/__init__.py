@@ -19,15 +19,20 @@ data_plane/{interfaces,preshard,worker_mixin}.py, distributed/batched_data_dict.
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
-from ...watching.hooks import looks_of
+from ...watching.hooks import Hook, looks_of
 from ...watching.recording import Recording
-from . import driver, worker
+from . import driver, second_forward, worker
 
-HOOKS = (*driver.HOOKS, *worker.HOOKS)
+HOOKS = (*driver.HOOKS, *worker.HOOKS, *second_forward.HOOKS)
 
 
 def recorder(recording: Recording) -> SimpleNamespace:
     """The methods that HOOKS name, for all kinds of processes. The calls in a process decide which of them run."""
-    parts = (driver.HOOKS, driver.NemoDriver(recording)), (worker.HOOKS, worker.NemoWorker(recording))
+    parts: tuple[tuple[tuple[Hook, ...], Any], ...] = (
+        (driver.HOOKS, driver.NemoDriver(recording)),
+        (worker.HOOKS, worker.NemoWorker(recording)),
+        (second_forward.HOOKS, second_forward.WorkerAgain()),
+    )
     return SimpleNamespace(**{name: look for hooks, part in parts for name, look in looks_of(hooks, part).items()})

@@ -13,10 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...batch.token_texts import decoder
+from ...self_noise import UNSCORED
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
 from .messages import ABSENT_OLD, ABSENT_REFERENCE, ABSENT_VERSIONS, FILTERED, VERSIONS
 from .rows import batch_columns, sequence_ids, tensors
+from .second_forward import IN_THE_PLANE, NemoAgain
 from .tags import VERSION, stamped, with_facts
 
 _ALGORITHMS = "nemo_rl.algorithms"
@@ -42,6 +44,7 @@ HOOKS = (
     ),
     Hook(f"{_ALGORITHMS}.async_utils.replay_buffer", "ReplayBufferImpl.add", before="buffered", needed=False),
     Hook("nemo_rl.distributed.batched_data_dict", "BatchedDataDict.from_batches", before="sampled", needed=False),
+    Hook("nemo_rl.models.policy.lm_policy", "Policy.get_logprobs", after="old_scored", needed=False),
     Hook("nemo_rl.models.policy.lm_policy", "Policy.train", before="trains", swap="with_step"),
     Hook("nemo_rl.models.policy.tq_policy", "TQPolicy.train_from_meta", swap="with_row_facts", needed=False),
     Hook("nemo_rl.models.policy.tq_policy", "TQPolicy.begin_train_step", swap="with_step", needed=False),
@@ -69,7 +72,7 @@ class NemoDriver:
     """Watches the calls in HOOKS, in the process of the training loop. Steps are those of its logger."""
 
     def __init__(self, recording: Recording) -> None:
-        self._recording = recording
+        self._recording, self._again = recording, NemoAgain(recording)
         self._done, self._recorded, self._updates, self._groups = 0, 0, 0, 0
         self._is_async = False
         self._scores: dict[str, Any] = {}
@@ -121,6 +124,12 @@ class NemoDriver:
         if versions and -1 not in versions:
             self._versions = [int(v) for batch, v in zip(batches, versions, strict=True) for _ in range(batch.size)]
 
+    def old_scored(self, call: Call) -> None:
+        """The policy has scored a batch, before it trains on it."""
+        if self._recording.options.get("self_noise"):
+            self._settle()
+            self._again.read(call.target, call.arguments["data"], call.result["logprobs"], self._done + 1)
+
     def trains(self, call: Call) -> None:
         """Records the batch of a step at its first update. Further epochs have the same batch."""
         data = call.arguments["data"]
@@ -149,6 +158,9 @@ class NemoDriver:
 
     def has_old(self, call: Call) -> None:
         self._has.add("old")
+        if self._recording.options.get("self_noise"):
+            self._settle()
+            self._recording.say_once("self_noise", self._done + 1, IN_THE_PLANE)
 
     def has_reference(self, call: Call) -> None:
         self._has.add("reference")
@@ -193,11 +205,13 @@ class NemoDriver:
         self._has |= {"reference"} if reference is not None and bool(reference.any()) else set()
         self._settle()
         facts = {**self._facts(len(data["input_ids"])), **known}
+        columns = batch_columns(self._again.added_to(data), has_old=has_old, has_reference="reference" in self._has)
         self._recording.log(
             step=step,
             trainer_version=step - 1,
             sequence_ids=sequence_ids(data),
-            **batch_columns(data, has_old=has_old, has_reference="reference" in self._has),
+            **self._again.readings(columns),
+            **columns,
             **facts,
         )
         self._say_what_is_absent(step, facts, is_reference_known=reference is not None)
@@ -217,6 +231,8 @@ class NemoDriver:
         say = self._recording.say_once
         if "old" not in self._has:
             say("no_old_logprobs", step, ABSENT_OLD)
+            if self._recording.options.get("self_noise"):
+                say("self_noise", step, UNSCORED)
         if is_reference_known and "reference" not in self._has:
             say("no_reference_logprobs", step, ABSENT_REFERENCE)
         if facts.get("rollout_versions") is None:

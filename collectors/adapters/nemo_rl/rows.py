@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...foreign import Tensor
+from ...self_noise import AGAIN
 
 Data = Mapping[str, Any]
 
@@ -41,6 +42,7 @@ def batch_columns(data: Data, *, has_old: bool, has_reference: bool) -> dict[str
     named = {"token_ids": "input_ids", "rollout_logprobs": "generation_logprobs", "advantages": "advantages"}
     named |= {"old_logprobs": "prev_logprobs"} if has_old else {}
     named |= {"reference_logprobs": "reference_policy_logprobs"} if has_reference else {}
+    named |= {AGAIN: AGAIN} if AGAIN in data else {}
     columns = {name: data[key][:, 1:] for name, key in named.items() if data.get(key) is not None}
     return _responses(mask, {**columns, "loss_mask": mask & (data["sample_mask"] != 0)[:, None]}) | prompts(data, mask)
 

@@ -43,7 +43,7 @@ class NemoWorker:
         self._awaited: int | None = None
 
     def shard_begins(self, call: Call) -> None:
-        worker, arguments = _called(call)
+        worker, arguments = called(call)
         coordinates = worker._local_coords()
         copies = [coordinates.get(f"{axis}_parallel", 0) for axis in ("tensor", "context")]
         self._writes = not any(copies) and not arguments.get("eval_mode", False)
@@ -96,7 +96,7 @@ class NemoWorker:
         return self._awaited >= 0
 
 
-def _called(call: Call) -> tuple[Any, dict[str, Any]]:
+def called(call: Call) -> tuple[Any, dict[str, Any]]:
     """(worker, arguments by name). NeMo-RL's decorator of these methods hides their signature."""
     if isinstance(call.target, tuple):
         names = ("data", "loss_fn", "eval_mode")

@@ -112,7 +112,12 @@ drive(None)
 def test_the_table_tells_what_there_is(adapter: Adapter) -> None:
     module, recording = adapter.load(), Recording("nowhere", {}, adapter.name)
     recorder: Any = module.recorder(recording)
-    looks = [look for hook in module.HOOKS for look in (hook.before, hook.after, hook.swap, hook.replace) if look]
+    looks = [
+        look
+        for hook in module.HOOKS
+        for look in (hook.before, hook.after, hook.swap, hook.replace, hook.failed)
+        if look
+    ]
     assert looks and all(callable(getattr(recorder, look)) for look in looks)
     assert not recording.has_collector
     assert adapter.records and adapter.tested and "{run}" in adapter.lines
