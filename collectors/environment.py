@@ -21,7 +21,8 @@ from .process.counts import reason_of
 from .process.heard import tell_of_this_process
 from .process.notice import say, warn
 from .process.ranks import is_slurm_task, rank_told
-from .process.variables import BY_HAND, EXISTING, LAUNCH, NAME, RUN, SCALARS, TEXT, installed_for
+from .process.variables import BY_HAND, EXISTING, LAUNCH, NAME, RUN, SCALARS, SELF_NOISE, TEXT, installed_for
+from .self_noise import self_noise_in_words
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -69,6 +70,11 @@ def environment_options() -> AttachOptions:
         options["existing"] = cast("Literal['resume', 'new', 'error']", existing)
     if (text := os.environ.get(TEXT)) in ("full", "ids", "none"):
         options["text"] = cast("Text", text)
+    if noise := os.environ.get(SELF_NOISE):
+        try:
+            options["self_noise"] = self_noise_in_words(noise)
+        except ConfigError as error:
+            warn("%s: %s. The run is recorded without.", SELF_NOISE, error)
     return options
 
 

@@ -62,6 +62,8 @@ def _limits(adapter: Adapter) -> Iterator[str]:
         yield f"* Tests imitate these parts: {adapter.unreached}."
     if adapter.no_self_noise:
         yield f"* The option `self_noise` is refused: {adapter.no_self_noise}."
+    else:
+        yield "* The option `self_noise` is taken: [cost and hazard](../which_side.md#how-far-is-the-trainer-from-itself)."
     yield from (f"* {_sentence(text)}" for text in _messages(adapter))
     yield ""
 

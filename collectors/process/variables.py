@@ -9,6 +9,7 @@ NAME = "RATIOSCOPE_NAME"
 TEXT = "RATIOSCOPE_TEXT"
 EXISTING = "RATIOSCOPE_EXISTING"
 SCALARS = "RATIOSCOPE_SCALARS"
+SELF_NOISE = "RATIOSCOPE_SELF_NOISE"
 VARIABLES = {
     RUN: "the run folder; recording begins where it is set",
     LAUNCH: "names this start of the job, the same in all its processes; made where it is not set",
@@ -16,6 +17,7 @@ VARIABLES = {
     EXISTING: "resume, new or error: what happens if a run is in the folder; else the collector finds out",
     TEXT: "full, ids or none: whether token ids and texts are kept",
     SCALARS: "1: puts ratioscope/... among the scalars that the trainer logs",
+    SELF_NOISE: "10x4: each 10 steps the trainer reads 4 sequences on each rank a second time; 0 or nothing: never",
 }
 
 BY_HAND = "ranks-by-hand"

@@ -169,11 +169,22 @@ def test_options_come_from_the_environment_and_reach_the_run(tmp_path: Path) -> 
         "RATIOSCOPE_NAME": "tonight",
         "RATIOSCOPE_TEXT": "none",
         "RATIOSCOPE_SCALARS": "1",
+        "RATIOSCOPE_SELF_NOISE": "20x2",
     }
     code = "e.install(); from training.loop import train; train(); print(e.environment_options())"
     done = in_process(tmp_path, code, **options)
-    assert done.stdout == "{'scalars': True, 'name': 'tonight', 'text': 'none'}\n", done.stderr
+    assert done.stdout == (
+        "{'scalars': True, 'name': 'tonight', 'text': 'none', 'self_noise': SelfNoise(every=20, sequences=2)}\n"
+    ), done.stderr
     assert '"name": "tonight"' in (tmp_path / "RUN" / "run.json").read_text()
+
+
+def test_a_rate_of_second_forwards_that_cannot_be_read_costs_no_recording(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("RATIOSCOPE_SELF_NOISE", "often")
+    assert environment.environment_options() == {"scalars": False}
+    assert "'often'; wanted steps x sequences, such as 10x4. The run is recorded without" in caplog.text
 
 
 def test_what_cannot_be_installed_is_said_and_raises_nothing(

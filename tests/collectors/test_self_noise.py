@@ -11,7 +11,7 @@ import torch
 from ratioscope import Collector, SelfNoise, open_run
 from ratioscope.collectors.attach import start
 from ratioscope.collectors.process.isolated_forward import fault_of, isolated_forward
-from ratioscope.collectors.self_noise import SecondForward, guarded
+from ratioscope.collectors.self_noise import SecondForward, guarded, self_noise_in_words
 from ratioscope.collectors.trainers import ADAPTERS
 from ratioscope.collectors.watching.recording import Recording
 from ratioscope.errors import ConfigError
@@ -185,6 +185,22 @@ def test_anything_else_is_refused_at_once(tmp_path: Path, wrong: Any) -> None:
         Collector(tmp_path / "run", self_noise=wrong)
     with pytest.raises(ConfigError, match="every is 0"):
         SelfNoise(every=0)
+
+
+@pytest.mark.parametrize("text", ["", "0"])
+def test_a_text_may_ask_for_none(text: str) -> None:
+    assert self_noise_in_words(text) is None
+
+
+@pytest.mark.parametrize(("text", "wanted"), [("7", SelfNoise(7)), (" 5x2", SelfNoise(5, 2))])
+def test_a_text_gives_steps_and_sequences(text: str, wanted: SelfNoise) -> None:
+    assert self_noise_in_words(text) == wanted
+
+
+@pytest.mark.parametrize("text", ["x4", "-1", "10x-4", "10x4x2", "0x4", "ten"])
+def test_a_text_that_is_no_rate_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="self_noise"):
+        self_noise_in_words(text)
 
 
 def test_each_adapter_takes_the_option_or_says_why_not(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

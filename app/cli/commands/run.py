@@ -9,7 +9,8 @@ import typer
 
 from ratioscope.collectors.beside import beside, says_the_last_line
 from ratioscope.collectors.launching import demand_new, place_words, recording_environment, replace_process
-from ratioscope.collectors.process.variables import EXISTING, RUN
+from ratioscope.collectors.process.variables import EXISTING, RUN, SELF_NOISE
+from ratioscope.collectors.self_noise import self_noise_in_words
 from ratioscope.errors import ConfigError
 
 CONTEXT = {"allow_interspersed_args": False}
@@ -29,6 +30,14 @@ def run(
     scalars: Annotated[
         bool, typer.Option("--scalars", help="Add ratioscope/... metrics to what the trainer logs.")
     ] = False,
+    self_noise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STEPSxSEQUENCES",
+            help="Have the trainer read a few sequences a second time, such as 10x4: each 10 steps, 4 on each rank. Their"
+            " distance is the floor below which no engine agrees with the trainer.",
+        ),
+    ] = None,
     existing: Annotated[
         str | None,
         typer.Option(
@@ -53,6 +62,8 @@ def run(
     if existing not in (None, "resume", "new", "error"):
         raise ConfigError(f"--existing {existing}: wanted resume, new or error; try: --existing new")
     environment = recording_environment(os.environ, out, name=name, text=text, scalars=scalars)
+    if self_noise is not None and self_noise_in_words(self_noise):
+        environment[SELF_NOISE] = self_noise
     if existing is not None:
         environment[EXISTING] = existing
     if existing == "error":

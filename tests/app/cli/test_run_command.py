@@ -258,6 +258,15 @@ def test_no_command_and_no_such_text_are_wrong_usage(capsys: pytest.CaptureFixtu
     assert "wanted full, ids or none" in capsys.readouterr().err
 
 
+def test_the_rate_of_second_forwards_reaches_the_command_or_is_refused(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = [PYTHON, "-c", "import os; print(os.environ['RATIOSCOPE_SELF_NOISE'])"]
+    assert recorded(job, shown, "--self-noise", "20x2").stdout == "20x2\n"
+    assert main(["run", "--out", "RUN", "--self-noise", "often", "--", "true"]) == 2
+    assert "wanted steps x sequences, such as 10x4" in capsys.readouterr().err
+
+
 def test_a_folder_that_cannot_be_written_does_not_fail_the_command(job: Path) -> None:
     (job / "RUN").write_text("a file, not a folder")
     done = recorded(job, [PYTHON, "train.py"])
