@@ -3,7 +3,7 @@
 The log-probs of the second forward become the reading `trainer_again`. Its distance from the trainer's own log-probs is the
 floor below which no engine can be expected to agree with this trainer.
 
-Where ranks hold shards of the weights, all of them join each forward. A rank that stays away, or that fails alone, leaves the
+All ranks join each forward where they hold shards of the weights. A rank that stays away, or that fails alone, leaves the
 others waiting until the timeout of their process group, as in the trainer's own forwards. So a step's number alone decides, each
 rank reads one sequence at a time, which takes less memory than the trainer's own call just before it, and the first failure is
 the last.

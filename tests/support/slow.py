@@ -30,7 +30,7 @@ FILES = {
     "collectors/test_prompt_ids": "torch",
     "collectors/test_collector_device": "torch",
     "collectors/test_self_noise": "torch",
-    "collectors/test_agreement": "torch, in two ranks",
+    "collectors/test_joined_forwards": "torch, in two ranks",
     "collectors/test_collector_files": "runs are written whole, again and again",
     "collectors/test_collector_health": "files that may not grow, in processes of their own",
     "collectors/test_collector_ranks": "a process for each rank",

@@ -85,7 +85,7 @@ class VerlDriver:
     def scored_in_queue(self, call: Call) -> None:
         """V1: old has been computed, unless it is a copy of rollout."""
         trainer = call.target
-        if self._is_ours(trainer) and not _bypasses(trainer.config):
+        if self._again.is_wanted and self._is_ours(trainer) and not _bypasses(trainer.config):
             self._description.tell(trainer)
             self._again.of_queue(trainer, call.arguments["batch"], sys.modules[_V1].tq)
 
@@ -123,7 +123,7 @@ class VerlDriver:
         """V0: the trainer drops the entropy of old after it has logged its mean."""
         made = call.result[0].batch
         self._entropy = made["old_log_probs"], made["entropys"]
-        if self._is_ours(call.target):
+        if self._again.is_wanted and self._is_ours(call.target):
             self._description.tell(call.target)
             self._again.of_proto(call.target, call.arguments["batch"], made["old_log_probs"])
 

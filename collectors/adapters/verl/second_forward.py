@@ -37,7 +37,7 @@ class VerlAgain:
     """Reads rows again, and keeps their log-probs until the driver logs the batch."""
 
     def __init__(self, recording: Recording) -> None:
-        self._recording = recording
+        self._recording, self.is_wanted = recording, bool(recording.options.get("self_noise"))
         self._by_key: dict[str, Tensor] = {}
         self._by_place: tuple[Tensor, list[Tensor]] | None = None
 
@@ -64,7 +64,9 @@ class VerlAgain:
 
     def readings(self, step: int, ids: list[str], old: Tensor | None) -> dict[str, Any]:
         """The argument `readings` of `log` for these rows, once; {} if none of them was read."""
-        if old is None and self._recording.options.get("self_noise"):
+        if not self.is_wanted:
+            return {}
+        if old is None:
             self._recording.say_once("self_noise", step, UNSCORED, logging.WARNING)
         by_key, by_place = self._by_key, self._by_place
         self._by_key, self._by_place = {}, None
@@ -72,8 +74,6 @@ class VerlAgain:
         return readings_of(rows)
 
     def _read(self, trainer: Trainer, rows: int, rows_of: Callable[[list[int]], Data]) -> list[Any]:
-        if not self._recording.options.get("self_noise"):
-            return []
         step, group = step_of(trainer), trainer.actor_rollout_wg
         if fault := _fault(trainer.config.actor_rollout_ref):
             self._recording.say_once("self_noise", step, fault, logging.WARNING)
