@@ -76,6 +76,8 @@ REPRODUCED = "reproduced"
 REFEREE = "referee"
 """The event of `ratioscope rescore` for programs; `note`: JSON with `floors` (policy -> its precision and the referee's own
 mean |x| there, nats/token) or `found` (the findings of --try). The newest one of either kind counts."""
+WEIGHTS_READ = "weights_read"
+"""The event of `ratioscope weights`: which engines were asked for checksums of their weights, and how long each took."""
 FIRST_ROWS = "first_rows"
 """The event every run has: what the first rows on disk are, and whether their two sides line up."""
 STATE = "state"
@@ -85,7 +87,7 @@ CONTROL = "control"
 WEIGHTS = "weights"
 """Digests of the weights of the trainer or of an engine: `version`, `step`, `replica` (null: the trainer's), `tensors` (their
 number), `digest` of all, `by` (who made them); `names`: the key of the table of names, and `each`: eight characters per entry of
-it, absent if a line with this `digest` has them, or where a log would grow too long."""
+it, absent if a line with this `digest` has them, or where a log would grow too long; `attempt`: of the job, in the log of a verb."""
 WEIGHT_NAMES = "weight_names"
 """A table of names, before the first line that refers to it: `names` (its key), `entries`: [name, dtype and shape] by name. A
 large model has entries of several tensors: numbers in their names are replaced by *."""
@@ -99,8 +101,8 @@ process or pool of processes that it is one of many of; `ray_worker`: true if Ra
 its rank and attempt that had ended and whose work it goes on with; `continues`: writers of the same collector whose processes had
 ended: what they had taken and not written is in a DROPPED line of this log; `script`: the program."""
 OFFLINE = "offline"
-"""A verb began to work on a run that nobody writes (only `note`, which the dashboard's acknowledgements are too, and `rescore`
-write beside others): `verb`, `host`, `pid`, `time`. Its log is no writer's of the run.
+"""A verb began to work on a run that nobody writes (only `note`, which the dashboard's acknowledgements are too, `rescore` and
+`weights` write beside others): `verb`, `host`, `pid`, `time`. Its log is no writer's of the run.
 
 Its commits may carry `writer` (whose rows they are), `attempt`, `replaces` (the files whose rows the new file holds: from
 this line on they are no part of the run) and `measured` (of which writers, gaps and steps merged statistics are; or see

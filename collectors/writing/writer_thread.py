@@ -277,12 +277,14 @@ class WeightLines:
         self._written: list[str] = []  # digests whose entries are on record
         self._bytes = 0
 
-    def of(self, step: int, version: int, replica: str | None, digests: Mapping[str, str]) -> list[dict[str, Any]]:
-        """The lines for the weights of a version. replica: the engine that holds them; None: the trainer."""
+    def of(
+        self, step: int, version: int, replica: str | None, digests: Mapping[str, str], *, by: str = ""
+    ) -> list[dict[str, Any]]:
+        """The lines for the weights of a version. replica: the engine that holds them; None: the trainer. by: see WEIGHTS."""
         entries = _entries(digests)
         listed = [[name, form] for name, form, _ in entries]
         names = _hash("\n".join("\t".join(pair) for pair in listed))
-        by = OURS if digests and all(map(_OURS.fullmatch, digests.values())) else "another"
+        by = by or (OURS if digests and all(map(_OURS.fullmatch, digests.values())) else "another")
         whole = _hash("\n".join(f"{name}\t{digest}" for name, digest in sorted(digests.items())))
         line: dict[str, Any] = {
             "kind": WEIGHTS, "step": step, "version": version, "replica": replica, "tensors": len(digests), "digest": whole,

@@ -6,7 +6,7 @@ The proof that digests of weights give to a diagnosis: of a failed delivery, or 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 ArrivalState = Literal["equal", "differs", "unknown"]
 """equal: every compared tensor equals the trainer's. differs: some do not. unknown: nothing could be compared."""
-OF_ENGINES = "compared with the weights that most engines hold, because the trainer's digests are not on record"
+ABSENT = "are not on record"
+OF_MOST = "compared with the weights that most engines hold"
+OF_ENGINES = f"{OF_MOST}, because the trainer's digests {ABSENT}"
 _NAMED = 3
 """Tensors that a sentence names; it counts the others."""
 
@@ -95,21 +97,52 @@ class Replica:
 
 def weight_arrivals(run: "Run") -> tuple[Replica, ...]:
     """One entry per engine whose digests are on record, by name; empty without any."""
-    lines, tables = _complete(run.weights[0]), run.weights[1]
-    trainer = _of_most_engines(lines) | {(line.attempt, line.version): line for line in lines if line.replica is None}
+    return arrivals(*run.weights)
+
+
+def arrivals(weights: Sequence[WeightDigests], tables: Mapping[str, TensorTable]) -> tuple[Replica, ...]:
+    """The same of these digests, in the order of time. tables: key -> table of names of tensors."""
+    lines = _complete(weights)
+    sent = _Sent({_at(line): line for line in lines if line.replica is None}, _of_most_engines(lines), tables)
     engines: dict[str, dict[tuple[int, int], WeightDigests]] = {}
     for line in lines:
         if line.replica is not None:
             engines.setdefault(line.replica, {})[line.attempt, line.version] = line
-    return tuple(_replica(list(own.values()), trainer, tables) for _, own in sorted(engines.items()))
+    return tuple(_replica(list(own.values()), sent) for _, own in sorted(engines.items()))
 
 
-def _of_most_engines(lines: Sequence[WeightDigests]) -> "TrainerDigests":
+_At = tuple[int, int, str]
+"""(attempt, version, who made the digests)."""
+
+
+def _at(line: WeightDigests) -> _At:
+    return line.attempt, line.version, line.by
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """The weights that engines should hold."""
+
+    trainer: Mapping[_At, WeightDigests]
+    """The trainer's own."""
+    most: Mapping[_At, WeightDigests]
+    """Those that most engines hold."""
+    tables: Mapping[str, TensorTable]
+    """Key -> names of tensors."""
+
+    def known(self, line: WeightDigests) -> list[WeightDigests]:
+        """The weights of all versions that can be compared with those of an engine, the trainer's where both are on record."""
+        return [
+            one for one in ({**self.most, **self.trainer}).values() if (one.attempt, one.by) == (line.attempt, line.by)
+        ]
+
+
+def _of_most_engines(lines: Sequence[WeightDigests]) -> dict[_At, WeightDigests]:
     """Version -> the line of an engine with the weights that most engines have. Only versions of two or more engines."""
-    held: dict[tuple[int, int], dict[str | None, WeightDigests]] = {}
+    held: dict[_At, dict[str | None, WeightDigests]] = {}
     for line in lines:
         if line.replica is not None:
-            held.setdefault((line.attempt, line.version), {})[line.replica] = line
+            held.setdefault(_at(line), {})[line.replica] = line
     replicas = {}
     for at, engines in held.items():
         (digest, count), *_ = Counter(line.digest for line in engines.values()).most_common()
@@ -137,13 +170,8 @@ def plain_arrivals(replicas: Sequence[Replica]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-TrainerDigests = dict[tuple[int, int], WeightDigests]
-
-
-def _replica(lines: Sequence[WeightDigests], trainer: TrainerDigests, tables: dict[str, TensorTable]) -> Replica:
-    arrivals = [
-        _arrival(line, trainer, tables) for line in sorted(lines, key=lambda line: (line.attempt, line.version))
-    ]
+def _replica(lines: Sequence[WeightDigests], sent: _Sent) -> Replica:
+    arrivals = [_arrival(line, sent) for line in sorted(lines, key=lambda line: (line.attempt, line.version))]
     since = None
     for arrival in reversed(arrivals):
         if arrival.state != "differs":
@@ -156,66 +184,78 @@ def _replica(lines: Sequence[WeightDigests], trainer: TrainerDigests, tables: di
     )
 
 
-def _arrival(line: WeightDigests, trainer: TrainerDigests, tables: dict[str, TensorTable]) -> Arrival:
-    sent = trainer.get((line.attempt, line.version))
+def _arrival(line: WeightDigests, sent: _Sent) -> Arrival:
+    """The engine against the trainer; where that leaves tensors open, against most engines, too."""
     none = Arrival(line.replica or "", line.version, line.step, "unknown", 0, (), None, "")
-    absent = f"the trainer's digests of version {line.version} are not on record"
-    if sent is None:
-        return replace(none, why=absent)
-    if sent.replica is not None and sent.digest == line.digest:
-        return replace(none, why=f"{absent}; most engines hold the same weights")
-    replica = _compared(none, line, sent, trainer, tables)
-    return replica if sent.replica is None else replace(replica, why="; ".join(filter(None, (replica.why, OF_ENGINES))))
+    trainers, most = sent.trainer.get(_at(line)), sent.most.get(_at(line))
+    absent = _absent(line, sent.trainer.values())
+    found = replace(none, why=absent) if trainers is None else _compared(none, line, trainers, sent)
+    if most is None or found.state == "differs" or found.is_complete:
+        return found
+    if most.digest == line.digest:
+        return found if trainers is not None else replace(none, why=f"{absent}; most engines hold the same weights")
+    among = _compared(none, line, most, sent)
+    if trainers is not None:
+        settled = {name for name, _ in sent.tables.get(trainers.names, ())}
+        among = replace(among, differing=tuple(name for name in among.differing if name not in settled))
+        if not among.differing:
+            return found
+    because = OF_ENGINES if absent.endswith(ABSENT) or trainers is not None else f"{OF_MOST}, because {absent}"
+    return replace(among, why="; ".join(filter(None, (among.why, because))))
 
 
-def _compared(
-    none: Arrival, line: WeightDigests, sent: WeightDigests, trainer: TrainerDigests, tables: dict[str, TensorTable]
-) -> Arrival:
-    if sent.by != line.by:
-        return replace(none, why=f"the trainer's digests are made by {sent.by}, those of the engine by {line.by}")
+def _absent(line: WeightDigests, trainers: Iterable[WeightDigests]) -> str:
+    """Why the engine is not compared with the trainer, in words."""
+    others = [one.by for one in trainers if (one.attempt, one.version) == (line.attempt, line.version)]
+    if others:
+        return f"the trainer's digests are made by {others[-1]}, those of the engine by {line.by}"
+    return f"the trainer's digests of version {line.version} {ABSENT}"
+
+
+def _compared(none: Arrival, line: WeightDigests, sent: WeightDigests, known: _Sent) -> Arrival:
     if sent.digest == line.digest:
         return replace(none, state="equal", compared=line.tensors)
-    if (older := _held(line, trainer)) is not None:
-        few = _by_tensor(none, line, sent, trainer, tables).differing if _are_single(line, sent, tables) else ()
+    if (older := _held(line, known)) is not None:
+        few = _by_tensor(none, line, sent, known).differing if _are_single(line, sent, known.tables) else ()
         named = few if len(few) < line.tensors else ()
         return replace(none, state="differs", compared=line.tensors, holds=older, is_older=True, differing=named)
-    if not _are_single(line, sent, tables):
+    if not _are_single(line, sent, known.tables):
         why = "digests of single tensors of this version are not on record"
         return replace(none, state="differs" if sent.names == line.names else "unknown", why=why)
-    return _by_tensor(none, line, sent, trainer, tables)
+    return _by_tensor(none, line, sent, known)
 
 
-def _are_single(line: WeightDigests, sent: WeightDigests, tables: dict[str, TensorTable]) -> bool:
+def _are_single(line: WeightDigests, sent: WeightDigests, tables: Mapping[str, TensorTable]) -> bool:
     """True if the digests of single tensors of both sides are on record."""
     return line.each is not None and sent.each is not None and {line.names, sent.names} <= set(tables)
 
 
-def _held(line: WeightDigests, trainer: TrainerDigests) -> int | None:
+def _held(line: WeightDigests, known: _Sent) -> int | None:
     """The newest version of the trainer with all these weights."""
-    versions = [v for (attempt, v), one in trainer.items() if attempt == line.attempt and one.digest == line.digest]
-    return max(versions, default=None)
+    return max((one.version for one in known.known(line) if one.digest == line.digest), default=None)
 
 
-def _by_tensor(
-    none: Arrival, line: WeightDigests, sent: WeightDigests, trainer: TrainerDigests, tables: dict[str, TensorTable]
-) -> Arrival:
-    own, wanted = tables[line.names], tables[sent.names]
-    place = {pair: at for at, pair in enumerate(own)}
-    pairs = [(at, place[pair]) for at, pair in enumerate(wanted) if pair in place]
-    why = "" if len(pairs) == len(own) == len(wanted) else _not_compared(own, wanted)
-    if not pairs:
+def _by_tensor(none: Arrival, line: WeightDigests, sent: WeightDigests, known: _Sent) -> Arrival:
+    own, wanted = known.tables[line.names], known.tables[sent.names]
+    mine, theirs = _by_name(line, own), _by_name(sent, wanted)
+    both = [pair for pair in wanted if pair in mine]
+    why = "" if len(both) == len(own) == len(wanted) else _not_compared(own, wanted)
+    if not both:
         return replace(none, why=why)
-    apart = [(at, mine) for at, mine in pairs if sent.of(at) != line.of(mine)]
+    apart = [pair for pair in both if mine[pair] != theirs[pair]]
     if not apart:
-        return replace(
-            none, state="equal", compared=len(pairs), why=why or "the digests of all tensors together differ"
-        )
-    earlier = [one for (attempt, _), one in trainer.items() if attempt == line.attempt and one.names == sent.names]
-    versions = [one.version for one in earlier if one.each and all(one.of(at) == line.of(mine) for at, mine in apart)]
-    differing = tuple(wanted[at][0] for at, _ in apart)
+        return replace(none, state="equal", compared=len(both), why=why or "the digests of all tensors together differ")
+    earlier = [(one.version, _by_name(one, known.tables.get(one.names, ()))) for one in known.known(line) if one.each]
+    versions = [version for version, held in earlier if all(held.get(pair) == mine[pair] for pair in apart)]
+    differing = tuple(name for name, _ in apart)
     return replace(
-        none, state="differs", compared=len(pairs), differing=differing, holds=max(versions, default=None), why=why
+        none, state="differs", compared=len(both), differing=differing, holds=max(versions, default=None), why=why
     )
+
+
+def _by_name(line: WeightDigests, table: TensorTable) -> dict[tuple[str, str], str]:
+    """(name, dtype and shape) -> digest."""
+    return {pair: line.of(at) for at, pair in enumerate(table)}
 
 
 def _not_compared(own: TensorTable, wanted: TensorTable) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from ratioscope.errors import SourceError
 
 from ..files.quarantine import printable
-from .entries import seconds, text, whole_number
+from .entries import optional_count, seconds, text, whole_number
 
 SHORT = 8
 """Characters of the digest of one entry."""
@@ -44,12 +44,13 @@ class WeightDigests:
 
 
 def weight_digests(entry: Mapping[str, Any], attempt: int) -> WeightDigests:
-    """The digests that an entry states; SourceError for an impossible one."""
+    """The digests that an entry states; SourceError for an impossible one. attempt: of the log, unless the entry has its own."""
     replica, each = entry.get("replica"), entry.get("each")
+    own = optional_count(entry, "attempt")
     return WeightDigests(
         whole_number(entry, "step"),
         whole_number(entry, "version"),
-        attempt,
+        attempt if own is None else own,
         None if replica is None else printable(text(entry, "replica"))[:200],
         whole_number(entry, "tensors", least=0),
         text(entry, "digest"),

@@ -66,6 +66,11 @@ def safetensors(data: memoryview) -> dict[str, Array]:
 
     The arrays are views of the file, but for bfloat16, which is widened. Tensors fill the file without hole or overlap.
     """
+    return {name: widened(array) if kind == "BF16" else array for name, (kind, array) in stored_tensors(data).items()}
+
+
+def stored_tensors(data: memoryview) -> dict[str, tuple[str, Array]]:
+    """Name -> (type as the file names it, such as BF16; array) of a safetensors file. bfloat16 is its bits, as uint16."""
     if len(data) < 8 or (size := struct.unpack("<Q", data[:8])[0]) > min(len(data) - 8, 1 << 27):
         raise UnsafeFile("it is no safetensors file: it states a header that is longer than the file")
     try:
@@ -103,12 +108,11 @@ def _are_sizes(value: Any) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(number) is int and 0 <= number < 1 << 62 for number in value)
 
 
-def _of_bytes(name: str, data: memoryview, stated: _Stated) -> Array:
+def _of_bytes(name: str, data: memoryview, stated: _Stated) -> tuple[str, Array]:
     kind, shape, (start, stop) = stated
     dtype = np.dtype(_SAFETENSORS[kind])
     _demand_filled(name[:80], shape, dtype, stop - start)
-    array = np.frombuffer(data[start:stop], dtype).reshape(shape)
-    return widened(array) if kind == "BF16" else array
+    return kind, np.frombuffer(data[start:stop], dtype).reshape(shape)
 
 
 def _demand_filled(name: str, shape: Iterable[int], dtype: np.dtype[Any], held: int) -> None:

@@ -10,6 +10,8 @@ import pytest
 from ratioscope import Collector, layout, open_run, weights
 from ratioscope.app.cli import main
 from ratioscope.app.upkeep.maintenance import compact
+from ratioscope.collectors.writing.offline import OfflineWriter
+from ratioscope.collectors.writing.writer_thread import WeightLines
 from ratioscope.ingest.analysis.diagnosis import diagnosis_of
 from ratioscope.ingest.analysis.weight_arrivals import Replica, weight_arrivals
 from ratioscope.metrics.diagnosis.on_record import DELIVERY
@@ -163,6 +165,40 @@ def test_digests_that_differ_prove_the_cause(tmp_path: Path, held: Mapping[int, 
     root = recorded(tmp_path / "run", {"0": held})
     likely = {item.cause.code: item for item in diagnosis_of(open_run(root)).diagnosis.likely}
     assert likely[code].confidence == "high" and "replica 0" in likely[code].effect
+
+
+def read(root: Path, *polls: tuple[int, str | None, Mapping[str, str]], by: str = "checker") -> dict[str, Replica]:
+    """The findings once these digests, of one maker, are on record beside those of the run: (version, replica, digests)."""
+    lines = WeightLines()
+    writer = OfflineWriter(root, "weights")
+    for version, replica, digests in polls:
+        writer.say(*lines.of(version, version, replica, digests, by=by))
+    return arrived(root)
+
+
+def test_digests_of_one_maker_are_compared_beside_those_of_another(tmp_path: Path) -> None:
+    root = recorded(tmp_path / "run", {"0": {v: whole(v) for v in range(6)}})
+    first = (4, None, {"a": "a4", "b": "b4"}), (5, None, {"a": "a5", "b": "b5"})
+    found = read(root, *first, (5, "1", {"a": "a5", "b": "b4"}), (5, "2", {"a": "a5", "b": "b5"}))
+    assert found["0"].newest.is_complete and found["2"].newest.is_complete
+    assert found["1"].words == "replica 1: 1 of 2 tensors differ from version 5: b; it holds those of version 4"
+    alone = read(root, (5, "3", {"a": "a5"}), by="a third").pop("3")
+    assert alone.words.endswith(
+        "cannot be compared: the trainer's digests are made by checker, those of the engine by a third"
+    )
+
+
+def test_tensors_that_the_trainer_does_not_have_are_compared_with_most_engines(tmp_path: Path) -> None:
+    root = recorded(tmp_path / "run", {}, steps=1)
+    held = {"a": "a0", "scale": "1"}
+    engines = [(0, name, held) for name in "012"]
+    found = read(root, (0, None, {"a": "a0"}), *engines, (0, "3", held | {"scale": "2"}))
+    assert [found[name].newest.state for name in "0123"] == ["equal"] * 3 + ["differs"]
+    assert found["3"].newest.differing == ("scale",) and "most engines hold" in found["3"].words
+    # most engines are wrong, and the one that is right is not blamed for it
+    old = [(1, name, {"a": "a0", "scale": "1"}) for name in "012"]
+    found = read(root, (1, None, {"a": "a1"}), *old, (1, "3", {"a": "a1", "scale": "1"}))
+    assert [found[name].newest.state for name in "0123"] == ["differs"] * 3 + ["equal"]
 
 
 def test_digests_that_do_not_cover_the_steps_prove_nothing(tmp_path: Path) -> None:
