@@ -1,6 +1,6 @@
 """The command line: `ratioscope VERB`. Verbs live in commands/. This file lists them and turns their exceptions into exit codes.
 
-    0 ok    1 findings (of verify, check, import; else with --fail-on)    2 usage    3 unreadable
+    0 ok    1 findings (of verify, check, import, weights; else with --fail-on)    2 usage    3 unreadable
     4 not measured (of check; else with --fail-on)    70 a defect of ratioscope
 
 An error is one line on standard error, without a traceback: what was found, what was wanted and what to try.
@@ -32,8 +32,8 @@ from .exit_codes import UNREADABLE as UNREADABLE
 from .exit_codes import USAGE as USAGE
 
 VERBS = (
-    "demo", "run", "attach", "import", "dashboard", "diagnose", "diff", "rescore", "baseline", "watch", "check",
-    "metrics", "corrections", "explain", "report", "bundle", "export", "wandb", "sync", "push", "info", "index",
+    "demo", "run", "attach", "import", "dashboard", "diagnose", "diff", "rescore", "weights", "baseline", "watch",
+    "check", "metrics", "corrections", "explain", "report", "bundle", "export", "wandb", "sync", "push", "info", "index",
     "estimate", "note", "verify", "repair", "compact", "prune",
 )  # fmt: skip
 WITHOUT_PANDAS = frozenset(VERBS) - {"demo", "run", "import", "dashboard", "rescore", "export", "wandb", "sync"}
@@ -52,8 +52,8 @@ HELP = (
     " what to do."
 )
 EPILOG = (
-    "Exit codes: 0 ok, 1 findings (of verify, check and import; else with --fail-on), 2 usage, 3 unreadable, 4 not measured."
-    " Start with: ratioscope demo"
+    "Exit codes: 0 ok, 1 findings (of verify, check, import and weights; else with --fail-on), 2 usage, 3 unreadable, 4 not"
+    " measured. Start with: ratioscope demo"
 )
 
 

@@ -50,7 +50,7 @@ def read_by_engines(
     from ..referee.scale import scale_doubts
     from ..referee.server import server_at
 
-    key, doubts = _key(key_file), scale_doubts(run, refuse=True)
+    key, doubts = engine_key(key_file), scale_doubts(run, refuse=True)
     servers = {name: server_at(address, key) for name, address in _named(engines).items()}
     with working("asking the servers what they are"):
         judges = {name: engine_at(server, in_flight) for name, server in servers.items()}
@@ -126,7 +126,7 @@ def _named(engines: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _key(path: Path | None) -> str:
+def engine_key(path: Path | None) -> str:
     """The key of the servers, from a file or the environment; "" without one."""
     from ..referee.server import KEY
 

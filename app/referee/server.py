@@ -32,6 +32,10 @@ SAID = 300
 """Characters of a server's own words that are shown."""
 
 
+class Absent(SourceError):
+    """The server has no such path."""
+
+
 @dataclass(frozen=True)
 class Server:
     """A server that answers in JSON."""
@@ -43,10 +47,15 @@ class Server:
     key: str = field(default="", repr=False)
     """Sent as a bearer token."""
 
-    def ask(self, path: str, body: Any = None, *, most_bytes: int = 1 << 20, seconds: float = SECONDS) -> Any:
-        """The answer to GET, or to POST of a body. SourceError for all that is no JSON within the bounds."""
+    def ask(
+        self, path: str, body: Any = None, *, most_bytes: int = 1 << 20, seconds: float = SECONDS, tries: int = TRIES
+    ) -> Any:
+        """The answer to GET, or to POST of a body. SourceError for all that is no JSON within the bounds.
+
+        tries: 1 for a request that costs the server much. Absent for a path that the server does not have.
+        """
         said = failed = ""
-        for number in range(TRIES):
+        for number in range(tries):
             try:
                 return self._answer(path, body, most_bytes, seconds)
             except HTTPError as error:
@@ -55,12 +64,11 @@ class Server:
                     self._refuse(path, error, said)
             except (OSError, HTTPException) as error:
                 said, failed, after = self._plain(str(error)), type(error).__name__, ""
-            if number + 1 < TRIES:
+            if number + 1 < tries:
                 wanted = float(after) if after.isdecimal() else FIRST_WAIT * 2**number
                 time.sleep(min(wanted, LONGEST_WAIT))
-        raise SourceError(
-            f"{self.address}{path}: {failed} at each of {TRIES} tries: {said}; wanted an answer. Try later"
-        )
+        often = f" at each of {tries} tries" if tries > 1 else ""
+        raise SourceError(f"{self.address}{path}: {failed}{often}: {said}; wanted an answer. Try later")
 
     def _answer(self, path: str, body: Any, most_bytes: int, seconds: float) -> Any:
         headers = {"Content-Type": "application/json", "User-Agent": f"ratioscope/{__version__}"}
@@ -85,7 +93,7 @@ class Server:
             what += "; redirects are never followed: give the address that it leads to"
         if error.code in (401, 403):
             what += f"; wanted a key: in the environment as {KEY}, or in a file: --engine-key-file PATH"
-        raise SourceError(what) from None
+        raise (Absent if error.code == 404 else SourceError)(what) from None
 
     def _words(self, error: HTTPError) -> str:
         try:

@@ -1,7 +1,7 @@
-"""A vLLM or an SGLang server with a model in torch, on the loopback: the parts of the two protocols that score and
-generate.
+"""A vLLM or an SGLang server with a model in torch, on the loopback: the parts of the two protocols that score, generate, and
+give checksums of weights.
 
-Written from vLLM 0.32 (entrypoints/openai/completion, models) and SGLang 0.5.23 (entrypoints/http_server, managers).
+Written from vLLM 0.32 (entrypoints/openai/completion, models, rl/online) and SGLang 0.5.23 (entrypoints/http_server, managers).
 """
 
 from __future__ import annotations
@@ -46,6 +46,10 @@ class EngineServer:
     """Status codes of the next scoring requests, before it answers them."""
     raw: Callable[[BaseHTTPRequestHandler], None] | None = None
     """Answers a scoring request in its own way."""
+    checksums: Callable[[], Any] | None = None
+    """The answer of its weight checker; None: the server has none."""
+    dtype: str = "bfloat16"
+    """Of its weights; "" if it does not say."""
     address: str = ""
     asked: list[tuple[str, Any]] = field(default_factory=list)
     """(path, body) of each request."""
@@ -62,11 +66,19 @@ class EngineServer:
         own = [card | {"parent": None, "max_model_len": self.longest}]
         told = {"/v1/models": {"object": "list", "data": [*own, *loras]}}
         if self.kind == "vllm":
+            config = {"vllm_config": {"model_config": {"dtype": f"torch.{self.dtype}", "quantization": None}}}
+            told |= {"/server_info?config_format=json": config} if self.dtype else {}
             return (told | {"/version": {"version": "0.32.0"}}).get(path)
         model = {"model_path": f"{self.root}/{self.served}", "weight_version": self.weight_version}
-        return (told | {"/model_info": model, "/server_info": {"version": "0.5.23", "api_key": "hidden"}}).get(path)
+        return (told | {"/model_info": model, "/server_info": self._sglang_info()}).get(path)
+
+    def _sglang_info(self) -> Any:
+        own = {"dtype": self.dtype, "quantization": None} if self.dtype else {}
+        return {"version": "0.5.23", "api_key": "hidden", **own}
 
     def post(self, path: str, body: Any) -> Any:
+        if path == {"vllm": "/weight_checker", "sglang": "/weights_checker"}[self.kind]:
+            return None if self.checksums is None else self.checksums()
         if self.kind == "vllm" and path == "/v1/completions":
             model = "" if body["model"] == self.served else body["model"]
             if "return_token_ids" in body:

@@ -21,6 +21,7 @@ FILES = {
     "app/documents": "whole reports and pages, and a browser",
     "app/export/test_tables": "whole runs, exported at every level",
     "app/export/test_wandb_sync": "processes of W&B's own",
+    "app/checkers": "torch, and servers",
     "app/cli": "whole commands, each in a process of its own",
     "app/test_golden_answers": "every verb and static page of every edge run",
     "app/test_one_number": "every face of both shipped runs",

@@ -141,7 +141,7 @@ def _with_samples(question: Question, known: Answered) -> Answered:
         samples = samples_of(run, gap)
         none = "" if samples else why_none(run, gap)
     except Exception as error:  # the page shows the reason
-        unread = (
+        none = (
             str(error) if isinstance(error, RatioscopeError) else f"reading failed ({type(error).__name__}: {error})"
         )
     ended = time.monotonic()

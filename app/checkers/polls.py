@@ -1,0 +1,231 @@
+"""One poll: what running engines hold now, compared with each other, a checkpoint, kept answers and the record; and its lines.
+
+The comparison is that of digests on record (ingest/analysis/weight_arrivals.py), so a poll that is recorded and `diagnose` agree.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from ratioscope import layout
+from ratioscope.collectors.writing.offline import OfflineWriter
+from ratioscope.collectors.writing.writer_thread import WeightLines
+from ratioscope.errors import SourceError, not_writable
+from ratioscope.ingest.analysis.weight_arrivals import Arrival, arrivals
+from ratioscope.ingest.commits.weight_entries import TensorTable, WeightDigests, name_table, weight_digests
+
+from .answers import Checker, Held, read_all
+from .checkpoint import Checkpoint
+from .references import Kept, Reference, of_checkpoint, of_kept
+
+if TYPE_CHECKING:
+    from ratioscope.ingest.run import Run
+
+SYNC = "weight_sync"
+NO_BYTES = "no bytes"
+"""Behind the name of an empty tensor on record: no reference has it, so it is never compared, and never called equal."""
+_MOST_TIMES = 32  # replicas whose times an event lists
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The weights that the engines should hold."""
+
+    step: int
+    version: int
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
+class Known:
+    """All that a poll is compared with, but for other replicas."""
+
+    checkpoint: Checkpoint | None = None
+    """The weights that the replicas should hold."""
+    kept: Sequence[Kept] = ()
+    """Earlier answers."""
+    run: "Run | None" = None
+    """The run with earlier polls."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Replicas of one maker no majority of which holds the same weights, where no reference shows which are wrong."""
+
+    replicas: tuple[str, ...]
+    odd: Mapping[str, tuple[str, ...]]
+    """Replica -> tensors that differ from those of most replicas."""
+    names: tuple[str, ...]
+    """Tensors of which no majority is equal."""
+
+
+@dataclass(frozen=True)
+class Poll:
+    """What the replicas hold, and how it compares."""
+
+    at: Moment
+    held: tuple[Held, ...]
+    references: tuple[Reference, ...]
+    """The weights that they should hold, for each maker of checksums that a reference has."""
+    found: tuple[Arrival, ...]
+    """One for each replica."""
+    splits: tuple[Split, ...]
+    steps: Mapping[int, int] = field(default_factory=dict)
+    """Version -> its step, of all that was compared."""
+    entries: tuple[dict[str, Any], ...] = ()
+    """The lines that record the poll."""
+
+    @property
+    def has_findings(self) -> bool:
+        return bool(self.splits) or any(one.state == "differs" for one in self.found)
+
+
+def newest_sync(run: "Run", until: int | None = None) -> Moment | None:
+    """The last weight sync on record, at this step at the latest; None without one."""
+    events = run.events.filter(pl.col("event") == SYNC).drop_nulls("step").sort("step", maintain_order=True)
+    events = events if until is None else events.filter(pl.col("step") <= until)
+    if events.is_empty():
+        return None
+    step, note = events.row(-1, named=True)["step"], str(events["note"][-1])
+    version = note.removeprefix("version ")
+    return Moment(step, int(version) if version.isdecimal() and len(version) < 19 else step, _attempt(run))
+
+
+def moment(known: Known, step: int | None) -> Moment:
+    """The newest sync on record, else the newest step; for a step that is given, the weights of that one."""
+    if known.run is None:
+        newest = max((one.step for one in known.kept), default=0)
+        return Moment(newest if step is None else step, newest if step is None else step)
+    synced = newest_sync(known.run, step)
+    if synced is not None and step is None:
+        return synced
+    at = max(known.run.steps, default=0) if step is None else step
+    return Moment(at, at if synced is None or synced.step != at else synced.version, _attempt(known.run))
+
+
+def _attempt(run: "Run") -> int:
+    return max(run.attempts, default=0)
+
+
+def poll(asked: Sequence[Checker], known: Known, step: int | None = None) -> Poll:
+    """Reads all replicas, and a second time where they differ. SourceError if weights changed meanwhile, or cannot be read."""
+    at = moment(known, step)
+    synced = None if known.run is None else newest_sync(known.run)
+    held = read_all(asked)
+    if any(len({_whole(one) for one in own}) > 1 for own in _by_maker(held)):
+        again = read_all(asked)
+        if list(map(_whole, held)) != list(map(_whole, again)):
+            raise SourceError(
+                "the engines' weights changed while they were read; wanted a moment without a sync. Try again"
+            )
+    if known.run is not None and known.run.refresh() and newest_sync(known.run) != synced:
+        raise SourceError("a weight sync was recorded while the engines were read; nothing is compared. Try again")
+    return compared(held, known, at)
+
+
+def _whole(one: Held) -> tuple[str, tuple[tuple[str, str], ...]]:
+    return one.by, tuple(sorted(one.checksums.items()))
+
+
+def _by_maker(held: Iterable[Held]) -> list[list[Held]]:
+    groups: dict[str, list[Held]] = {}
+    for one in held:
+        groups.setdefault(one.by, []).append(one)
+    return list(groups.values())
+
+
+def compared(held: Sequence[Held], known: Known, at: Moment) -> Poll:
+    """The replicas against the references, the record and each other."""
+    before, tables = _on_record(known, at)
+    lines, references, entries = WeightLines(), list[Reference](), list[dict[str, Any]]()
+
+    def note(step: int, version: int, replica: str | None, own: Mapping[str, str], by: str) -> None:
+        made = lines.of(step, version, replica, own, by=by)
+        entries.extend({**entry, "attempt": at.attempt} if entry["kind"] == layout.WEIGHTS else entry for entry in made)
+
+    for group in _by_maker(held):
+        by = group[0].by
+        equalled = [
+            name for line in before if line.replica is None and line.by == by for name, _ in tables.get(line.names, ())
+        ]
+        sent = of_kept(known.kept, group)
+        if known.checkpoint is not None:
+            sent[at.step] = of_checkpoint(known.checkpoint, group, equalled)
+        for step, reference in sorted(sent.items()):
+            if reference.checksums:
+                version = at.version if step == at.step else moment(known, step).version
+                note(step, version, None, reference.checksums, by)
+        references += [sent[at.step]] if at.step in sent else []
+    for one in held:
+        note(
+            at.step,
+            at.version,
+            one.replica,
+            {**one.checksums, **{f"{name} ({NO_BYTES})": "" for name in one.empty}},
+            one.by,
+        )
+    now, own_tables = _parsed(entries)
+    replicas = arrivals([*before, *now], {**tables, **own_tables})
+    mine = {one.replica for one in held}
+    found = tuple(one.newest for one in replicas if one.newest.replica in mine)
+    steps = {line.version: line.step for line in [*before, *now]}
+    return Poll(at, tuple(held), tuple(references), found, tuple(_splits(held, references)), steps, tuple(entries))
+
+
+def _on_record(known: Known, at: Moment) -> tuple[list[WeightDigests], dict[str, TensorTable]]:
+    if known.run is None:
+        return [], {}
+    lines, tables = known.run.weights
+    return [line for line in lines if (line.attempt, line.version) <= (at.attempt, at.version)], tables
+
+
+def _parsed(entries: Iterable[Mapping[str, Any]]) -> tuple[list[WeightDigests], dict[str, TensorTable]]:
+    """The lines as a reader of the run has them."""
+    tables = dict(name_table(entry) for entry in entries if entry["kind"] == layout.WEIGHT_NAMES)
+    return [weight_digests(entry, 0) for entry in entries if entry["kind"] == layout.WEIGHTS], tables
+
+
+def _splits(held: Sequence[Held], references: Sequence[Reference]) -> Iterator[Split]:
+    settled = {one.by: one.checksums for one in references}
+    for group in _by_maker(held):
+        (_, most), *_ = Counter(map(_whole, group)).most_common(1)
+        if 2 * most > len(group):
+            continue
+        names = dict.fromkeys(name for one in group for name in one.checksums if name not in settled.get(one.by, {}))
+        odd: dict[str, tuple[str, ...]] = {}
+        undecided = []
+        for name in names:
+            own = {one.replica: one.checksums[name] for one in group if name in one.checksums}
+            (value, times), *_ = Counter(own.values()).most_common(1)
+            if 2 * times <= len(own) > 1:
+                undecided.append(name)
+            else:
+                odd |= {replica: (*odd.get(replica, ()), name) for replica, each in own.items() if each != value}
+        if odd or undecided:
+            yield Split(tuple(one.replica for one in group), odd, tuple(undecided))
+
+
+@dataclass
+class Recorder:
+    """Writes polls into a run, beside whatever else is being written there. One log for all of them."""
+
+    run: "Run"
+    _writer: OfflineWriter | None = None
+
+    def record(self, poll: Poll) -> str:
+        """Writes the lines of the poll; the log, relative to the run. SourceError if the run cannot be written."""
+        self._writer = self._writer or OfflineWriter(self.run.path, "weights")
+        times = [
+            f"{one.replica}: {len(one.checksums)} tensors in {one.seconds:.3g} s" for one in poll.held[:_MOST_TIMES]
+        ]
+        told = {"kind": layout.EVENT, "event": layout.WEIGHTS_READ, "step": poll.at.step, "note": "; ".join(times)}
+        try:
+            self._writer.say(*poll.entries, told)
+        except SourceError:
+            raise
+        except OSError as error:
+            raise not_writable(self.run.path, error) from error
+        return layout.commit_file(self._writer.writer).as_posix()
