@@ -151,7 +151,7 @@ def held(checker: Checker, answer: Any, seconds: float) -> Iterator[Held]:
     for unit, own in sorted(units.items()):
         full = {name: checksum for name, checksum in own.items() if checksum not in EMPTY}
         name = f"{checker.name}/{unit}" if len(dps) > 1 else checker.name
-        yield Held(name, kind, by, checker.dtype, tensor, full, tuple(own.keys() - full.keys()), seconds)
+        yield Held(name, kind, by, checker.dtype, tensor, full, tuple(sorted(own.keys() - full.keys())), seconds)
 
 
 def _name(shard: _Shard, shown: Sequence[bool]) -> str:

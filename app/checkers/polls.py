@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
 
 SYNC = "weight_sync"
-NO_BYTES = "no bytes"
-"""Behind the name of an empty tensor on record: no reference has it, so it is never compared, and never called equal."""
+NO_BYTES = "tensors without a byte"
 _MOST_TIMES = 32  # replicas whose times an event lists
 
 
@@ -160,19 +159,18 @@ def compared(held: Sequence[Held], known: Known, at: Moment) -> Poll:
                 note(step, version, None, reference.checksums, by)
         references += [sent[at.step]] if at.step in sent else []
     for one in held:
-        note(
-            at.step,
-            at.version,
-            one.replica,
-            {**one.checksums, **{f"{name} ({NO_BYTES})": "" for name in one.empty}},
-            one.by,
-        )
+        note(at.step, at.version, one.replica, {**one.checksums, **_empty(one)}, one.by)
     now, own_tables = _parsed(entries)
     replicas = arrivals([*before, *now], {**tables, **own_tables})
     mine = {one.replica for one in held}
     found = tuple(one.newest for one in replicas if one.newest.replica in mine)
     steps = {line.version: line.step for line in [*before, *now]}
     return Poll(at, tuple(held), tuple(references), found, tuple(_splits(held, references)), steps, tuple(entries))
+
+
+def _empty(one: Held) -> dict[str, str]:
+    """An entry that no reference has, for tensors without a byte: a replica that has some never equals a reference as a whole."""
+    return {f"{len(one.empty)} {NO_BYTES}": ""} if one.empty else {}
 
 
 def _on_record(known: Known, at: Moment) -> tuple[list[WeightDigests], dict[str, TensorTable]]:

@@ -34,7 +34,9 @@ def findings(poll: Poll) -> Iterator[str]:
 def difference(poll: Poll, arrival: Arrival) -> str:
     """What the replica holds instead."""
     against = "most replicas" if OF_MOST in arrival.why else "the weights that it should hold"
-    many = f"{len(arrival.differing)} of {count(arrival.compared, 'tensor')}" if arrival.differing else "all tensors"
+    own = next(one for one in poll.held if one.replica == arrival.replica)
+    number = min(arrival.compared, len(own.checksums))  # an entry may stand for those without a byte
+    many = f"{len(arrival.differing)} of {count(number, 'tensor')}" if arrival.differing else "all tensors"
     verb = "differs" if len(arrival.differing) == 1 else "differ"
     names = f": {listed(arrival.differing)}" if arrival.differing else ""
     step = None if arrival.holds is None else poll.steps.get(arrival.holds)
@@ -76,12 +78,12 @@ def left_out(poll: Poll) -> Iterator[str]:
                 f"{count(len(reference.doubtful), 'tensor')} with other checksums than the checkpoint's, and none equal of the"
                 f" same kind: other weights, or held in another form: {listed(reference.doubtful)}"
             )
-    for one in poll.held:
-        if one.empty:
-            yield (
-                f"replica {one.replica}: {count(len(one.empty), 'tensor')} without a byte, whose checksums prove nothing (the"
-                f" engine has packed the weights elsewhere): {listed(sorted(one.empty))}"
-            )
+    for names in dict.fromkeys(one.empty for one in poll.held if one.empty):
+        own = listed([one.replica for one in poll.held if one.empty == names], 8)
+        yield (
+            f"replica {own}: {count(len(names), 'tensor')} without a byte, whose checksums prove nothing (the engine has packed"
+            f" the weights elsewhere): {listed(names)}"
+        )
 
 
 def pauses(poll: Poll) -> list[str]:

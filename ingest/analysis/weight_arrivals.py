@@ -23,6 +23,8 @@ ArrivalState = Literal["equal", "differs", "unknown"]
 ABSENT = "are not on record"
 OF_MOST = "compared with the weights that most engines hold"
 OF_ENGINES = f"{OF_MOST}, because the trainer's digests {ABSENT}"
+OURS = "ratioscope"
+"""The maker of digests by `ratioscope.weights`."""
 _NAMED = 3
 """Tensors that a sentence names; it counts the others."""
 
@@ -239,7 +241,7 @@ def _by_tensor(none: Arrival, line: WeightDigests, sent: WeightDigests, known: _
     own, wanted = known.tables[line.names], known.tables[sent.names]
     mine, theirs = _by_name(line, own), _by_name(sent, wanted)
     both = [pair for pair in wanted if pair in mine]
-    why = "" if len(both) == len(own) == len(wanted) else _not_compared(own, wanted)
+    why = "" if len(both) == len(own) == len(wanted) else _not_compared(own, wanted, has_hint=line.by == OURS)
     if not both:
         return replace(none, why=why)
     apart = [pair for pair in both if mine[pair] != theirs[pair]]
@@ -258,8 +260,8 @@ def _by_name(line: WeightDigests, table: TensorTable) -> dict[tuple[str, str], s
     return {pair: line.of(at) for at, pair in enumerate(table)}
 
 
-def _not_compared(own: TensorTable, wanted: TensorTable) -> str:
-    """Why some tensors of the two sides have no partner."""
+def _not_compared(own: TensorTable, wanted: TensorTable, *, has_hint: bool) -> str:
+    """Why some tensors of the two sides have no partner. has_hint: also the call that would give names that engines fuse."""
     mine, theirs = dict(own), dict(wanted)
     shapes = [name for name in mine if name in theirs and mine[name] != theirs[name]]
     only = [name for name in mine if name not in theirs]
@@ -278,9 +280,8 @@ def _not_compared(own: TensorTable, wanted: TensorTable) -> str:
             + f", {_count(missing)} only in the trainer"
             + (f" ({_some(missing)})" if missing else "")
         )
-    if fused := sorted(
-        {engine for engine, own in FUSED.items() for module in own if any(f".{module}." in n for n in only)}
-    ):
+    fused = sorted({engine for engine, own in FUSED.items() for module in own if any(f".{module}." in n for n in only)})
+    if fused and has_hint:
         parts.append(f'for names that engines fuse, make the trainer\'s with digests(model, fused="{fused[-1]}")')
     return "; ".join(parts)
 

@@ -34,7 +34,7 @@ pytestmark = [
 THINGS = ("the moon", "a violin", "bread", "chess", "honey", "a comet", "rain", "a clock")
 CPU = {
     "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
+    "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_SERVER_DEV_MODE": "1",
 }  # fmt: skip
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 
@@ -145,3 +145,24 @@ def test_a_prompt_that_a_real_engine_did_not_read_whole_is_proved_by_its_own_rou
     assert main(["rescore", str(run), "--engine", server.address, "--try"]) == 0
     first = diagnosis_of(open_run(run)).diagnosis.likely[0]
     assert (first.cause.code, first.side, first.confidence) == ("different_prompt", "engine", "high"), first.proof
+
+
+def test_its_checksums_are_those_of_the_checkpoint_and_a_layer_that_differs_is_named(
+    server: Server, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    safetensors: Any = pytest.importorskip("safetensors.torch", reason="the checkpoint is safetensors'")
+    monkeypatch.setenv(KEY, "k3y")
+    assert main(["weights", "--engine", server.address, "--model", str(folder), "--json"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)["replicas"]
+    # on the CPU vLLM packs the four linear layers of each block, and leaves parameters without a byte
+    assert told["state"] == "equal" and len(told["checksums"]) == 62 and len(told["empty"]) == 4 * 30
+    tensors = safetensors.load_file(folder / "model.safetensors")
+    tensors["model.layers.3.input_layernorm.weight"] *= 1.01
+    safetensors.save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())
+    assert main(["weights", "--engine", server.address, "--model", str(tmp_path)]) == 1
+    said = capsys.readouterr().out
+    assert (
+        "replica 0: 1 of 62 tensors differs from the weights that it should hold: model.layers.3.input_layernorm"
+        in said
+    )

@@ -193,7 +193,7 @@ def _plain(made: "Poll", log: str | None) -> dict[str, Any]:
                 "replica": one.replica, "engine": one.kind, "by": one.by, "seconds": one.seconds,
                 "state": arrivals[one.replica].state, "differing": list(arrivals[one.replica].differing),
                 "holds_version": arrivals[one.replica].holds, "why": arrivals[one.replica].why,
-                "empty": sorted(one.empty), "checksums": dict(one.checksums),
+                "empty": list(one.empty), "checksums": dict(one.checksums),
             }
             for one in made.held
         ],

@@ -184,6 +184,17 @@ def test_a_tensor_without_bytes_is_never_called_equal(tmp_path: Path, capsys: py
     assert not [item for item in diagnosis.excluded if "digests equal" in item.because]
 
 
+def test_tensors_without_bytes_count_in_no_number(capsys: pytest.CaptureFixture[str]) -> None:
+    def packed(own: Ranks) -> Ranks:
+        return {(0, 0): {name: each[:0] if "_proj.weight" in name else each for name, each in own[0, 0].items()}}
+
+    with serving("vllm", packed(single()), packed(single()), packed(stale_head())) as servers:
+        assert main(asking(servers)) == 1
+    said = capsys.readouterr().out
+    assert said.startswith(f"replica 2: 1 of 9 tensors differs from most replicas: {HEAD}\n")
+    assert "replica 0, 1, 2: 8 tensors without a byte" in said
+
+
 def test_weights_in_another_form_are_told_as_such_and_prove_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
