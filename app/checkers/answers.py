@@ -36,7 +36,7 @@ EMPTY = frozenset({
 })  # fmt: skip
 """Checksums of no bytes. vLLM on the CPU packs the weights of linear layers and leaves an empty parameter behind."""
 MOST_BYTES = 32 << 20
-"""Of an answer. Each tensor of each rank takes about 150."""
+"""The largest answer that is read. Each tensor of each rank takes about 150."""
 LONGEST_NAME = 400
 EXPERT, EXPERTS = ".experts.", "experts"
 """Part of the name of a tensor of experts, and the name of all of a server."""
@@ -73,9 +73,11 @@ class _Shard:
     """A checksum with its place."""
 
     dp: int
+    """Data-parallel rank."""
     place: tuple[int, int, int]
     """(pipeline, context, tensor) rank."""
     name: str
+    """The tensor."""
     checksum: str
 
 
@@ -84,6 +86,7 @@ class Checker:
     """A server that was asked what it is."""
 
     name: str
+    """The replica."""
     engine: Engine
     by: str
     """Who makes its checksums, of numbers of which type."""
@@ -92,7 +95,7 @@ class Checker:
     server: Server = field(repr=False)
 
     def read(self) -> list[Held]:
-        """What each replica of the server holds now. SourceError for an answer of another form; nothing of it is kept."""
+        """The weights that each replica of the server holds now. SourceError for an answer of another form: none of it is kept."""
         path, began = PATHS[self.engine.kind], time.monotonic()
         try:
             answer = self.server.ask(path, REQUEST, most_bytes=MOST_BYTES, tries=1)
@@ -107,7 +110,7 @@ def checkers(servers: Mapping[str, Server]) -> list[Checker]:
 
 
 def read_all(asked: Sequence[Checker]) -> list[Held]:
-    """What each replica holds, of all servers at once. SourceError for the first that cannot be read."""
+    """The weights that each replica holds, of all servers at once. SourceError for the first that cannot be read."""
     return [each for own in answered((one.read for one in asked), len(asked)) for each in own]
 
 

@@ -35,6 +35,7 @@ class Moment:
 
     step: int
     version: int
+    """The version of the weights."""
     attempt: int = 0
 
 
@@ -63,9 +64,10 @@ class Split:
 
 @dataclass(frozen=True)
 class Poll:
-    """What the replicas hold, and how it compares."""
+    """The weights that the replicas hold, and how they compare."""
 
     at: Moment
+    """The weights that the replicas should hold."""
     held: tuple[Held, ...]
     references: tuple[Reference, ...]
     """The weights that they should hold, for each maker of checksums that a reference has."""

@@ -43,6 +43,7 @@ class Kept:
     by: str
     """The maker of the checksums; "" where the file has none."""
     checksums: Mapping[str, str]
+    """Name of a tensor -> its checksum."""
 
 
 def kind_of(name: str) -> str:

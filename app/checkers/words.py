@@ -32,7 +32,7 @@ def findings(poll: Poll) -> Iterator[str]:
 
 
 def difference(poll: Poll, arrival: Arrival) -> str:
-    """What the replica holds instead."""
+    """The weights that the replica holds instead."""
     against = "most replicas" if OF_MOST in arrival.why else "the weights that it should hold"
     own = next(one for one in poll.held if one.replica == arrival.replica)
     number = min(arrival.compared, len(own.checksums))  # an entry may stand for those without a byte
@@ -65,7 +65,7 @@ def agreements(poll: Poll, known: Known) -> Iterator[str]:
 
 
 def left_out(poll: Poll) -> Iterator[str]:
-    """What was not compared, and why."""
+    """Tensors and replicas that were not compared, and why."""
     makers = list(dict.fromkeys(one.by for one in poll.held))
     if len(makers) > 1:
         groups = (f"{listed([one.replica for one in poll.held if one.by == by], 8)} ({by})" for by in makers)
@@ -87,7 +87,7 @@ def left_out(poll: Poll) -> Iterator[str]:
 
 
 def pauses(poll: Poll) -> list[str]:
-    """What stood still while the engines hashed."""
+    """The loops that stood still while the engines hashed."""
     return [PAUSES[kind] for kind in dict.fromkeys(one.kind for one in poll.held)]
 
 
