@@ -95,7 +95,7 @@ class Checker:
     server: Server = field(repr=False)
 
     def read(self) -> list[Held]:
-        """The weights that each replica of the server holds now. SourceError for an answer of another form: none of it is kept."""
+        """The weights that each replica of the server holds now. SourceError for an answer of another form."""
         path, began = PATHS[self.engine.kind], time.monotonic()
         try:
             answer = self.server.ask(path, REQUEST, most_bytes=MOST_BYTES, tries=1)

@@ -85,8 +85,8 @@ class Poll:
 
 
 def newest_sync(run: "Run", until: int | None = None) -> Moment | None:
-    """The last weight sync on record, at this step at the latest; None without one."""
-    events = run.events.filter(pl.col("event") == SYNC).drop_nulls("step").sort("step", maintain_order=True)
+    """The last weight sync on record in time, among those up to this step; None without one."""
+    events = run.events.filter(pl.col("event") == SYNC).drop_nulls("step").sort("time", maintain_order=True)
     events = events if until is None else events.filter(pl.col("step") <= until)
     if events.is_empty():
         return None
@@ -214,6 +214,8 @@ class Recorder:
 
     run: "Run"
     _writer: OfflineWriter | None = None
+    _tables: set[str] = field(default_factory=set)
+    """Keys of the tables of names that the log has."""
 
     def record(self, poll: Poll) -> str:
         """Writes the lines of the poll; the log, relative to the run. SourceError if the run cannot be written."""
@@ -223,9 +225,16 @@ class Recorder:
         ]
         told = {"kind": layout.EVENT, "event": layout.WEIGHTS_READ, "step": poll.at.step, "note": "; ".join(times)}
         try:
-            self._writer.say(*poll.entries, told)
+            self._writer.say(*(entry for entry in poll.entries if not self._has_table(entry)), told)
         except SourceError:
             raise
         except OSError as error:
             raise not_writable(self.run.path, error) from error
         return layout.commit_file(self._writer.writer).as_posix()
+
+    def _has_table(self, entry: Mapping[str, Any]) -> bool:
+        """True for a table of names that was written before. Notes it otherwise."""
+        if entry["kind"] != layout.WEIGHT_NAMES or entry["names"] in self._tables:
+            return entry["kind"] == layout.WEIGHT_NAMES
+        self._tables.add(entry["names"])
+        return False

@@ -18,6 +18,8 @@ from ..terminal import note, print_json, working
 from .arguments import AsJson, opened
 
 if TYPE_CHECKING:
+    from ratioscope.ingest.run import Run
+
     from ...checkers.answers import Checker
     from ...checkers.polls import Known, Poll, Recorder
     from ...referee.server import Server
@@ -89,7 +91,7 @@ def weights(
     known = Known(
         None if model is None else checkpoint(model),
         list(map(kept, digests or ())),
-        None if run is None else opened(run),
+        None if run is None else _newest_start(run),
     )
     asked = _asked(servers)
     recorder = None if known.run is None else Recorder(known.run)
@@ -134,6 +136,15 @@ def _asked(servers: "dict[str, Server]") -> "list[Checker]":
 
     with working("asking the servers what they are"):
         return checkers(servers)
+
+
+def _newest_start(path: Path) -> "Run":
+    """The run as the newest start of its job recorded it: an earlier one may have come to later syncs."""
+    from ratioscope.ingest.run import open_run
+
+    run = opened(path)
+    newest = max(run.attempts, default=0)
+    return open_run(path, attempt=newest) if newest else run
 
 
 def _follow(asked: "list[Checker]", known: "Known", recorder: "Recorder", *, as_json: bool) -> int:
