@@ -58,7 +58,8 @@ def _mixed(x: Array) -> Array:
     """MurmurHash3's finaliser of 32 bits (Appleby 2011)."""
     x = (x ^ (x >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     x = (x ^ (x >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    return x ^ (x >> np.uint32(16))
+    mixed: Array = x ^ (x >> np.uint32(16))
+    return mixed
 
 
 def _splitmix64(x: int) -> int:

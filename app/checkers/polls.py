@@ -234,7 +234,8 @@ class Recorder:
 
     def _has_table(self, entry: Mapping[str, Any]) -> bool:
         """True for a table of names that was written before. Notes it otherwise."""
-        if entry["kind"] != layout.WEIGHT_NAMES or entry["names"] in self._tables:
-            return entry["kind"] == layout.WEIGHT_NAMES
+        if entry["kind"] != layout.WEIGHT_NAMES:
+            return False
+        before = len(self._tables)
         self._tables.add(entry["names"])
-        return False
+        return len(self._tables) == before

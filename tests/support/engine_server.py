@@ -64,7 +64,7 @@ class EngineServer:
         card = {"id": self.served, "object": "model", "owned_by": self.kind, "root": f"{self.root}/{self.served}"}
         loras = [card | {"id": name, "root": f"/adapters/{name}", "parent": self.served} for name in self.adapters]
         own = [card | {"parent": None, "max_model_len": self.longest}]
-        told = {"/v1/models": {"object": "list", "data": [*own, *loras]}}
+        told: dict[str, Any] = {"/v1/models": {"object": "list", "data": [*own, *loras]}}
         if self.kind == "vllm":
             config = {"vllm_config": {"model_config": {"dtype": f"torch.{self.dtype}", "quantization": None}}}
             told |= {"/server_info?config_format=json": config} if self.dtype else {}
