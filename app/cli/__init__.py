@@ -1,7 +1,7 @@
 """The command line: `ratioscope VERB`. Verbs live in commands/. This file lists them and turns their exceptions into exit codes.
 
-    0 ok    1 findings (of verify, check, import, weights; else with --fail-on)    2 usage    3 unreadable
-    4 not measured (of check; else with --fail-on)    70 a defect of ratioscope
+    0 ok    1 findings (of verify, check, parity, weights, import; else with --fail-on)    2 usage    3 unreadable
+    4 not measured (of check and parity; else with --fail-on)    70 a defect of ratioscope
 
 An error is one line on standard error, without a traceback: what was found, what was wanted and what to try.
 """
@@ -32,11 +32,13 @@ from .exit_codes import UNREADABLE as UNREADABLE
 from .exit_codes import USAGE as USAGE
 
 VERBS = (
-    "demo", "run", "attach", "import", "dashboard", "diagnose", "diff", "rescore", "weights", "baseline", "watch",
+    "demo", "run", "attach", "import", "dashboard", "diagnose", "diff", "rescore", "weights", "parity", "baseline", "watch",
     "check", "metrics", "corrections", "explain", "report", "bundle", "export", "wandb", "sync", "push", "info", "index",
     "estimate", "note", "verify", "repair", "compact", "prune",
 )  # fmt: skip
-WITHOUT_PANDAS = frozenset(VERBS) - {"demo", "run", "import", "dashboard", "rescore", "export", "wandb", "sync"}
+WITHOUT_PANDAS = frozenset(VERBS) - {
+    "demo", "run", "import", "dashboard", "rescore", "parity", "export", "wandb", "sync",
+}  # fmt: skip
 """The verbs that call nothing but pyarrow that would import pandas. The others start programs or call other packages."""
 OF_ONE_ATTEMPT = (
     "baseline", "bundle", "check", "corrections", "dashboard", "diagnose", "diff", "estimate", "export", "index", "info",
@@ -52,7 +54,7 @@ HELP = (
     " what to do."
 )
 EPILOG = (
-    "Exit codes: 0 ok, 1 findings (of verify, check, import and weights; else with --fail-on), 2 usage, 3 unreadable, 4 not"
+    "Exit codes: 0 ok, 1 findings (of verify, check, parity, weights and import; else with --fail-on), 2 usage, 3 unreadable, 4 not"
     " measured. Start with: ratioscope demo"
 )
 

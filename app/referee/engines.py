@@ -6,6 +6,7 @@ positions from its prefix cache.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,8 @@ class Engine:
     """Sequences that are read, and written, together."""
     parent: str = ""
     """The name of the model that an adapter belongs to."""
+    request_tokens: int | None = None
+    """Tokens of a request; None: REQUEST_TOKENS."""
 
     @property
     def name(self) -> str:
@@ -76,25 +79,35 @@ class Engine:
 
     def scores(self, sequences: Sequence[Sequence_], how: object = None) -> Iterator[tuple[int, Singles]]:
         """(index of a sequence, log-probs of its response tokens in nats at temperature 1)."""
-        few = list(batches([sequence.length for sequence in sequences], REQUEST_TOKENS))
+        few = list(batches([sequence.length for sequence in sequences], self.request_tokens or REQUEST_TOKENS))
         chosen = [[sequences[index] for index in each] for each in few]
         for indices, found in zip(
             few, answered((partial(self._read, own) for own in chosen), self.in_flight), strict=True
         ):
             yield from zip(indices, found, strict=True)
 
+    def ask(self, path: str, body: Any, tokens: int) -> Any:
+        """The server's answer on so many tokens, bounded by their number."""
+        return self.server.ask(path, body, most_bytes=(1 << 20) + BYTES_OF_TOKEN * tokens)
+
     def _read(self, sequences: Sequence[Sequence_]) -> list[Singles]:
         path, body = _REQUESTS[self.kind](self, sequences)
-        room = (1 << 20) + BYTES_OF_TOKEN * sum(sequence.length for sequence in sequences)
-        answer = self.server.ask(path, body, most_bytes=room)
-        try:
+        answer = self.ask(path, body, sum(sequence.length for sequence in sequences))
+        with well_formed(self, path):
             pairs = _PAIRS[self.kind](answer, sequences)
-            return [_checked(*each) for each in zip(sequences, pairs, strict=True)]
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            if isinstance(error, SourceError):
-                raise SourceError(f"{self.server.address}: {error}") from None
-            what = f"the answer to {path} has another form ({type(error).__name__}: {str(error)[:100]})"
-            raise SourceError(f"{self.server.address}: {what}; wanted that of {_FORMS[self.kind]}") from error
+            return [checked(*each) for each in zip(sequences, pairs, strict=True)]
+
+
+@contextmanager
+def well_formed(engine: Engine, path: str) -> Iterator[None]:
+    """SourceError with the server's address for an answer to this path that has another form, or a fault."""
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+        if isinstance(error, SourceError):
+            raise SourceError(f"{engine.server.address}: {error}") from None
+        what = f"the answer to {path} has another form ({type(error).__name__}: {str(error)[:100]})"
+        raise SourceError(f"{engine.server.address}: {what}; wanted that of {_FORMS[engine.kind]}") from error
 
 
 _Pairs = list[tuple[int, float]]
@@ -107,7 +120,8 @@ def _vllm_request(engine: Engine, sequences: Sequence[Sequence_]) -> tuple[str, 
     return "/v1/completions", body
 
 
-def _sglang_request(engine: Engine, sequences: Sequence[Sequence_]) -> tuple[str, dict[str, Any]]:
+def sglang_request(engine: Engine, sequences: Sequence[Sequence_]) -> tuple[str, dict[str, Any]]:
+    """(path, body) of a prefill. The cache may be read before `logprob_start_len`."""
     adapter = {"lora_path": [engine.served] * len(sequences)} if engine.adapter else {}
     return "/generate", adapter | {
         "input_ids": [[*sequence.prompt, *sequence.response] for sequence in sequences],
@@ -138,7 +152,7 @@ def _sglang_pairs(answer: Any, sequences: Sequence[Sequence_]) -> list[_Pairs]:
     return [[(id, logprob) for logprob, id, *_ in row[1:]] for row in rows]
 
 
-_REQUESTS = {"vllm": _vllm_request, "sglang": _sglang_request}
+_REQUESTS = {"vllm": _vllm_request, "sglang": sglang_request}
 _PAIRS = {"vllm": _vllm_pairs, "sglang": _sglang_pairs}
 _FORMS = {"vllm": "vLLM's /v1/completions", "sglang": "SGLang's /generate"}
 
@@ -152,7 +166,7 @@ def demand_length(found: int, wanted: int, sequence: Sequence_) -> None:
         )
 
 
-def _checked(sequence: Sequence_, pairs: _Pairs) -> Singles:
+def checked(sequence: Sequence_, pairs: _Pairs) -> Singles:
     """The log-probs of a sequence. SourceError unless they are of its own tokens, and are log-probs."""
     at = f"sequence {sequence.sequence_id!r} of step {sequence.step}"
     for place, (wanted, (id, logprob)) in enumerate(zip(sequence.response, pairs, strict=True)):

@@ -39,6 +39,10 @@ class Referee:
     at_once: int = sys.maxsize
     """Sequences that are read together: all of a step, because batches are of sequences of about one length."""
 
+    @property
+    def name(self) -> str:
+        return f"the checkpoint {self.path.name} in {self.made_of['dtype']} on {self.made_of['device']}"
+
     def scores(self, sequences: Sequence[Sequence_], how: "Scoring | None") -> "Iterator[tuple[int, Singles]]":
         """(index of a sequence, log-probs of its response tokens in nats), in the order of batches."""
         found: Iterator[tuple[int, Singles]] = import_module(".scoring", __package__).scores(self.model, sequences, how)

@@ -76,6 +76,8 @@ class Scoring:
     """A function of the model that gives the one whose keys and values of the first tokens are kept; None: its own."""
     kept: Callable[[int], int] | None = None
     """Prompt tokens, shape () -> tokens at the beginning of it whose keys and values are the older model's."""
+    token_by_token: bool = False
+    """True: the response is read one token at a time behind the keys and values of those before it, as a decode does."""
     capped: bool = True
     """False: without the cap that the model puts on its logits."""
     before: Logits | None = None
@@ -86,7 +88,15 @@ class Scoring:
     @property
     def forward(self) -> tuple[Any, ...]:
         """The settings that the hidden states depend on."""
-        return self.autocast, self.positions, self.visible, self.batch_tokens, self.older, self.kept
+        return (
+            self.autocast,
+            self.positions,
+            self.visible,
+            self.batch_tokens,
+            self.older,
+            self.kept,
+            self.token_by_token,
+        )
 
 
 PLAIN = Scoring()
@@ -124,14 +134,12 @@ def _batch(model: Any, sequences: Sequence[Sequence_], hows: Sequence[Scoring], 
     )
     context = Context(ids, rows, places, starts, ids[rows, places + 1])
     with torch.inference_mode(), _autocast(hows[0], device):
-        if hows[0].older is None:
+        if hows[0].older is None and not hows[0].token_by_token:
             hidden = model.base_model(input_ids=ids, use_cache=False, **_asked(model, hows[0], width, starts, leads))[0]
         else:
+            read = _token_by_token if hows[0].token_by_token else _after_older
             hidden = torch.cat(
-                [
-                    _after_older(model, hows[0], own[None], start)
-                    for own, start in zip(ids, starts[:, 0].tolist(), strict=True)
-                ]
+                [read(model, hows[0], own[None], start) for own, start in zip(ids, starts[:, 0].tolist(), strict=True)]
             )
         flat = _of_targets(model, hidden[rows, places], context, hows)
     ends = np.cumsum([len(each.response) for each in sequences])[:-1]
@@ -146,6 +154,18 @@ def _after_older(model: Any, how: Scoring, ids: Tensor, start: int) -> Tensor:
     first = how.older(model).base_model(input_ids=ids[:, :kept], use_cache=True)
     rest = model.base_model(input_ids=ids[:, kept:], past_key_values=first.past_key_values, use_cache=True)
     return torch.cat([first[0], rest[0]], 1)
+
+
+def _token_by_token(model: Any, how: Scoring, ids: Tensor, start: int) -> Tensor:
+    """The hidden states of a sequence, shape (1, width, size): the prompt in one forward, each token behind it in one more."""
+    read = model.base_model(input_ids=ids[:, :start], use_cache=True)
+    found = [read[0]]
+    for place in range(start, ids.shape[1]):
+        read = model.base_model(
+            input_ids=ids[:, place : place + 1], past_key_values=read.past_key_values, use_cache=True
+        )
+        found.append(read[0])
+    return torch.cat(found, 1)
 
 
 def _asked(model: Any, how: Scoring, width: int, starts: Tensor, leads: Tensor) -> dict[str, Tensor]:

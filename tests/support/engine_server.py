@@ -44,6 +44,20 @@ class EngineServer:
     fault: Fault | None = None
     statuses: list[int] = field(default_factory=list)
     """Status codes of the next scoring requests, before it answers them."""
+    sampler: Callable[[list[int], int, int], list[int]] | None = None
+    """A function of (prompt, tokens, seed) that samples a response."""
+    decode: Logprobs | None = None
+    """The log-probs of a response that it samples; None: those of a prefill."""
+    stale: Logprobs | None = None
+    """The log-probs behind a prompt that comes from the cache; None: the same as behind any."""
+    noise: float = 0.0
+    """Nats that a log-prob is off by where a request has several sequences."""
+    caches: bool = True
+    """True if it has a prefix cache."""
+    tells_cached: bool = True
+    """True if it gives the number of tokens that came from the cache. SGLang always does."""
+    cached: set[tuple[str, tuple[int, ...]]] = field(default_factory=set)
+    """(salt, tokens) that are in the cache."""
     raw: Callable[[BaseHTTPRequestHandler], None] | None = None
     """Answers a scoring request in its own way."""
     checksums: Callable[[], Any] | None = None
@@ -80,27 +94,15 @@ class EngineServer:
         if path == {"vllm": "/weight_checker", "sglang": "/weights_checker"}[self.kind]:
             return None if self.checksums is None else self.checksums()
         if self.kind == "vllm" and path == "/v1/completions":
-            model = "" if body["model"] == self.served else body["model"]
+            if "prompt_logprobs" in body:
+                return self._vllm_scored(body)
             if "return_token_ids" in body:
-                made = self._gone_on(model, body, body["prompt"])
+                made = self._gone_on("" if body["model"] == self.served else body["model"], body, body["prompt"])
                 return made and {"choices": [self._choice(*each) for each in enumerate(made)]}
-            assert body["max_tokens"] == 1 and body["prompt_logprobs"] == 0
-            rows = [self._row(model, prompt) for prompt in body["prompt"]]
-            choices = [
-                {"index": index, "text": "", "prompt_logprobs": [None, *({str(i): _entry(x)} for i, x in row[1:])]}
-                for index, row in enumerate(rows)
-            ]
-            return {"object": "text_completion", "model": self.served, "choices": choices[::-1]}
+            return self._vllm_sampled(body)
         if self.kind == "sglang" and path == "/generate":
             assert body["return_logprob"] is True
-            model = body.get("lora_path", [""])[0]
-            if body["sampling_params"]["max_new_tokens"]:
-                made = self._gone_on(model, body["sampling_params"], body["input_ids"])
-                found = [[[float(x), id, None] for id, x in zip(ids, own, strict=True)] for ids, own in made or ()]
-                return [{"text": "", "meta_info": {"output_token_logprobs": row}} for row in found] or None
-            starts = zip(body["input_ids"], body["logprob_start_len"], strict=True)
-            rows = [self._row(model, ids, start) for ids, start in starts]
-            return [{"text": "", "meta_info": {"input_token_logprobs": [[x, i, None] for i, x in row]}} for row in rows]
+            return self._sglang(body, body.get("lora_path", [""])[0])
         return None
 
     def _gone_on(self, model: str, sampling: Any, prompts: list[list[int]]) -> list[tuple[list[int], Any]] | None:
@@ -114,12 +116,70 @@ class EngineServer:
     def _choice(self, index: int, made: tuple[list[int], Any]) -> Any:
         return {"index": index, "token_ids": made[0], "logprobs": {"token_logprobs": [float(x) for x in made[1]]}}
 
-    def _row(self, model: str, ids: list[int], start: int = 0) -> list[tuple[int, float | None]]:
+    def _vllm_scored(self, body: Any) -> Any:
+        assert body["max_tokens"] == 1 and body["prompt_logprobs"] == 0
+        own = self._scorer("" if body["model"] == self.served else body["model"])
+        rows = [self._row(prompt, 0, own, len(body["prompt"])) for prompt in body["prompt"]]
+        choices = [
+            {"index": index, "text": "", "prompt_logprobs": [None, *({str(i): _entry(x)} for i, x in row[1:])]}
+            for index, row in enumerate(rows)
+        ]
+        return {"object": "text_completion", "model": self.served, "choices": choices[::-1]}
+
+    def _scorer(self, model: str) -> Logprobs:
+        """That of an adapter, or of the model itself."""
+        return self.adapters[model] if model else self.logprobs
+
+    def _vllm_sampled(self, body: Any) -> Any:
+        assert body["temperature"] == body["top_p"] == 1.0 and body["return_tokens_as_token_ids"]
+        (prompt,) = body["prompt"]
+        ids, logprobs, hit = self._sampled(prompt, body["max_tokens"], body["seed"], body.get("cache_salt", ""))
+        own = {"tokens": [f"token_id:{id}" for id in ids], "token_logprobs": logprobs}
+        details = {"cached_tokens": hit} if self.tells_cached and hit else None
+        return {"choices": [{"index": 0, "text": "", "logprobs": own}], "usage": {"prompt_tokens_details": details}}
+
+    def _sglang(self, body: Any, model: str) -> Any:
+        tokens, answers = body["sampling_params"]["max_new_tokens"], []
+        if tokens and self.sampler is None:
+            made = self._gone_on(model, body["sampling_params"], body["input_ids"])
+            found = [[[float(x), id, None] for id, x in zip(ids, own, strict=True)] for ids, own in made or ()]
+            return [{"text": "", "meta_info": {"output_token_logprobs": row}} for row in found] or None
+        for index, ids in enumerate(body["input_ids"]):
+            if tokens:
+                out, logprobs, hit = self._sampled(ids, tokens, index, "")
+                pairs = [[x, id, None] for x, id in zip(logprobs, out, strict=True)]
+                about = {"output_token_logprobs": pairs, "cached_tokens": hit}
+            else:
+                start = body["logprob_start_len"][index]
+                hit = start if self._is_cached(ids[:start], "") else 0
+                own = (self.stale if hit else None) or self._scorer(model)
+                self._keep(ids, "")
+                row = self._row(ids, start, own, len(body["input_ids"]))
+                about = {"input_token_logprobs": [[x, i, None] for i, x in row], "cached_tokens": hit}
+            answers.append({"text": "", "meta_info": about})
+        return answers
+
+    def _row(self, ids: list[int], start: int, logprobs: Logprobs, beside: int) -> list[tuple[int, float | None]]:
         """(id, log-prob) of each place from this one on; the first of them has none."""
         assert len(ids) < self.longest
-        logprobs = self.adapters[model] if model else self.logprobs
-        found = [float(x) for x in logprobs(ids[: start + 1], ids[start + 1 :])]
+        off = self.noise if beside > 1 else 0.0
+        found = [float(x) - off for x in logprobs(ids[: start + 1], ids[start + 1 :])]
         return list(zip(ids[start:], [None, *found], strict=True))
+
+    def _sampled(self, prompt: list[int], tokens: int, seed: int, salt: str) -> tuple[list[int], list[float], int]:
+        """(ids, log-probs, tokens of the prompt from the cache) of a response."""
+        assert self.sampler is not None
+        ids = self.sampler(prompt, tokens, seed)
+        hit = len(prompt) - 1 if self._is_cached(prompt, salt) else 0
+        own = (self.stale if hit else None) or self.decode or self.logprobs
+        self._keep(prompt, salt)
+        return ids, [float(x) for x in own(prompt, ids)], hit
+
+    def _is_cached(self, ids: list[int], salt: str) -> bool:
+        return self.caches and bool(ids) and (salt, tuple(ids)) in self.cached
+
+    def _keep(self, ids: list[int], salt: str) -> None:
+        self.cached |= {(salt, tuple(ids[:end])) for end in range(1, len(ids) + 1)}
 
 
 def _entry(logprob: float | None) -> dict[str, Any]:
@@ -145,17 +205,18 @@ class _Handler(BaseHTTPRequestHandler):
             engine.most_busy = max(engine.most_busy, engine.busy)
             status = engine.statuses.pop(0) if engine.statuses else 0
         try:
-            if status:
-                self._said(status, {"error": {"message": f"not now, {self.headers.get('Authorization')}"}})
-            elif engine.raw is not None:
+            if engine.raw is not None and not status:
                 engine.asked.append((self.path, body))
                 engine.raw(self)
-            else:
-                found = engine.post(self.path, body)
-                self._answer(found if engine.fault is None else engine.fault(found), body)
-        finally:
+                return
+            found = None if status else engine.post(self.path, body)
+        finally:  # before the answer: whoever has it may ask again
             with engine.lock:
                 engine.busy -= 1
+        if status:
+            self._said(status, {"error": {"message": f"not now, {self.headers.get('Authorization')}"}})
+        else:
+            self._answer(found if engine.fault is None else engine.fault(found), body)
 
     def _answer(self, found: Any, body: Any) -> None:
         engine = self.engine

@@ -141,8 +141,6 @@ def _with_samples(question: Question, known: Answered) -> Answered:
         samples = samples_of(run, gap)
         none = "" if samples else why_none(run, gap)
     except Exception as error:  # the page shows the reason
-        none = (
-            str(error) if isinstance(error, RatioscopeError) else f"reading failed ({type(error).__name__}: {error})"
-        )
+        none = str(error) if isinstance(error, RatioscopeError) else f"reading failed ({type(error).__name__}: {error})"
     ended = time.monotonic()
     return replace(known, samples=samples, no_samples=none, ended=ended, took=known.took + ended - began)

@@ -1,0 +1,94 @@
+"""The tokens that both scorers read: given in a file, recorded in a run, or sampled from the first scorer."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ratioscope.errors import SourceError
+
+from ..choice import Wanted, chosen
+from ..inputs import Inputs, ModelBounds, Sequence_, demand_some, inputs_of
+
+if TYPE_CHECKING:
+    from ratioscope.ingest.run import Run
+
+MOST_LINE = 1 << 26
+"""Bytes of a line at most: a sequence of a million ids takes about 7 MB."""
+
+
+def sequences_in(path: Path, most: int) -> list[Sequence_]:
+    """The first sequences of a file of JSON lines with `prompt_ids` and `token_ids`. SourceError names the line that is none."""
+    return [
+        Sequence_(0, 0, f"line-{number}", _ids(line, "prompt_ids", at), _ids(line, "token_ids", at))
+        for number, at, line in _lines(path, most)
+    ]
+
+
+def prompts_in(path: Path, most: int, tokenizer: Any) -> list[tuple[int, ...]]:
+    """The first prompts of a file of JSON lines: `prompt_ids`, or the text `prompt`, which the tokenizer encodes as it is."""
+    found = []
+    for _, at, line in _lines(path, most):
+        if "prompt_ids" not in line and isinstance(line.get("prompt"), str):
+            if tokenizer is None:
+                raise SourceError(f"{at} has a prompt as text; wanted its tokenizer: --tokenizer PATH, or prompt_ids")
+            line = {"prompt_ids": tokenizer(line["prompt"], add_special_tokens=False)["input_ids"]}
+        found.append(_ids(line, "prompt_ids", at))
+    return found
+
+
+def sequences_of(run: "Run", most: int, room: ModelBounds) -> Inputs:
+    """About so many recorded sequences of a run that can be read, over all steps. SourceError if there is none."""
+    inputs = inputs_of(run, chosen(run, Wanted(sequences=most)), room)
+    demand_some(run, len(inputs.sequences), inputs.left_out)
+    return inputs
+
+
+def readable(sequences: Sequence[Sequence_], rooms: Sequence[ModelBounds]) -> tuple[list[Sequence_], list[str]]:
+    """(the sequences that every scorer can read, in words why others are left out). SourceError if no scorer can read an id."""
+    for room in rooms:
+        largest = max((max(*each.prompt, *each.response) for each in sequences), default=0)
+        if largest >= room.vocabulary:
+            raise SourceError(
+                f"the tokens have the id {largest}, {room.name} has ids below {room.vocabulary}; wanted tokens of its model"
+            )
+    short = [own for own in sequences if all(room.positions is None or own.length <= room.positions for room in rooms)]
+    if not short:
+        raise SourceError("no sequence is short enough for every scorer; wanted shorter ones, or more positions")
+    out = len(sequences) - len(short)
+    return short, [f"{out} sequences are longer than the positions of a scorer"] if out else []
+
+
+def _lines(path: Path, most: int) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """(number from 1, place in words, object) of the first lines that are not empty."""
+    try:
+        with open(path, "rb") as file:
+            number = taken = 0
+            while taken < most and (line := file.readline(MOST_LINE + 1)):
+                number += 1
+                if line.strip():
+                    taken += 1
+                    yield number, f"{path}, line {number}", _object(line, f"{path}, line {number}")
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror}; wanted a file of JSON lines") from None
+    if not taken:
+        raise SourceError(f"{path} has no line; wanted JSON lines with prompt_ids and token_ids")
+
+
+def _object(line: bytes, at: str) -> dict[str, Any]:
+    if len(line) > MOST_LINE:
+        raise SourceError(f"{at} has more than {MOST_LINE:,} bytes; wanted a sequence")
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise SourceError(f'{at} is no JSON object; wanted one such as {{"prompt_ids": [1, 5], "token_ids": [7, 2]}}')
+    return found
+
+
+def _ids(line: dict[str, Any], name: str, at: str) -> tuple[int, ...]:
+    ids = line.get(name)
+    if not isinstance(ids, list) or not ids or not all(type(id) is int and 0 <= id < 1 << 31 for id in ids):
+        raise SourceError(f"{at}: {name} is {str(ids)[:40]}; wanted a list of token ids, at least one")
+    return tuple(ids)
