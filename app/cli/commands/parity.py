@@ -173,17 +173,17 @@ def _tokens(
         given = inputs.sequences
         left_out = [f"{count(number, 'sequence')}: {reason}" for reason, number in inputs.left_out.items()]
     else:
-        given = _sampled(next(iter(scorers.values())), source, most, sample)
+        wanted, left_out = readable(_prompts(next(iter(scorers.values())), source, most, sample), rooms)
+        given = _sampled(next(iter(scorers.values())), [own.prompt for own in wanted], sample)
     read, longer = readable(given, rooms)
     return read, left_out + longer
 
 
-def _sampled(scorer: "Scorer", source: Source, most: int, sample: int) -> "list[Sequence_]":
-    """A response to each prompt by the first scorer. ConfigError if it only reads."""
-    from ...referee.engines import Engine
+def _prompts(scorer: "Scorer", source: Source, most: int, sample: int) -> "list[Sequence_]":
+    """The prompts, each with room for its response."""
+    from ...referee.inputs import Sequence_
     from ...referee.model import Referee, demand_extra
     from ...referee.model import tokenizer as tokenizer_in
-    from ...referee.parity.engine_arms import decoded
     from ...referee.parity.tokens import prompts_in
 
     assert source.prompts is not None
@@ -191,6 +191,15 @@ def _sampled(scorer: "Scorer", source: Source, most: int, sample: int) -> "list[
     if folder is not None:
         demand_extra()
     prompts = prompts_in(source.prompts, most, tokenizer_in(folder))
+    return [Sequence_(0, 0, f"prompt-{number}", prompt, (0,) * sample) for number, prompt in enumerate(prompts)]
+
+
+def _sampled(scorer: "Scorer", prompts: "list[tuple[int, ...]]", sample: int) -> "list[Sequence_]":
+    """A response to each prompt by the first scorer. ConfigError if it only reads."""
+    from ...referee.engines import Engine
+    from ...referee.model import Referee
+    from ...referee.parity.engine_arms import decoded
+
     if isinstance(scorer, Engine):
         return [each.sequence for each in decoded(scorer, prompts, [sample] * len(prompts))]
     if not isinstance(scorer, Referee):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from ratioscope.errors import ConfigError
+from ratioscope.errors import ConfigError, RatioscopeError
 
 from ...presentation.digits import count, digits, percent, plus_minus
 from ..engines import Engine
@@ -27,9 +27,15 @@ def _of_model(name: str) -> Arm:
     """An arm of models, whose file imports torch."""
 
     def arm(scorer: Any, sequences: Sequence[Sequence_], plan: Plan, known: Known) -> list[Pair] | str:
-        found: list[Pair] | str = getattr(import_module(".model_arms", __package__), name)(
-            scorer, sequences, plan, known
-        )
+        try:
+            found: list[Pair] | str = getattr(import_module(".model_arms", __package__), name)(
+                scorer, sequences, plan, known
+            )
+        except RatioscopeError:
+            raise
+        except Exception as error:  # a model of transformers raises anything for a mask or a cache that it lacks
+            said = (str(error).splitlines() or [""])[0][:200]
+            return f"the model could not be read so: {type(error).__name__}: {said}"
         return found
 
     return arm
@@ -141,7 +147,7 @@ def parity(
     second = known[names[1]]["base"] if len(names) > 1 else columns(scorers[names[0]], sequences)
     done.readings = {"a": first, "b": second}
     if len(names) > 1:
-        done.rows.append(_row("", " and ".join(names), Pair(*names, (first, second)), limits))
+        done.rows.append(_row("", " and ".join(names), Pair(names[0], names[1], (first, second)), limits))
     else:
         done.rows.append(_row("again", names[0], Pair("once", "again", (first, second)), limits))
     for number, (arm, (letter, name)) in enumerate(

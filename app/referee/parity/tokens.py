@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ratioscope.errors import SourceError
 
+from ...presentation.digits import count
 from ..choice import Wanted, chosen
 from ..inputs import Inputs, ModelBounds, Sequence_, demand_some, inputs_of
 
@@ -56,7 +57,8 @@ def readable(sequences: Sequence[Sequence_], rooms: Sequence[ModelBounds]) -> tu
     if not short:
         raise SourceError("no sequence is short enough for every scorer; wanted shorter ones, or more positions")
     out = len(sequences) - len(short)
-    return short, [f"{out} sequences are longer than the positions of a scorer"] if out else []
+    are = "is" if out == 1 else "are"
+    return short, [f"{count(out, 'sequence')} {are} longer than the positions of a scorer"] if out else []
 
 
 def _lines(path: Path, most: int) -> Iterator[tuple[int, str, dict[str, Any]]]:

@@ -92,9 +92,10 @@ def rows(found: Any) -> dict[tuple[str, str, str], Any]:
 
 def mean(found: Any, arm: str, who: str = "A") -> float:
     """The largest mean |x| of an arm."""
-    return max(
-        own["distance"]["mean"] for (name, scorer, _), own in rows(found).items() if (name, scorer) == (arm, who)
-    )
+    own: list[float] = [
+        each["distance"]["mean"] for (name, scorer, _), each in rows(found).items() if (name, scorer) == (arm, who)
+    ]
+    return max(own)
 
 
 @given(COLUMN, COLUMN)
@@ -161,6 +162,18 @@ def test_a_model_with_a_window_is_not_packed(tokens: Path, tmp_path: Path, answe
     folder = tiny.saved(transformers.MistralForCausalLM(config), tmp_path / "window")
     code, found = answer(folder, "--tokens", tokens, "--arms", "packed", "--device", "cpu")
     assert code == 4 and "layers with a window" in found["not_available"][0]["because"]
+
+
+def test_an_arm_that_a_model_cannot_do_is_not_available(
+    model: Path, tokens: Path, answer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def out_of_memory(*_: Any) -> Any:
+        raise RuntimeError("out of memory\nand more")
+
+    monkeypatch.setattr(model_arms, "_packed", out_of_memory)
+    code, found = answer(model, "--tokens", tokens, "--arms", "packed", "--device", "cpu")
+    because = "the model could not be read so: RuntimeError: out of memory"
+    assert code == 4 and found["not_available"] == [{"arm": "packed", "scorer": "A", "because": because}]
 
 
 def test_two_precisions_of_a_model_differ_before_and_after_the_same_perturbation(
@@ -386,6 +399,11 @@ def test_the_first_scorer_samples(served: EngineServer, model: Path, tmp_path: P
         code, found = answer(*scorers, *options)
         assert code == 0 and found["comparisons"][0]["found"]["distance"]["tokens"] == 15
     assert answer(program(tmp_path, SCRIPT), *options)[0] == 2
+    path.write_text(json.dumps({"prompt_ids": [1] * 125}) + "\n" + json.dumps({"prompt_ids": [1, 2]}) + "\n")
+    code, found = answer(model, *options)
+    assert code == 0 and found["not_read"] == ["1 sequence is longer than the positions of a scorer"]
+    path.write_text(json.dumps({"prompt_ids": [tiny.VOCABULARY]}) + "\n")
+    assert answer(model, *options)[0] == 3
     path.write_text('{"prompt": "text"}\n')
     assert answer(served.address, *options)[0] == 3
 
