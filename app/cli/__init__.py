@@ -54,8 +54,8 @@ HELP = (
     " what to do."
 )
 EPILOG = (
-    "Exit codes: 0 ok, 1 findings (of verify, check, parity, weights and import; else with --fail-on), 2 usage, 3 unreadable, 4 not"
-    " measured. Start with: ratioscope demo"
+    "Exit codes: 0 ok, 1 findings (of verify, check, parity, weights and import; else with --fail-on), 2 usage, 3 unreadable,"
+    " 4 not measured. Start with: ratioscope demo"
 )
 
 
