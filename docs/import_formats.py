@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from ratioscope.ingest.importers.detection import BY_RECORD
 from ratioscope.ingest.importers.formats import FORMATS
 from ratioscope.ingest.importers.neighbours import NEIGHBOURS
-from ratioscope.ingest.importers.scalars.agreement import AGREEMENTS
+from ratioscope.ingest.importers.scalars.agreement import agreements
 from ratioscope.ingest.importers.scalars.sources import SOURCES
 from ratioscope.ingest.importers.scalars.wandb_online import ONLINE
 from ratioscope.ingest.importers.steps import STEPS
 from ratioscope.ingest.importers.table import FileKind, Format
+from ratioscope.metrics.logged_names import trainers
 
 SHOWN = {
     "rollout_logprobs": "rollout", "old_logprobs": "old", "current_logprobs": "current", "reference_logprobs": "reference",
@@ -143,8 +144,11 @@ def import_page() -> Iterator[str]:
         yield f"| `{source.name}` | {source.title} | {files} | {source.lacks} |"
     yield "\nThese numbers are metrics of ours, because their definitions are the same. So is `ratioscope/<gap>/<metric>`, which"
     yield "`ratioscope wandb sync` writes.\n" + AGREED
-    for each in AGREEMENTS:
-        yield f"| {each.dialect} | `{each.name}` | `{each.metric}` | {each.since} | {each.source} |"
+    for each in agreements():
+        yield f"| {each.trainer} | `{each.name}` | `{each.near}` | {each.since} | {each.source} |"
+    yield "\nThe names of these trainers are known, also with the `train/` that callbacks of Hugging Face put before them."
+    yield f"Numbers below `eval/` are no steps of training. {', '.join(trainers())}."
+    yield "`ratioscope explain NAME@TRAINER` prints what a number measures, and why it is none of ours where it is not."
     yield ""
     yield "## Formats\n"
     yield "| `--from` | files | what is recovered | not there |\n| --- | --- | --- | --- |"

@@ -5,7 +5,6 @@ The documentation page, `ratioscope explain` and the tooltips of the dashboard a
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 
 from ratioscope.errors import ConfigError
@@ -13,6 +12,7 @@ from ratioscope.record import BETWEEN, GAPS
 
 from .definitions.registry import METRICS
 from .dialects import NAMES, dialect
+from .logged_names import nearest_names
 from .metric import Metric
 
 
@@ -45,19 +45,28 @@ def cards(name: str) -> tuple[Card, ...]:
 
     The metric that has the name of a family for its title comes first. ConfigError for any other name, with those that are close.
     """
-    gap, _, own = name.rpartition("/")
-    short = own.removesuffix("_se") if gap in ("", *GAPS) or BETWEEN in gap else name
-    family = [metric for metric in METRICS if metric.name == short] or sorted(
+    if found := family(name):
+        return tuple(Card(one, tuple(place for known, place in _elsewhere() if known == one.name)) for one in found)
+    short = _short(name)
+    close = nearest_names(short) or [metric.name for metric in METRICS if name[:4] in metric.name]
+    near = f"close are {', '.join(close)}; " if close else ""
+    raise ConfigError(f"not known: there is no metric of the name '{name}'; {near}`ratioscope explain` lists all")
+
+
+def family(name: str) -> tuple[Metric, ...]:
+    """The metric with this name, or every metric whose name begins with it; empty: none does."""
+    short = _short(name)
+    found = [metric for metric in METRICS if metric.name == short] or sorted(
         (metric for metric in METRICS if metric.name.startswith(f"{short}_")),
         key=lambda metric: metric.title.casefold() != short.casefold(),
     )
-    if family:
-        return tuple(Card(one, tuple(place for known, place in _elsewhere() if known == one.name)) for one in family)
-    names = [metric.name for metric in METRICS]
-    theirs = dict.fromkeys(place.name for _, place in _elsewhere())
-    close = get_close_matches(short, [*names, *theirs], n=4) or [known for known in names if name[:4] in known]
-    near = f"close are {', '.join(close)}; " if close else ""
-    raise ConfigError(f"there is no metric of the name '{name}'; {near}`ratioscope explain` lists all")
+    return tuple(found)
+
+
+def _short(name: str) -> str:
+    """The name of a metric without its gap and the ending of its error."""
+    gap, _, own = name.rpartition("/")
+    return own.removesuffix("_se") if gap in ("", *GAPS) or BETWEEN in gap else name
 
 
 def lines(card: Card) -> Iterator[tuple[str, str]]:

@@ -26,7 +26,7 @@ from ..figures.drawing.plotly_objects import go
 from ..figures.logged_number import LOGGED, logged_over_steps
 from ..presentation.digits import count
 from ..presentation.escape import visible
-from ..presentation.logged_names import column_of, metrics_of, own_words, wrote
+from ..presentation.logged_names import column_of, compared_words, metrics_of, own_words, wrote
 from ..presentation.run_names import slots
 from ..presentation.theme import THEMES, ThemeName
 from .face import Several
@@ -71,7 +71,7 @@ def recovered(scope: Scope) -> Iterator[Block]:
     run, names = scope.view.run, scope.view.of(_names)
     trainer, version = wrote(run.info)
     if waiting := since_versions(names, trainer, version):
-        listed = " and ".join(f"{each.name} is our {each.metric}" for each in waiting)
+        listed = " and ".join(f"{each.name} is our {each.near}" for each in waiting)
         oldest = max(each.since for each in waiting)
         yield Paragraph(f"From {trainer} {oldest} on, {listed}. Import the log again with the version that wrote it:")
         yield Code([_again(run, f"--dialect {trainer}@VERSION")], "bash", "import_again")
@@ -186,11 +186,12 @@ def _line(run: Run, name: str, shown: str, steps: range | None) -> Line | None:
 
 
 def _note(run: Run, name: str) -> str:
-    """The metric of ours that the number is, or why it is none."""
+    """The metric of ours that the number is, or why it is none, and the policies that it compares."""
     if _is_fact(run, name):
         return "of the sequences on record"
-    metric = metrics_of(run.logged).get(name)
-    return f"drawn as {metric}, because its definition is the same" if metric else own_words(name, run.info)
+    metric, compared = metrics_of(run.logged).get(name), compared_words(name, run.info)
+    about = f"drawn as {metric}, because its definition is the same" if metric else own_words(name, run.info)
+    return f"{about} ({compared})" if compared else about
 
 
 def _rows(runs: Sequence[tuple[str, View]], name: str, steps: range | None) -> pl.DataFrame:

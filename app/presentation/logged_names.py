@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from ratioscope.ingest.importers.scalars.agreement import OWN, why_own
-from ratioscope.metrics.dialects import NAMES
+from ratioscope.metrics.logged_names import facts_of, logged_name, trainers
 
 _TAKEN = re.compile("(logged/)*(run|step)")
 
@@ -37,9 +37,17 @@ def own_words(name: str, info: Mapping[str, Any]) -> str:
     return why_own(name, *wrote(info))
 
 
+def compared_words(name: str, info: Mapping[str, Any]) -> str:
+    """The two policies that a trainer's number compares, and whether before or after truncation; empty where it is not known."""
+    trainer, _ = wrote(info)
+    row = logged_name(trainer, name) if trainer in trainers() else None
+    facts = {} if row is None else dict(facts_of(row))
+    return ", ".join(facts[each] for each in ("compares", "truncation") if each in facts)
+
+
 def wrote(info: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """(trainer, version) that wrote the log, as the import knew them. run.json may say anything."""
     said = info.get("scalar_log")
     trainer, version = (said.get("dialect"), said.get("version")) if isinstance(said, dict) else (None, None)
-    known = trainer if isinstance(trainer, str) and trainer in (*NAMES, OWN) else None
+    known = trainer if isinstance(trainer, str) and trainer in (*trainers(), OWN) else None
     return known, version if isinstance(version, str) else None

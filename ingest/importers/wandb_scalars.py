@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ratioscope.errors import ConfigError
-from ratioscope.metrics.dialects import NAMES, dialect
+from ratioscope.metrics.logged_names import likely_trainers
 
 from .scalars.number_row import number
 from .wandb_log import LogRecord
@@ -44,10 +44,7 @@ def scalars(entries: Iterable[LogRecord]) -> dict[str, Scalar]:
 
 def likely_dialect(names: Iterable[str]) -> str | None:
     """The trainer of which most of these names are known; None if none is, ConfigError if two trainers have as many."""
-    own = set(names)
-    known = {name: len(own & dialect(name).CANONICAL.keys()) for name in NAMES}
-    most = max(known.values())
-    best = [name for name, count in known.items() if count == most and most]
+    best = likely_trainers(names)
     if len(best) > 1:
         raise ConfigError(
             f"the names of this log are those of {' and '.join(best)} alike; wanted to know which trainer wrote it: try --dialect"

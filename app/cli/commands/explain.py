@@ -1,7 +1,7 @@
-"""`ratioscope explain METRIC`: a metric's meaning, its reading, and its names in trainers."""
+"""`ratioscope explain NAME`: a metric's meaning and reading, or the meaning of a trainer's number or of a term."""
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,9 +11,6 @@ from ..blocks_printed import print_blocks
 from ..terminal import print_json, say
 from .arguments import AsJson
 
-if TYPE_CHECKING:
-    from ratioscope.metrics.grading.signals import Signal
-
 
 def explain(
     metric: Annotated[
@@ -21,7 +18,7 @@ def explain(
         typer.Argument(
             metavar="METRIC",
             help="A metric, e.g. kl_k3 or mismatch/kl_k3, a family, a signal of an alert, or a trainer's own name for a "
-            "number; else all are listed.",
+            "number, e.g. train/ppo_kl or kl@trl; else all are listed.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -30,17 +27,20 @@ def explain(
 
     A prefix such as ess prints the card of every metric that begins with it. A signal of an alert, such as
     alignment, prints what it means, when it opens an alert and what to try. A name that a trainer logs, such as
-    train/ppo_kl, prints what the trainer measures. Without a name it lists all names.
+    train/ppo_kl or kl@trl, prints what the trainer measures, of which policies and tokens, before or after truncation,
+    and the metric of ours that it equals or comes near. Without a name it lists all names.
     """
     if metric is None:
         _list(as_json=as_json)
         return
-    entries = _entries(metric)
+    from ratioscope.metrics.explanation import entries
+
+    found = entries(metric)
     if as_json:
-        plain = [{"name": name, "card": [{"heading": h, "text": t} for h, t in shown]} for name, shown in entries]
+        plain = [{"name": name, "card": [{"heading": h, "text": t} for h, t in shown]} for name, shown in found]
         print_json(plain[0] if len(plain) == 1 else {"name": metric, "family": plain})
         return
-    print_blocks(_under_headings(entries))
+    print_blocks(_under_headings(found))
 
 
 def _under_headings(entries: Iterable[tuple[str, LabelledTexts]]) -> Iterator[Block]:
@@ -64,37 +64,3 @@ def _list(*, as_json: bool) -> None:
     print_blocks(_under_headings(topics.items()))
     say()
     say("next: ratioscope explain NAME   its formula, unit, direction, and its name in every trainer", "dim")
-
-
-def _entries(name: str) -> list[tuple[str, list[tuple[str, str]]]]:
-    """(name, card) of the metric of this name, else of the signal, else of the trainers' number, else of each of a family."""
-    from ratioscope.ingest.importers.scalars.agreement import ANY, OWN, facts_of, named_by_trainers
-    from ratioscope.metrics.card import cards, lines
-    from ratioscope.metrics.definitions.registry import BY_NAME, METRICS
-    from ratioscope.metrics.grading.signals import SIGNALS
-
-    name = name.removeprefix(f"{OWN}/")
-    if name not in BY_NAME:
-        for signal in SIGNALS:
-            if signal.name == name:
-                return [(name, _signal(signal))]
-        theirs = named_by_trainers(name)
-        if theirs and not any(metric.name.startswith(f"{name}_") for metric in METRICS):
-            return [(own, facts_of(trainer, own)) for trainer, own in theirs]
-    ours = [(entry.metric.name, [(h, text) for h, text in lines(entry) if text]) for entry in cards(name)]
-    exact = [] if name in BY_NAME else [each for each in named_by_trainers(name) if each[1] == name]
-    return ours + [(own, facts_of(trainer, own)) for trainer, own in exact if trainer != ANY]
-
-
-def _signal(signal: "Signal") -> list[tuple[str, str]]:
-    act = "" if signal.act is None else f", act from {signal.act:g} on"
-    lasting = ", on two adjacent steps" if signal.lasting else ""
-    return [
-        ("signal", signal.title),
-        ("meaning", signal.meaning),
-        ("what to try", signal.remedy),
-        ("rings", f"watch from {signal.watch:g} on{act}{lasting}"),
-        ("gaps", ", ".join(signal.gaps)),
-        ("metric", signal.reads),
-        ("source", signal.source),
-    ]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ratioscope.ingest.importers.wandb_log import LogDamage, entries, wandb_file
-from ratioscope.metrics.dialects import dialect as trainer_of
 
 from ..blocks_printed import print_pairs, print_table
 from ..terminal import print_json, say
@@ -98,22 +97,24 @@ def show(
 
     Neither W&B nor a network is needed. Values stay under the trainer's names, because their definitions are the trainer's.
     """
+    from ratioscope.ingest.importers.scalars.agreement import trainer_named
     from ratioscope.ingest.importers.wandb_scalars import likely_dialect, scalars
+    from ratioscope.metrics.logged_names import facts_of, logged_name
 
     health = LogDamage()
     numbers = scalars(entries(wandb_file(file), health))
-    name = dialect or likely_dialect(numbers)
-    trainer = None if name is None else trainer_of(name)
-    canonical = {} if trainer is None else trainer.CANONICAL
-    shown = {key: numbers[key] for key in sorted(numbers) if every_name or canonical.get(key)}
+    name = trainer_named(dialect)[0] or likely_dialect(numbers)
+    rows = {} if name is None else {key: row for key in numbers if (row := logged_name(name, key)) is not None}
+    near = {key: row.near for key, row in rows.items() if row.near}
+    shown = {key: numbers[key] for key in sorted(numbers) if every_name or key in near}
     if as_json:
-        rows = [{"name": key, "canonical": canonical.get(key), **vars(scalar)} for key, scalar in shown.items()]
-        print_json({"dialect": name, "damaged": health.damaged, "torn": health.torn, "numbers": rows})
+        listed = [{"name": key, "canonical": near.get(key), **vars(scalar)} for key, scalar in shown.items()]
+        print_json({"dialect": name, "damaged": health.damaged, "torn": health.torn, "numbers": listed})
         return
     _say_health(health)
-    if trainer is not None:
-        say(f"names and definitions of {name} {', '.join(trainer.VERSIONS)}", "bold")
-    _print_scalars(shown, canonical, {} if trainer is None else trainer.NOTES)
+    if rows:
+        say(f"names and definitions of {facts_of(next(iter(rows.values())))[0][1]}", "bold")
+    _print_scalars(shown, near, {key: row.note for key, row in rows.items() if row.note})
     if len(shown) < len(numbers):
         say(f"{len(numbers) - len(shown)} other numbers of the log: --all", "dim")
 
@@ -125,9 +126,7 @@ def _say_health(health: "LogDamage") -> None:
         say("the file ends within a record: it was cut, or it is still being written", "dim")
 
 
-def _print_scalars(
-    shown: "Mapping[str, Scalar]", canonical: Mapping[str, str | None], notes: Mapping[str, str]
-) -> None:
+def _print_scalars(shown: "Mapping[str, Scalar]", canonical: Mapping[str, str], notes: Mapping[str, str]) -> None:
     rows = [
         [key, str(scalar.rows), str(scalar.not_finite), f"{scalar.last:.6g}", canonical.get(key) or ""]
         for key, scalar in shown.items()

@@ -1,0 +1,67 @@
+"""The meaning of a name: a metric or family of ours, a signal of an alert, or a number that a trainer logs."""
+
+from dataclasses import replace
+
+from ratioscope.errors import ConfigError
+
+from .card import cards, family, lines
+from .definitions.registry import BY_NAME
+from .grading.signals import SIGNALS, Signal
+from .logged_names import ANY, LoggedName, asked_of, facts_of, named_by_trainers, nearest_names
+
+Entry = tuple[str, list[tuple[str, str]]]
+"""(name, its card as (heading, text))."""
+
+
+def entries(asked: str) -> list[Entry]:
+    """The cards of every thing that has the name; NAME@TRAINER asks for a trainer's number alone. ConfigError for none."""
+    name, trainer = asked_of(asked.removeprefix("ratioscope/"))
+    theirs = named_by_trainers(name, trainer)
+    if trainer is not None:
+        if not theirs:
+            close = ", ".join(nearest_names(name, trainer))
+            near = f"close are {close}; " if close else ""
+            raise ConfigError(f"not known: {trainer} has no number '{name}' on record; {near}try it without @{trainer}")
+        return _logged([(own, _of(row, trainer)) for own, row in theirs])
+    if name not in BY_NAME and (signals := [each for each in SIGNALS if each.name == name]):
+        return [(name, _signal(signals[0]))]
+    ours = family(name)
+    if theirs and not ours:
+        return _logged(theirs)
+    own = [(card.metric.name, [(heading, text) for heading, text in lines(card) if text]) for card in cards(name)]
+    exact = [] if name in BY_NAME else [pair for pair in theirs if pair[1].name == name and pair[1].trainer != ANY]
+    return [*own, *_logged(exact)]
+
+
+def _of(row: LoggedName, trainer: str) -> LoggedName:
+    """The row; of a name that most trainers give to the same kind of number, with the trainer that was asked for."""
+    return replace(row, trainer=f"{trainer}, as {ANY}") if row.trainer == ANY else row
+
+
+def _logged(found: list[tuple[str, LoggedName]]) -> list[Entry]:
+    """A card per number; trainers that give one name to the same kind of number share a card."""
+    shared: dict[tuple[str, LoggedName], list[LoggedName]] = {}
+    for name, row in found:
+        key = row if row.near else replace(row, trainer="", source="", tokens="", name="")
+        shared.setdefault((name, key), []).append(row)
+    return [(name, _card(rows)) for (name, _), rows in shared.items()]
+
+
+def _card(rows: list[LoggedName]) -> list[tuple[str, str]]:
+    if len(rows) == 1:
+        return facts_of(rows[0])
+    return [("trainer", ", ".join(row.trainer for row in rows)), *facts_of(replace(rows[0], source=""))[1:]]
+
+
+def _signal(signal: Signal) -> list[tuple[str, str]]:
+    act = "" if signal.act is None else f", act from {signal.act:g} on"
+    lasting = ", on two adjacent steps" if signal.lasting else ""
+    return [
+        ("signal", signal.title),
+        ("meaning", signal.meaning),
+        ("what to try", signal.remedy),
+        ("rings", f"watch from {signal.watch:g} on{act}{lasting}"),
+        ("gaps", ", ".join(signal.gaps)),
+        ("metric", signal.reads),
+        ("source", signal.source),
+    ]

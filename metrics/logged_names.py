@@ -1,0 +1,249 @@
+"""The numbers that trainers log: the metric of ours that each is or comes near, or why none has its definition.
+
+One table for import, pages and `explain`: metrics/known/logged_names.toml, with the names that the dialects reproduce.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from functools import cache, lru_cache
+from itertools import chain
+from typing import Any
+
+from ratioscope.record import GAPS
+
+from .definitions.registry import BY_NAME
+from .dialects import NAMES, dialect
+from .known.references import references
+from .known.tables import table
+from .known.trainers import trainer_named
+
+ANY = "any trainer"
+"""The heading of names that most trainers log."""
+_CUTS = {"before": "before any truncation or mask", "after": "after truncation and masks"}
+_FAMILY = 8
+"""The most names of one trainer that a part of a name may stand for."""
+
+
+@dataclass(frozen=True)
+class LoggedName:
+    """A name, or a pattern of names, under which a trainer logs a number."""
+
+    trainer: str
+    name: str
+    """It may hold * for any text."""
+    near: str
+    """`<gap>/<metric>` of ours that has the definition, or is nearest; empty: none is near."""
+    note: str
+    """The difference from `near`, or the reason why no metric of ours has the definition."""
+    same: bool = False
+    """True: the definition is that of `near`."""
+    since: str = ""
+    """The first version in which it is; empty: every version that logs the name."""
+    sides: str = ""
+    """The two policies that are compared, later against earlier."""
+    direction: str = ""
+    """The direction of a divergence, where it is not that of `near`."""
+    tokens: str = ""
+    """The tokens of the number, and how means over parts of the batch join."""
+    cut: str = ""
+    """`before` or `after` truncation and masks; empty: they do not act on it, or nothing is on record."""
+    source: str = ""
+    """The place in the trainer's code."""
+
+
+def trainers() -> tuple[str, ...]:
+    """The trainers whose names are known."""
+    return tuple(_about())
+
+
+def logged_names(trainer: str) -> tuple[LoggedName, ...]:
+    """All names of a trainer that the table has."""
+    exact, patterns = _rows(trainer)
+    return (*exact.values(), *patterns)
+
+
+@lru_cache(1 << 15)
+def logged_name(trainer: str, name: str) -> LoggedName | None:
+    """The row of a number, by the name that the trainer, its tracker or a callback gives it; None: not known.
+
+    >>> logged_name("trl", "train/sampling/sampling_logp_difference/max").near
+    'mismatch/max_abs_log_ratio'
+    """
+    about = _about().get(trainer, {})
+    name = re.sub(about.get("tag", "$^"), "", name)
+    for prefix in about.get("held_out", ()):
+        if name.startswith(prefix):
+            return _row(trainer, f"{prefix}*", ["", *_kind("held_out")], about)
+    before = about.get("prefix", ())
+    bare = (row for each in (name, *map(name.removeprefix, before)) if (row := _found(trainer, each)))
+    whole = (row for each in before if (row := _rows(trainer)[0].get(f"{each}{name}")))
+    found = next(chain(bare, whole), None)
+    if found is None and "like" in about and (other := logged_name(about["like"], name)) is not None:
+        return replace(other, trainer=trainer)
+    return found
+
+
+def named_by_trainers(name: str, trainer: str | None = None) -> list[tuple[str, LoggedName]]:
+    """(name, row) of every number that the name stands for, by the trainers that log it; empty: not known.
+
+    A name may lack the parts before its last one, or be the first part of several, if it is more than a word such as mean.
+    """
+    asked = trainers() if trainer is None else (trainer,)
+    if found := [(name, row) for each in asked if (row := logged_name(each, name)) is not None]:
+        return [pair for pair in found if "*" not in pair[1].name] or found
+    for each in asked:
+        parts = [(own, row) for own, row in _rows(each)[0].items() if _is_part(name, own)]
+        found += parts if len(parts) <= _FAMILY and (trainer or re.search("[_/]", name)) else []
+    return found or [(name, row) for row in [_found(ANY, name)] if row is not None]
+
+
+def in_any_trainer(name: str) -> LoggedName | None:
+    """The row of a name that most trainers give to the same kind of number; None: not known."""
+    return _found(ANY, name)
+
+
+def nearest_names(name: str, trainer: str | None = None) -> list[str]:
+    """The known names that look most alike, at most four."""
+    known = {own for each in (trainers() if trainer is None else (trainer,)) for own in _rows(each)[0]}
+    known |= set() if trainer else set(BY_NAME)
+    return get_close_matches(name, sorted(known), n=4)
+
+
+def asked_of(text: str) -> tuple[str, str | None]:
+    """(name, trainer) of NAME, NAME@TRAINER or TRAINER/NAME; the trainer is None where the text names none.
+
+    >>> asked_of("kl@NeMo-RL"), asked_of("val-core/math/mean@8")
+    (('kl', 'nemo_rl'), ('val-core/math/mean@8', None))
+    """
+    name, _, last = text.rpartition("@")
+    trainer = trainer_named(last) if name else None
+    if trainer in _about():
+        return name, trainer
+    first, _, rest = text.partition("/")
+    return (rest, first) if first in _about() else (text, None)
+
+
+def facts_of(row: LoggedName) -> list[tuple[str, str]]:
+    """(heading, text) of all that the table has on a number."""
+    metric = BY_NAME[row.near.partition("/")[2]] if row.near else None
+    since = f", since {row.trainer} {row.since}" if row.since else ""
+    other = f"no metric of ours; it comes close to {row.near}" if row.near else "no metric of ours has its definition"
+    facts = [
+        ("trainer", f"{row.trainer}{_read(row.trainer)}"),
+        ("is", f"{row.near}{since}" if row.same else other),
+        ("measures", metric.meaning if metric else ""),
+        ("compares", row.sides),
+        ("direction", row.direction or _direction(row.near)),
+        ("tokens", row.tokens if row.sides else ""),
+        ("truncation", _CUTS.get(row.cut, "")),
+        ("note", row.note),
+        ("usual", usual_of(row.near)),
+        ("source", row.source),
+    ]
+    return [(heading, text) for heading, text in facts if text]
+
+
+def usual_of(near: str) -> str:
+    """The usual size of a metric in published runs, or its value where both policies agree; empty for no metric."""
+    if near in ("mismatch/kl_k3", "total/kl_k3"):
+        sizes = (("{:g} to {:g}".format(*each.usual) if each.usual[1] else "0", each.words) for each in references())
+        return "at fresh weights, nats/token: " + "; ".join(f"{size} in {words}" for size, words in sizes)
+    return f"{BY_NAME[near.partition('/')[2]].neutral:g} where both policies agree" if near else ""
+
+
+def likely_trainers(names: Iterable[str]) -> list[str]:
+    """The trainers that most of these names are of; empty: none is told by them. More than one: they cannot be told apart.
+
+    Names of a distance count first, then those of other numbers that the trainers log. A fork logs names of its own beside
+    those of its origin, so names that both have are the origin's.
+    """
+    own = set(names)
+    rows = {each: [row for name in own if (row := logged_name(each, name)) is not None] for each in trainers()}
+    counts = {each: (sum(bool(row.near or row.sides) for row in found), len(found)) for each, found in rows.items()}
+    most = max(counts.values(), default=(0, 0))
+    best = [each for each, count in counts.items() if count == most and most[0]]
+    return [each for each in best if not {_about()[each].get("fork"), _about()[each].get("like")} & {*best}]
+
+
+def _direction(near: str) -> str:
+    """The direction of a metric in a gap, by the names of the two policies."""
+    gap, _, metric = near.partition("/")
+    if gap not in GAPS:
+        return ""
+    earlier, later = GAPS[gap]
+    sampled, _, drift = BY_NAME[metric].direction.partition(" for mismatch and total; for drift ")
+    return (drift or sampled if gap == "drift" else sampled).replace("earlier", earlier).replace("later", later)
+
+
+def _is_part(name: str, own: str) -> bool:
+    return own.endswith(f"/{name}") or own.startswith(f"{name}/")
+
+
+def _found(trainer: str, name: str) -> LoggedName | None:
+    exact, patterns = _rows(trainer)
+    return exact.get(name) or next((each for each in patterns if fnmatchcase(name, each.name)), None)
+
+
+def _about() -> dict[str, Any]:
+    """trainer -> facts about its log. Any: the shape is that of the TOML file."""
+    about: dict[str, Any] = table("logged_names")["about"]
+    return about
+
+
+def _kind(kind: str) -> tuple[str, dict[str, str]]:
+    text = table("logged_names")["kinds"][kind]
+    return (text, {}) if isinstance(text, str) else (text[0], {"sides": text[1]})
+
+
+@cache
+def _rows(trainer: str) -> tuple[dict[str, LoggedName], tuple[LoggedName, ...]]:
+    """(name -> row, patterns): the pattern with most characters beside * first."""
+    listed, about = table("logged_names"), _about().get(trainer, {})
+    own = [_row(trainer, name, row, about) for name, row in listed.get(trainer, {}).items()]
+    for kind, names in listed["plain"].get(trainer, {}).items():
+        own += [_row(trainer, name, ["", *_kind(kind)], about) for name in names.split()]
+    exact = {each.name: each for each in own if "*" not in each.name}
+    patterns = sorted((each for each in own if "*" in each.name), key=lambda row: -len(row.name.replace("*", "")))
+    if trainer in NAMES:
+        for name in {**dialect(trainer).CANONICAL, **dialect(trainer).NOTES}:
+            like = exact.get(name) or next((each for each in patterns if fnmatchcase(name, each.name)), None)
+            exact[name] = _of_dialect(trainer, name, like, about)
+    return exact, tuple(patterns)
+
+
+def _row(trainer: str, name: str, row: Any, about: dict[str, Any]) -> LoggedName:
+    """row: as the TOML file has it."""
+    near, note, facts = (*row, {})[:3]
+    gap = near.partition("/")[0]
+    sides = " against ".join(reversed(GAPS[gap])) if gap in GAPS else ""
+    plain = {"sides": sides, "tokens": about.get("tokens", ""), "source": about.get("source", "")}
+    return LoggedName(trainer, name, near, note, **(plain | facts))
+
+
+def _of_dialect(trainer: str, name: str, like: LoggedName | None, about: dict[str, Any]) -> LoggedName:
+    """A name of a dialect, with what a row of the table adds."""
+    tables = dialect(trainer)
+    near = tables.CANONICAL.get(name) or ""
+    row = _row(trainer, name, (near, tables.NOTES.get(name, "")), about)
+    if like is None:
+        return row
+    same = like.name == name and like.same
+    return replace(
+        row,
+        note=row.note or ("" if near and like.name != name else like.note),
+        same=same,
+        since=like.since if same else "",
+        sides=row.sides or like.sides,
+        direction=like.direction,
+        cut=like.cut,
+        source=like.source,
+    )
+
+
+def _read(trainer: str) -> str:
+    if trainer in NAMES:
+        return f" (compared with {', '.join(dialect(trainer).VERSIONS)})"
+    return f" (read in {_about()[trainer]['read']})" if trainer in _about() else ""
