@@ -1,16 +1,33 @@
-"""The meaning of a name: a metric or family of ours, a signal of an alert, or a number that a trainer logs."""
+"""The meaning of a name: a metric or family of ours, a signal of an alert, a term, or a number that a trainer logs."""
 
+import re
 from dataclasses import replace
+from functools import cache
 
 from ratioscope.errors import ConfigError
 
 from .card import cards, family, lines
 from .definitions.registry import BY_NAME
 from .grading.signals import SIGNALS, Signal
+from .known.tables import table
 from .logged_names import ANY, LoggedName, asked_of, facts_of, named_by_trainers, nearest_names
 
 Entry = tuple[str, list[tuple[str, str]]]
 """(name, its card as (heading, text))."""
+
+
+def explain(name: str) -> str:
+    """The cards of a name as text: of a metric, a signal, a term, or a trainer's number such as "kl@trl" or "train/ppo_kl".
+
+    ConfigError for a name that is not known, with those that are close.
+
+    >>> print(explain("k1"))
+    K1
+      term: The estimator mean(-x) of KL(earlier || later): without bias, and negative on some samples. It is kl_direct.
+    """
+    return "\n\n".join(
+        "\n".join((own, *(f"  {heading}: {text}" for heading, text in card))) for own, card in entries(name)
+    )
 
 
 def entries(asked: str) -> list[Entry]:
@@ -25,12 +42,14 @@ def entries(asked: str) -> list[Entry]:
         return _logged([(own, _of(row, trainer)) for own, row in theirs])
     if name not in BY_NAME and (signals := [each for each in SIGNALS if each.name == name]):
         return [(name, _signal(signals[0]))]
-    ours = family(name)
-    if theirs and not ours:
+    term, ours = _term(name), family(name)
+    if theirs and not ours and not term:
         return _logged(theirs)
+    if not ours and term:
+        return term
     own = [(card.metric.name, [(heading, text) for heading, text in lines(card) if text]) for card in cards(name)]
     exact = [] if name in BY_NAME else [pair for pair in theirs if pair[1].name == name and pair[1].trainer != ANY]
-    return [*own, *_logged(exact)]
+    return [*term, *own, *_logged(exact)]
 
 
 def _of(row: LoggedName, trainer: str) -> LoggedName:
@@ -51,6 +70,22 @@ def _card(rows: list[LoggedName]) -> list[tuple[str, str]]:
     if len(rows) == 1:
         return facts_of(rows[0])
     return [("trainer", ", ".join(row.trainer for row in rows)), *facts_of(replace(rows[0], source=""))[1:]]
+
+
+def _term(name: str) -> list[Entry]:
+    found = _terms().get(_plain(name))
+    return [] if found is None else [(found[0], [("term", found[1])])]
+
+
+@cache
+def _terms() -> dict[str, tuple[str, str]]:
+    """Spelling -> (the term in full, what it is)."""
+    rows = table("terms").items()
+    return {_plain(each): (full, text) for key, (full, text, *other) in rows for each in (key, full, *other)}
+
+
+def _plain(name: str) -> str:
+    return re.sub("[ _-]+", " ", name).casefold().strip()
 
 
 def _signal(signal: Signal) -> list[tuple[str, str]]:

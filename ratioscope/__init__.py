@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ratioscope.collectors.writing.offline_readings import record_readings as record_readings
     from ratioscope.ingest.run import Run as Run
     from ratioscope.ingest.run import open_run as open_run
+    from ratioscope.metrics.explanation import explain as explain
 
 _PUBLIC = {
     "Budget": "ratioscope.collectors.budget",
@@ -32,6 +33,7 @@ _PUBLIC = {
     "Run": "ratioscope.ingest.run",
     "SelfNoise": "ratioscope.collectors.self_noise",
     "attach": "ratioscope.collectors.attach",
+    "explain": "ratioscope.metrics.explanation",
     "flush_at": "ratioscope.collectors.ending",
     "open_run": "ratioscope.ingest.run",
     "record_readings": "ratioscope.collectors.writing.offline_readings",
@@ -59,6 +61,7 @@ __all__ = [
     "SelfNoise",
     "__version__",
     "attach",
+    "explain",
     "figures",
     "flush_at",
     "metrics",

@@ -17,8 +17,8 @@ def explain(
         str | None,
         typer.Argument(
             metavar="METRIC",
-            help="A metric, e.g. kl_k3 or mismatch/kl_k3, a family, a signal of an alert, or a trainer's own name for a "
-            "number, e.g. train/ppo_kl or kl@trl; else all are listed.",
+            help="A metric, e.g. kl_k3 or mismatch/kl_k3, a family, a signal of an alert, a term such as TIS, or a "
+            "trainer's own name for a number, e.g. train/ppo_kl or kl@trl; else all are listed.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -28,7 +28,8 @@ def explain(
     A prefix such as ess prints the card of every metric that begins with it. A signal of an alert, such as
     alignment, prints what it means, when it opens an alert and what to try. A name that a trainer logs, such as
     train/ppo_kl or kl@trl, prints what the trainer measures, of which policies and tokens, before or after truncation,
-    and the metric of ours that it equals or comes near. Without a name it lists all names.
+    and the metric of ours that it equals or comes near. A term of the field, such as TIS,
+    is explained too. Without a name it lists all names.
     """
     if metric is None:
         _list(as_json=as_json)

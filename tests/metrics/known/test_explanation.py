@@ -1,0 +1,67 @@
+"""`explain` knows metrics, terms of the field and trainers' numbers, and nothing that merely looks like one of them."""
+
+import re
+
+import pytest
+
+import ratioscope
+from ratioscope.errors import ConfigError
+from ratioscope.metrics.definitions.registry import METRICS
+from ratioscope.metrics.explanation import entries
+from ratioscope.metrics.known.tables import table
+from ratioscope.metrics.logged_names import logged_name
+
+
+@pytest.mark.parametrize(
+    ("asked", "full", "word"),
+    [
+        ("TIS", "truncated importance sampling", "upper bound"),
+        ("truncated importance sampling", "truncated importance sampling", "upper bound"),
+        ("MIS", "masked importance sampling", "leaves the loss"),
+        ("IcePop", "IcePop", "count 0"),
+        ("bias", "bias", "adds up"),
+        ("lag", "lag", "--by lag"),
+        ("mismatch", "mismatch: the gap of old against rollout", "old - rollout"),
+        ("ESS", "effective sample size", "after truncation"),
+        ("router-replay", "router replay", "experts"),
+    ],
+)
+def test_a_term_is_explained_in_any_spelling(asked: str, full: str, word: str) -> None:
+    (name, card), *_ = entries(asked)
+    assert name == full and word in dict(card)["term"]
+
+
+def test_the_effective_sample_size_comes_with_its_metrics() -> None:
+    assert [name for name, _ in entries("ess")][1:] == ["ess_token", "ess_sequence", "ess_geometric"]
+
+
+def test_terms_name_only_metrics_that_exist() -> None:
+    words = {word for _, text, *_ in table("terms").values() for word in re.findall(r"[a-z]+2?_[a-z0-9_]+", text)}
+    known = {metric.name for metric in METRICS}
+    assert {word for word in words if word.split("_")[0] in ("kl", "ess", "mean", "pareto", "chi2")} <= known
+
+
+@pytest.mark.parametrize(
+    "name", ["foo/kl_k3", "my/actor/ppo_kl", "std", "train/nothing", "kl@areal", "rollout_is_mean@trl", "worker0/vllm_kl"]
+)  # fmt: skip
+def test_a_name_that_nobody_logs_is_not_known(name: str) -> None:
+    with pytest.raises(ConfigError, match="not known"):
+        entries(name)
+
+
+def test_an_unknown_name_is_answered_with_the_nearest_ones() -> None:
+    with pytest.raises(ConfigError, match="rollout_corr/k3_kl"):
+        entries("rollout_corr/k4_kl@verl")
+    with pytest.raises(ConfigError, match="mismatch_kl/all/mean"):
+        entries("mismatch_kls/all/mean")
+
+
+def test_python_explains_with_the_words_of_the_command() -> None:
+    text = ratioscope.explain("train/vllm_kl@OpenRLHF")
+    assert text.startswith("train/vllm_kl\n  trainer: openrlhf") and "\n  direction: KL(rollout || old)" in text
+
+
+def test_numbers_of_the_evaluation_set_are_none_of_the_run() -> None:
+    for name in ("eval/sampling/sampling_logp_difference/max", "eval_kl"):
+        row = logged_name("trl", name)
+        assert row is not None and not row.same and not row.near and "evaluation" in row.note
