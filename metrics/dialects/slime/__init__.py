@@ -100,7 +100,8 @@ NOTES: dict[str, str] = {
     "train/ppo_kl": f"anchor - current, which can be negative; {_REJECTED}; in bypass mode the anchor is rollout: the total gap",
     "train/pg_clipfrac": f"{_REJECTED}; with cispo the share whose ratio is clamped",
     "train/pg_loss": f"{_REJECTED}: rejection shrinks the gradient",
-    "train/entropy_loss": "0 here if the batch has no entropy",
+    "train/entropy_loss": "the mean entropy in the update, in spite of its name; rollout/entropy is of the scoring pass, and "
+    "also over masked tokens; 0 here if the batch has no entropy",
     "train/opsm_clipfrac": "masked tokens count in the numerator but not in the denominator, so a row can exceed 1",
     "train/ois": f"the PPO ratio current / anchor, not an importance weight of the mismatch; {_PER_ROLLOUT}",
     "train/tis": f"before the clip; log-ratios are not clamped, so it is inf from a log-ratio of 88.7 on, and nan if that token "
