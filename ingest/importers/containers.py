@@ -31,6 +31,7 @@ from .arrow_rows import BATCH, arrow_rows, rows_of
 from .compression import laid_out, plain_name, unpacked
 from .csv_rows import csv_rows, demand_once, demand_utf8, lines_within
 from .databases import Linked, database_rows
+from .event_streams import event_rows
 from .restricted.budget import FileLimits
 from .restricted.inert import opened
 from .restricted.names import PLAIN, TENSORS
@@ -87,6 +88,10 @@ def _json_rows(file: io.BufferedReader, limits: FileLimits) -> Iterator[Any]:
             yield Unreadable(f"the line is no JSON ({str(error)[:80]}){whole}")
             continue
         yield row if isinstance(row, dict) else Unreadable("the line is JSON, but no object")
+
+
+def _events(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
+    return Content(rows=event_rows(lines_within(file, limits)), tell=file.tell)
 
 
 def _json_file(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
@@ -186,15 +191,17 @@ def _filled(file: io.BufferedReader) -> io.BufferedReader:
 
 
 CONTAINERS: dict[str, Callable[[io.BufferedReader, Mapping[str, Any], FileLimits], Content]] = {
-    "json lines": _lines, "json": _json_file, "parquet": _parquet, "arrow": _arrow, "csv": _csv, "npz": _npz,
+    "json lines": _lines, "event stream": _events, "json": _json_file, "parquet": _parquet, "arrow": _arrow, "csv": _csv,
+    "npz": _npz,
     "safetensors": _safetensors, "torch": _torch, "pickle": _plain, "sqlite wire_rows": _table_of_database("wire_rows"),
     "sqlite traces": _table_of_database("traces"), "json object": _json_object, "inspect": _inspect,
     "martingale": _table_of_database("sequences", Linked("llm_revisions"), Linked("scores", "sequence_digest", "digest")),
 }  # fmt: skip
-_STREAMED = ("json lines", "csv")
+_STREAMED = ("json lines", "event stream", "csv")
 """Containers that are read from front to back."""
 _ENDINGS = {
-    ".jsonl": "json lines", ".ndjson": "json lines", ".json": "json", ".parquet": "parquet", ".csv": "csv", ".npz": "npz",
+    ".jsonl": "json lines", ".ndjson": "json lines", ".sse": "event stream", ".json": "json", ".parquet": "parquet",
+    ".csv": "csv", ".npz": "npz",
     ".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow",
     ".safetensors": "safetensors", ".pt": "torch", ".pth": "torch", ".pkl": "pickle", ".pickle": "pickle", ".dp": "pickle",
 }  # fmt: skip

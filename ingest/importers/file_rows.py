@@ -23,6 +23,10 @@ from .token_rows import plain_cell
 from .wall import bounded
 
 _NAMED_LOGPROB = re.compile("log_?p", re.IGNORECASE)
+_WHOLE_TEXT = (
+    "it holds a prompt and a response that were scored anew, and not where the response begins; join it with the log that"
+    " sampled: --rollout LOG --train THIS --on id"
+)
 _LOOKED_AT = 20
 """Rows at the beginning of a table that are looked at for log-probs under names that no column takes."""
 
@@ -133,6 +137,8 @@ def _with_steps(
     for number, row in enumerate(bounded(samples(part, left, file.name, facts), file.size)):
         if number % 64 == 0:
             progress(min(left.tell(), file.size))
+        if isinstance(row, RecordedRow) and "whole_text" in row.keys and not options.keys:
+            row = Rejected(row.file, row.row, None, _WHOLE_TEXT)
         if isinstance(row, RecordedRow) and row.step is None:
             row.step = options.step if options.step is not None else facts.get("step", 0)
             file.without_step += options.step is None and "step" not in facts

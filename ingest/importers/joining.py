@@ -10,7 +10,7 @@ import json
 import sqlite3
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,7 @@ def duplicate(sample: RecordedRow, other: RecordedRow, key: tuple[str, ...]) -> 
 
 def joined(rollout: RecordedRow, train: RecordedRow) -> RecordedRow | Rejected:
     """One sample of two. The sampler's columns win, but for the mask of the loss. Disagreeing samples are rejected."""
+    train = _of_response(train, rollout) if "whole_text" in train.keys else train
     fault = mismatch(rollout.values, train.values)
     if fault is not None:
         name, reason = fault
@@ -64,6 +65,19 @@ def joined(rollout: RecordedRow, train: RecordedRow) -> RecordedRow | Rejected:
     return RecordedRow(
         train.step if train.step is not None else rollout.step, values, rollout.keys, train.file, train.row
     )
+
+
+def _of_response(train: RecordedRow, rollout: RecordedRow) -> RecordedRow:
+    """The end of a text that was scored with its prompt: as many tokens as were sampled. Ids before them are the prompt's."""
+    sampled = _tokens(rollout.values) or 0
+    if sampled > (_tokens(train.values) or 0):
+        return train
+    values = {
+        name: value[len(value) - sampled :] if name in PER_TOKEN else value for name, value in train.values.items()
+    }
+    if "token_ids" in train.values and train.values["token_ids"][0] >= 0:  # below 0: the log does not have the first id
+        values["prompt_ids"] = train.values["token_ids"][: len(train.values["token_ids"]) - sampled]
+    return replace(train, values=values)
 
 
 def mismatch(rollout: Mapping[str, Any], train: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -172,11 +186,13 @@ def _key(row: RecordedRow, matches: Matches) -> str | Rejected:
     """The values of the row that it is joined by, as one text; of token ids their digest."""
     parts: list[str] = []
     for name in matches.on:
-        recorded: Any = row.step if name == "step" else row.values.get(name)
+        recorded: Any = row.step if name == "step" else row.values.get(name, row.values.get(f"{name}s"))
         value = recorded if isinstance(recorded, np.ndarray) else row.keys.get(name, recorded)
         if value is None:
             matches.without_key += 1
-            return Rejected(row.file, row.row, name, f"it has no {name}, by which it would be joined")
+            known = ", ".join(sorted({*row.values, *row.keys} - {"extra", "whole_text"}))
+            reason = f"it has no {name}, by which it would be joined; it has {known}, and --on may name any field of the file"
+            return Rejected(row.file, row.row, name, reason)
         parts.append(_digest(value) if isinstance(value, np.ndarray) else str(value))
     return json.dumps(parts)
 

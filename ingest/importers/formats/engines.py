@@ -1,10 +1,16 @@
-"""Logs of responses of vLLM and SGLang, one JSON object a line: the sampler's side, with token ids where they were asked for."""
+"""Logs of responses of vLLM and SGLang, by line or in one list: the sampler's side, with token ids where they were asked for.
+
+A reading is a text that the server scored and did not sample: `echo` with no new tokens, or `prompt_logprobs`. It holds the
+prompt too, and a join cuts off the response.
+"""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ratioscope.flat_json import loaded
 
+from ..row import Unreadable, inside
 from ..table import FileKind, Format, columns
 
 
@@ -15,12 +21,74 @@ def _choices(line: Any) -> Iterator[Any]:
         if isinstance(response, Mapping) and isinstance(response.get(name), Mapping):
             response = response[name]
     listed = response.get("choices") if isinstance(response, Mapping) else None
-    for place, one in enumerate(listed if isinstance(listed, list) else []):
-        yield {**(one if isinstance(one, Mapping) else {}), "response": response, "line": line, "place": place}
+    choices = listed if isinstance(listed, list) else []
+    outer = {**_plain(line), **_plain(response)}
+    for place, one in enumerate(choices):
+        own = one if isinstance(one, Mapping) else {}
+        yield _without_prompt({**outer, **own, "response": response, "line": line, "place": place}, len(choices))
+
+
+def _plain(held: Any) -> dict[str, Any]:
+    """The fields that are texts or numbers, by which rows of two logs may be joined."""
+    fields = held.items() if isinstance(held, Mapping) else ()
+    return {name: value for name, value in fields if isinstance(value, (str, int, float))}
+
+
+def _without_prompt(row: dict[str, Any], choices: int) -> Any:
+    """The row without the tokens of an echoed prompt, of which the first has no log-prob; a reading where none was sampled."""
+    logprobs = row.get("logprobs")
+    values = logprobs.get("token_logprobs") if isinstance(logprobs, Mapping) else None
+    if not isinstance(values, list) or not values or values[0] is not None:
+        return row if logprobs else {**row, **_reading(row)}
+    sampled = _sampled(row, choices)
+    if sampled is None or not 0 <= sampled <= len(values):
+        return Unreadable(
+            "it echoes its prompt, and neither usage.completion_tokens nor the prompt says where the response begins"
+        )
+    if sampled == 0:
+        ids = row.get("prompt_token_ids") or inside(row, "response.prompt_token_ids")
+        known = {"reading_ids": ids} if isinstance(ids, list) and len(ids) == len(values) else {}
+        return {**row, "logprobs": None, "reading": values, "whole_text": 1, **known}
+    return {**row, "logprobs": {"token_logprobs": values[-sampled:]}, "prompt_tokens": len(values) - sampled}
+
+
+def _sampled(row: Mapping[str, Any], choices: int) -> int | None:
+    """The number of tokens that were sampled, by the server's count, or by where the text of the prompt ends; None: not known."""
+    count, prompt = inside(row, "response.usage.completion_tokens"), inside(row, "line.request.prompt")
+    if choices == 1 and isinstance(count, int):
+        return count
+    offsets = inside(row, "logprobs.text_offset")
+    if isinstance(prompt, str) and isinstance(offsets, list) and all(isinstance(each, int) for each in offsets):
+        return int(sum(each >= len(prompt) for each in offsets))
+    return None
+
+
+def _reading(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The log-probs and ids of a text that vLLM scored as a prompt: one mapping a token, from ids to log-probs."""
+    scored = row.get("prompt_logprobs") or inside(row, "response.prompt_logprobs")
+    if not isinstance(scored, list) or not scored:
+        return {}
+    ids = row.get("prompt_token_ids") or inside(row, "response.prompt_token_ids")
+    ids = ids if isinstance(ids, list) and len(ids) == len(scored) else [None] * len(scored)
+    own = [_own(each, known) for each, known in zip(scored, ids, strict=True)]
+    found = {"reading": [value for _, value in own], "whole_text": 1}
+    read = [-1 if own[0][0] is None else own[0][0], *(each for each, _ in own[1:])]
+    return found if None in read else {**found, "reading_ids": read}
+
+
+def _own(scored: Any, known: Any) -> tuple[int | None, Any]:
+    """(id, log-prob) of the token itself among those that were scored at its place: the known one, or the only one."""
+    if not isinstance(scored, Mapping) or not scored:
+        return known, None
+    if known is None and len(scored) > 1:
+        raise ValueError("several tokens were scored at a place, and no prompt_token_ids says which is its own")
+    name = str(next(iter(scored)) if known is None else known)
+    value = scored.get(name)
+    return int(name) if name.isdigit() else None, value.get("logprob") if isinstance(value, Mapping) else value
 
 
 _OPENAI = FileKind(
-    what="responses of an OpenAI-style server with logprobs, and token ids if return_token_ids was set",
+    what="responses of an OpenAI-style server with logprobs, and token ids if return_token_ids was set; lines, list or stream",
     file=r".*\.(?:jsonl|ndjson)",
     container="json lines",
     marks=("response.choices", "logprobs.content or logprobs.token_logprobs"),
@@ -35,13 +103,32 @@ _OPENAI = FileKind(
         rollout_versions = response.metadata.weight_version or meta_info.weight_version | if_number
         finish_reasons = finish_reason
         replica = response.system_fingerprint
+        prompt_tokens = prompt_tokens or response.usage.prompt_tokens
+        cached_tokens = response.usage.prompt_tokens_details.cached_tokens
+        extra.model = model
+        extra.temperature = line.request.temperature
+        extra.top_p = line.request.top_p
         extra.message = message
         extra.weight_version = response.metadata.weight_version or meta_info.weight_version | unless_number
     """),
     lacks="the trainer's side, token ids where the server was not asked for them, and steps where the log names none",
 )
+_READING = replace(
+    _OPENAI,
+    what="a text that an OpenAI-style server scored anew: prompt_logprobs of vLLM, or echo without new tokens",
+    marks=("reading",),
+    side="train",
+    columns=columns("""
+        step = line.step or line.metadata.step or response.step
+        sequence_ids = place | named(@source, @line, response.id)
+        old_logprobs = reading !
+        token_ids = reading_ids
+        key.whole_text = whole_text
+    """),
+    lacks="the sampler's side, and where the response begins: join it with the log that sampled (--rollout, --train, --on)",
+)
 _SGLANG = FileKind(
-    what="responses of SGLang's /generate with return_logprob",
+    what="responses of SGLang's /generate with return_logprob; lines, list or stream",
     file=r".*\.(?:jsonl|ndjson)",
     container="json lines",
     marks=("meta_info.output_token_logprobs",),
@@ -52,12 +139,20 @@ _SGLANG = FileKind(
         rollout_logprobs = meta_info.output_token_logprobs | pick(0) !
         token_ids = meta_info.output_token_logprobs | pick(1)
         prompt_ids = prompt_token_ids or input_ids
+        prompt_tokens = meta_info.prompt_tokens
+        cached_tokens = meta_info.cached_tokens
         rollout_versions = meta_info.weight_version | if_number
         finish_reasons = meta_info.finish_reason.type
         extra.weight_version = meta_info.weight_version | unless_number
     """),
     lacks="the trainer's side, and steps where the log names none",
 )
+
+
+def _wherever(*parts: FileKind) -> tuple[FileKind, ...]:
+    """The same rows by line, in one JSON list, as a call for a batch returns them, and as server-sent events."""
+    ways = (("jsonl|ndjson", "json lines"), ("json", "json"), ("sse", "event stream"))
+    return tuple(replace(part, file=rf".*\.(?:{ending})", container=way) for ending, way in ways for part in parts)
 
 
 def _call(line: Any) -> Iterator[Any]:
@@ -88,8 +183,11 @@ _RLLM = FileKind(
 )
 FORMATS = (
     Format(
-        name="openai", title="vLLM or SGLang response log (OpenAI style)", trainer="vLLM or SGLang", parts=(_OPENAI,)
+        name="openai",
+        title="vLLM or SGLang response log (OpenAI style)",
+        trainer="vLLM or SGLang",
+        parts=_wherever(_OPENAI, _READING),
     ),
-    Format(name="sglang", title="SGLang /generate response log", trainer="SGLang", parts=(_SGLANG,)),
+    Format(name="sglang", title="SGLang /generate response log", trainer="SGLang", parts=_wherever(_SGLANG)),
     Format(name="rllm", title="rLLM gateway SQLite", trainer="rLLM", parts=(_RLLM,)),
 )
