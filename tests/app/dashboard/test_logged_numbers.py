@@ -56,7 +56,7 @@ def test_a_number_is_drawn_once_it_is_picked_with_what_is_known_of_it(opened: Op
     app = opened("charts", known, logged=[K3, SCORE])
     canonical, own = charts(app)[before:]
     assert "drawn as mismatch/kl_k3" in canonical and K3 in canonical
-    assert "no metric of ours has its definition" in own and "critic/score&lt;b&gt;" in own and "score<b>" not in own
+    assert "its definition is not known" in own and "critic/score&lt;b&gt;" in own and "score<b>" not in own
     values = json.loads(own)["data"][0]["customdata"]
     assert values[0] == "0.1" and values[5] == "0.6"
     assert "∞" in own, own
