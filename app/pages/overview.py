@@ -1,6 +1,6 @@
 """The Overview page: the likely cause and the verdict, severity per step, the headline metrics, and the collector's state."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -225,7 +225,14 @@ def _deciding(scope: Scope, frame: pl.DataFrame, metric: Metric) -> Chart:
     grades = _grades(Scope(scope.view, steps=scope.steps))  # covers every gap and every token
     worst = LABELS[int(grades["severity"].to_physical().to_numpy().max())] if len(grades) else NOT_MEASURED
     label = f"{chart.label}. Severity of each of {count(len(grades), 'step')}; the worst is {worst}"
-    return replace(chart, label=label, make=_with_severity, wide=True, leads=partial(_of_point, scope))
+    assert chart.numbers is not None
+    numbers = partial(_graded, chart.numbers, grades)
+    return replace(chart, label=label, make=_with_severity, wide=True, numbers=numbers, leads=partial(_of_point, scope))
+
+
+def _graded(numbers: Callable[[], pl.DataFrame], grades: pl.DataFrame) -> pl.DataFrame:
+    """The numbers of each step, with its severity and the signal that decided it."""
+    return numbers().join(with_readings(grades), "step", "left", maintain_order="left")
 
 
 def _of_point(scope: Scope, point: Mapping[str, Any]) -> Link | None:

@@ -104,6 +104,7 @@ class ServerJudge:
     """Name of a checkpoint -> the server that has it."""
     passed_over = (TooLong,)
     precisions: Mapping[str, tuple[Perturbation, ...]] = field(default_factory=dict)
+    """As of `ModelJudge`: a server reads in its own precision alone."""
     measures_itself = True
     _own: dict[str, OwnDistance] = field(default_factory=dict)
     """Alternative -> its distance from itself. One that reads the recorded tokens has that of its server."""
