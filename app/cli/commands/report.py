@@ -2,13 +2,14 @@
 
 import os
 import re
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ratioscope.errors import ConfigError
+from ratioscope.errors import ConfigError, RatioscopeError
 
 from ...export.whole_file import demand_free, whole_files
 from ...presentation.digits import size_on_disk
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
 
     from ...documents.material import Material
+    from ...presentation.noise_floor import NoiseFloor
 
 ENDINGS = (".html", ".md", ".json")
 LONGEST_NAME = 80
@@ -62,7 +64,8 @@ CompareOption = Annotated[
     typer.Option(
         "--compare",
         metavar="OTHER",
-        help="A known-good run: the report says how many times its gap this one has, and which settings differ.",
+        help="A known-good run: the report says how many times its gap this one has, and which settings differ."
+        " Without it, the reference that is pinned in the run's folder.",
     ),
 ]
 
@@ -96,6 +99,8 @@ def report(
     opened_run = opened(run, rules)
     _demand_gap(opened_run, gap)
     good = None if compare is None else _known_good(compare, opened_run.path)
+    if good is None and floor is None:
+        good, floor = _pinned(opened_run)
     named = _name_for(folder_name(opened_run, text=not no_text))
     output, shown = (_free(named), named) if output is None else (output, Path(output.name))
     flags = (("--no-text", no_text), ("--interactive", interactive))
@@ -137,6 +142,19 @@ def _refuse(output: Path | None, interactive: bool) -> None:
         raise ConfigError(
             f"--interactive -o {output}: wanted an .html file, because only a page has charts; try: -o {output.stem}.html"
         )
+
+
+def _pinned(run: "Run") -> "tuple[Run | None, NoiseFloor | None]":
+    """The run or the baseline that the folder of this one pins; neither where none can be read."""
+    from ...pages.pinning import pinned_above, run_path
+
+    with suppress(RatioscopeError, OSError):
+        known, folder = (None, run.path.parent) if run.is_remote else pinned_above((), str(run.path))
+        if known is not None and known.kind == "baseline":
+            return None, floor_named(known.name)
+        if (path := run_path(known, folder)) and Path(path) != run.path:
+            return opened(Path(path), is_reference=True), None
+    return None, None
 
 
 def _demand_gap(run: "Run", gap: str | None) -> None:

@@ -21,6 +21,7 @@ from ratioscope.app.figures.drawing.faint_run import FaintRun
 from ratioscope.app.figures.over_steps import metric_over_steps
 from ratioscope.app.pages.baseline import words_of
 from ratioscope.app.presentation.escape import visible
+from ratioscope.ingest.files.reference_file import REFERENCE_FILE, Pinned, pin
 from ratioscope.metrics.analysis.comparison import Compared, Estimate
 from ratioscope.metrics.definitions.registry import BY_NAME
 
@@ -162,3 +163,20 @@ def test_the_command_of_the_reproduction_names_the_other_run(
     assert main(["report", str(own), "--compare", str(good), "-o", "x.json", "--no-text"]) == 0
     twin = json.loads((tmp_path / "x.json").read_text())
     assert twin["reproduction"]["command"] == f"ratioscope report {own.name} -o x.json --no-text --compare good"
+
+
+def test_a_report_without_a_choice_compares_with_what_the_folder_pins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stale, good = made(tmp_path, "stale"), made(tmp_path, "healthy")
+    monkeypatch.chdir(tmp_path)
+    pin(tmp_path, Pinned("run", "healthy"))
+    assert main(["report", str(stale), "-o", "pinned.json"]) == 0
+    assert main(["report", str(stale), "-o", "asked.json", "--compare", str(good)]) == 0
+    pinned, asked = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("pinned", "asked"))
+    assert pinned["comparison"] == asked["comparison"] is not None
+    assert main(["report", str(good), "-o", "itself.json"]) == 0
+    assert json.loads((tmp_path / "itself.json").read_text())["comparison"] is None, "not with itself"
+    (tmp_path / REFERENCE_FILE).write_text("{")
+    assert main(["report", str(stale), "-o", "damaged.json"]) == 0
+    assert json.loads((tmp_path / "damaged.json").read_text())["comparison"] is None
