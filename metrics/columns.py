@@ -57,6 +57,10 @@ class TokenColumns:
     """1 if the token is in `finite` and has an entropy."""
     surprisal_gap: Operand
     """-later - entropy; 0 outside `has_entropy`."""
+    has_advantage: Operand
+    """1 if the token is in `finite` and has an advantage."""
+    advantage: Operand
+    """0 outside `has_advantage`."""
     pairs: Mapping[int, ShiftedPair]
     """shift -> Pair."""
 
@@ -88,17 +92,19 @@ def token_columns(
     xp: Namespace,
     *,
     entropy: Operand | None,
+    advantage: Operand | None = None,
     pairs: Mapping[int, Operand],
 ) -> TokenColumns:
     """The columns of float64 logprobs of one shape.
 
-    mask: boolean, of that shape. entropy: of the later policy, in nats. pairs: shift -> the earlier logprob `shift` positions
-    before each token, NaN where there is none.
+    mask: boolean, of that shape. entropy: of the later policy, in nats. advantage: of the token, in any unit. pairs: shift ->
+    the earlier logprob `shift` positions before each token, NaN where there is none.
     """
     infinity = float("inf")
     token, log_weight = log_weights(earlier, later, mask, xp)
     finite = token & xp.isfinite(later)
     present = finite & xp.isfinite(entropy) if entropy is not None else finite & False
+    weighed = finite & xp.isfinite(advantage) if advantage is not None else finite & False
     floor = xp.where(token, earlier, -infinity)
     at = xp.where(finite, later, 0.0)
     return TokenColumns(
@@ -115,6 +121,8 @@ def token_columns(
         later_probability=xp.exp(xp.where(token, later, -infinity)),
         has_entropy=present * 1.0,
         surprisal_gap=xp.where(present, -at - entropy, 0.0) if entropy is not None else finite * 0.0,
+        has_advantage=weighed * 1.0,
+        advantage=xp.where(weighed, advantage, 0.0) if advantage is not None else finite * 0.0,
         pairs={shift: _pair(shifted, at, finite, xp) for shift, shifted in pairs.items()},
     )
 

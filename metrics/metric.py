@@ -55,7 +55,9 @@ def product(a: Statistic, b: Statistic) -> Statistic:
 MetricKind = Literal["mean", "share", "count", "extreme", "ratio", "correlation", "shape", "z"]
 """The way a value is computed. share: a part of a count, in [0, 1]; shape: of a distribution; z: a value / its standard
 error."""
-Topic = Literal["divergence", "weights and ESS", "tails", "perplexity", "agreement", "honesty", "faults", "counts"]
+Topic = Literal[
+    "divergence", "gradient", "weights and ESS", "tails", "perplexity", "agreement", "honesty", "faults", "counts"
+]
 """The question that a metric answers. Pages list metrics by topic."""
 
 ALL_GAPS = tuple(GAPS)

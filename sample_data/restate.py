@@ -24,10 +24,9 @@ RUNS = Path(__file__).parent / "runs"
 
 def restate(run: Path) -> None:
     """Replace the statistics of a run that one writer wrote within one segment."""
-    (log,) = (run / layout.COMMITS).glob("*.jsonl")
-    lines = [layout.decode_line(line) for line in log.read_bytes().splitlines()]
-    entries = [entry for entry in lines if entry is not None]
-    tokens = [entry for entry in entries if entry.get("file", "").startswith(layout.TOKENS)]
+    logs = {log: _entries(log) for log in (run / layout.COMMITS).glob("*.jsonl")}
+    ((log, entries),) = [(log, own) for log, own in logs.items() if any(_is_of(layout.TOKENS, each) for each in own)]
+    tokens = [entry for entry in entries if _is_of(layout.TOKENS, entry)]
     tables = [statistics(joined(pq.read_table(run / entry["file"], partitioning=None))) for entry in tokens]
     segment = pa.concat_tables(tables)
     file = layout.statistics_file(log.stem, 0)
@@ -41,9 +40,18 @@ def restate(run: Path) -> None:
         "steps": np.unique(np.asarray(segment["step"])).tolist(),
         "time": tokens[-1]["time"],
     }
-    kept = [entry for entry in entries if not entry.get("file", "").startswith(layout.STATISTICS)]
+    kept = [entry for entry in entries if not _is_of(layout.STATISTICS, entry)]
     last = kept.index(tokens[-1]) + 1
     write_whole(run, log.relative_to(run), b"".join(map(layout.encode_line, (*kept[:last], commit, *kept[last:]))))
+
+
+def _entries(log: Path) -> list[dict[str, Any]]:
+    lines = [layout.decode_line(line) for line in log.read_bytes().splitlines()]
+    return [entry for entry in lines if entry is not None]
+
+
+def _is_of(folder: str, entry: dict[str, Any]) -> bool:
+    return str(entry.get("file", "")).startswith(folder)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 from ratioscope.metrics.definitions import (
     divergence,
+    gradient,
     honesty,
     perplexity,
     probability,
@@ -135,7 +136,7 @@ _TITLES = {
 SPOKEN = {"max_abs_log_ratio": "max |x|", "kl_k3": "KL K3", "log_ratio_sum": "sum of x"}
 """Measures of a sequence in the words of a report."""
 
-_FAMILIES = (divergence, weights, perplexity, probability, structure, tail, honesty, surprisal, validity)
+_FAMILIES = (divergence, gradient, weights, perplexity, probability, structure, tail, honesty, surprisal, validity)
 """Metrics in the order of their topics."""
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from ratioscope.errors import SchemaError
+from ratioscope.metrics.definitions.registry import LATER
 from ratioscope.metrics.engines.arrow_columns import ArrowColumn, pc
 from ratioscope.metrics.engines.statistics_table import schema
 from ratioscope.metrics.merging import KEYS
@@ -104,11 +105,13 @@ def demand_columns(columns: pa.Schema) -> tuple[str, ...]:
     return extra
 
 
-def demand_segment(columns: pa.Schema) -> None:
-    """SchemaError unless every statistic that metrics read is there: a sum over steps would silently omit a missing one."""
+def demand_segment(columns: pa.Schema) -> tuple[str, ...]:
+    """The columns of SCHEMA that it has. SchemaError unless every statistic that metrics read is there, but for those of LATER:
+    a sum over steps would silently omit a missing one."""
     extra_columns(columns, SCHEMA, KEYS)
     names = set(columns.names)
-    if missing := [name for name in SCHEMA.names if name not in names]:
+    if missing := [name for name in SCHEMA.names if name not in names and name not in LATER]:
         raise SchemaError(
             f"it lacks {len(missing)} statistics that are read here, such as {missing[0]!r}: another version wrote it"
         )
+    return tuple(name for name in SCHEMA.names if name in names)

@@ -19,7 +19,7 @@ from ..statistics.row_statistics import frame_of
 from .step_job import StepJob, settled_rows
 from .step_ledger import KEYS, Digests, Schema, StepLedger
 
-READ = ("mask", "minibatch", "entropy", "inclusion_probability")
+READ = ("mask", "minibatch", "entropy", "advantages", "inclusion_probability")
 READ_MARK = "read"
 """The slice of a row that says that a step was read: a step without a token of the part has no other row."""
 

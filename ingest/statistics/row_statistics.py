@@ -33,7 +33,7 @@ from ..rows.record_rows import RecordRows
 from ..rows.slices import OnDemand
 
 _READ = (
-    "mask", "rollout_logprobs", "old_logprobs", "current_logprobs", "entropy", "replica", "rollout_version_min",
+    "mask", "rollout_logprobs", "old_logprobs", "current_logprobs", "entropy", "advantages", "replica", "rollout_version_min",
     "rollout_version_max", "rollout_versions", "trainer_version", "turn", "inclusion_probability",
 )  # fmt: skip
 """Columns of the Record that the engine reads."""

@@ -66,18 +66,18 @@ def all_rows(files: ParquetFiles, segment: Segment) -> pl.DataFrame:
     """The committed rows of every slice, with all statistics. SourceError where the file is not as committed."""
     size = None if segment.sha256 is None else segment.bytes
     with files.opened(segment.path, size, segment.sha256) as parquet:
-        demand_known_segment(parquet.metadata)
-        frame = pl.DataFrame(conformed(read(parquet, SCHEMA.names, present=SCHEMA.names), SCHEMA))
+        present = demand_known_segment(parquet.metadata)
+        frame = pl.DataFrame(conformed(read(parquet, SCHEMA.names, present=present), SCHEMA))
     return frame.filter(pl.col("step").is_in(list(segment.steps)))
 
 
 def _rows(parquet: Opened, segment: Segment, asked: Sequence[SliceColumns]) -> list[pa.Table]:
-    demand_known_segment(parquet.metadata)
+    present = demand_known_segment(parquet.metadata)
     every = wanted(tuple(name for _, columns in asked for name in columns))
     groups = sorted(
         {group for names, _ in asked for name in names for group in groups_of_slice(parquet.metadata, name)}
     )
-    table = read(parquet, sources(every.names, SCHEMA.names), groups, present=SCHEMA.names)
+    table = read(parquet, sources(every.names, present), groups, present=present)
     return [committed_rows(table, slice_columns, segment) for slice_columns in asked]
 
 
@@ -90,7 +90,8 @@ def committed_rows(table: pa.Table, asked: SliceColumns, segment: Segment) -> pa
     schema = wanted(columns)
     committed = pc.is_in(pc.cast(table["step"], pa.int64()), _set_of(sorted(segment.steps), pa.int64()))
     chosen = pc.and_(pc.is_in(table["slice"], _set_of(slices, pa.string())), committed)
-    rows = table.select(sources(schema.names, table.column_names))
+    present = {*table.column_names}
+    rows = table.select([name for name in sources(schema.names, present) if name in present])
     # a file of overall statistics has no other rows, and a table without a part of its rows is a copy
     own = rows if pc.sum(chosen).as_py() == len(rows) else rows.filter(chosen)
     return conformed(with_shapes(own, schema.names), schema)

@@ -3,11 +3,12 @@
 from functools import cache
 
 from ..metric import Metric, Statistic
-from . import divergence, honesty, perplexity, probability, structure, surprisal, tail, validity, weights
+from . import divergence, gradient, honesty, perplexity, probability, structure, surprisal, tail, validity, weights
 
 METRICS: tuple[Metric, ...] = (
     *validity.METRICS,
     *divergence.METRICS,
+    *gradient.METRICS,
     *weights.METRICS,
     *tail.METRICS,
     *honesty.METRICS,
@@ -47,3 +48,6 @@ def statistics_of(gap: str) -> tuple[Statistic, ...]:
 STATISTICS: tuple[Statistic, ...] = tuple(
     dict.fromkeys(s for gap in ("mismatch", "total", "drift") for s in statistics_of(gap))
 )
+
+LATER = frozenset(s.name for metric in gradient.METRICS for s in metric.statistics)
+"""Statistics that segments of older versions lack. They read as null there: the metrics that need them are not available."""

@@ -14,7 +14,7 @@ import polars as pl
 
 from ratioscope.arrays import Booleans, Floats, Integers, Matrix
 
-from ..definitions.registry import STATISTICS
+from ..definitions.registry import LATER, STATISTICS
 from ..definitions.tail import TAILS
 from ..distribution import BUCKETS, EDGES, LEVELS, Level, histogram_columns
 from ..merging import KEYS
@@ -41,7 +41,9 @@ def disagreement(recorded: pl.DataFrame, computed: pl.DataFrame) -> str:
 
 
 def _of_statistics(recorded: pl.DataFrame, computed: pl.DataFrame) -> Iterator[str]:
-    order = [s for s in STATISTICS if s.name in recorded.columns and s.name in computed.columns]
+    present = {*recorded.columns} & {*computed.columns}
+    unknown = {name for name in LATER & present if recorded[name].null_count() == len(recorded)}
+    order = [s for s in STATISTICS if s.name in present - unknown]
     found, wanted = _matrix(recorded, order), _matrix(computed, order)
     with np.errstate(invalid="ignore"):  # the distance of two infinities
         # The largest difference from each value that rounding alone can cause.

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute
 
 from ratioscope.arrays import Booleans, Floats, Integers, Singles
-from ratioscope.record import POLICIES, sides
+from ratioscope.record import POLICIES, kin, sides
 
+from ..metric import SAMPLED
 from ..pieces import repeated
 
 pc: Any = pyarrow.compute
@@ -39,6 +40,8 @@ class GapRows:
     """True for each sampled token (in the mask)."""
     entropy: Singles | None
     """The entropy of the later policy at every token, in nats; None if not recorded."""
+    advantage: Singles | None = None
+    """The advantage of every token; None if not recorded, or if no metric of the gap reads it."""
     stands_for: Floats | None = None
     """Number of rows that each row represents, 1 / inclusion probability; None if every row is recorded."""
 
@@ -59,7 +62,7 @@ def gap_rows(records: pa.Table, gap: str, others: Sequence[GapRows] = ()) -> Gap
     if not len(rows):
         return GapRows(gap, rows, rows, *_NOTHING)
     own, present = [f"{policy}_logprobs" for policy in sides(gap)], records.column_names
-    table = taken(records.select([name for name in (*own, "mask", "entropy") if name in present]), rows)
+    table = taken(records.select([name for name in (*own, "mask", "entropy", "advantages") if name in present]), rows)
     lengths = list_lengths(table[own[0]])
     alike = [each for each in others if np.array_equal(each.rows, rows) and np.array_equal(each.lengths, lengths)]
     known = {
@@ -76,6 +79,7 @@ def gap_rows(records: pa.Table, gap: str, others: Sequence[GapRows] = ()) -> Gap
         later,
         mask=alike[0].mask if alike else _flat_mask(table, lengths),
         entropy=_entropy(records, table, rows, lengths, gap),
+        advantage=_advantage(table, lengths) if kin(gap) in SAMPLED and "advantages" in present else None,
         stands_for=alike[0].stands_for if alike else stands_for(records, rows),
     )
 
@@ -216,6 +220,20 @@ def _entropy(records: pa.Table, table: pa.Table, rows: Integers, lengths: Intege
         of_current = pc.is_valid(records["current_logprobs"]).to_numpy()[rows]
         values = np.where(repeated(of_current, lengths), np.float32(np.nan), values)
     return values
+
+
+def _advantage(table: pa.Table, lengths: Integers) -> Singles | None:
+    """The advantage of every token; a list of length 1 is repeated for all tokens of its row."""
+    column = table["advantages"]
+    if column.null_count == len(column):
+        return None
+    own, values = list_lengths(column), flat_floats(column, lengths)
+    single = (own == 1) & (lengths != 1)
+    if not single.any():
+        return values
+    one = np.full(len(lengths), np.nan, np.float32)
+    one[single] = flat_floats(column.filter(pa.array(single)), own[single])
+    return np.where(repeated(single, lengths), repeated(one, lengths), values)
 
 
 def row_keys(records: pa.Table) -> Integers:

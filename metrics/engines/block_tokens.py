@@ -55,7 +55,7 @@ class Tokens:
     codes: Mapping[str, Codes]
     """Name of a slice by token -> the code of each token."""
     columns: Columns
-    """The columns that token formulas read; `earlier`, `later`, `entropy`, and the pairs."""
+    """The columns that token formulas read; `earlier`, `later`, `entropy`, `advantage`, and the pairs."""
     largest: float
     """The largest size of a number in them, but for the pairs; NaN if there is one."""
     has_pairs: bool
@@ -95,7 +95,8 @@ class Tokens:
 
     def program(self, *, whole: bool) -> Program:
         """The program of the gap's token statistics. whole: of those that relate tokens to their neighbours."""
-        return token_program(self.gap, whole=whole, entropy="entropy" in self.columns, sound=self.sound)
+        recorded = {name: name in self.columns for name in ("entropy", "advantage")}
+        return token_program(self.gap, whole=whole, sound=self.sound, **recorded)
 
 
 def tokens_at_once(
@@ -126,8 +127,8 @@ def block_tokens(rows: GapRows, block: Block, slices: Sequence[SliceCodes]) -> T
     here, lengths = slice(block.start, block.stop), rows.lengths[block.first : block.last]
     mask = rows.mask[here]
     columns = {"earlier": rows.earlier[here], "later": rows.later[here]}
-    if rows.entropy is not None:
-        columns["entropy"] = rows.entropy[here]
+    recorded = {"entropy": rows.entropy, "advantage": rows.advantage}
+    columns |= {name: values[here] for name, values in recorded.items() if values is not None}
     complete = bool(mask.all())
     places = np.empty(0, np.int64) if complete else np.flatnonzero(mask)
     sampled = slice(None) if complete else places

@@ -16,7 +16,7 @@ from ..metric import SAMPLED, Combine, Statistic
 from .expressions import Graph, Symbol
 from .level_statistics import statistics_by_level
 
-LOGPROBS = ("earlier", "later", "entropy")
+PER_TOKEN = ("earlier", "later", "entropy", "advantage")
 """The input columns with one number per token; the others are pair -2, pair -1, ...: the earlier logprob of another token."""
 
 BOUND = 300.0
@@ -58,23 +58,25 @@ class Program:
 
 
 @cache
-def token_program(gap: str, *, whole: bool, entropy: bool, sound: bool) -> Program:
+def token_program(gap: str, *, whole: bool, entropy: bool, sound: bool, advantage: bool = False) -> Program:
     """The program of a gap's token statistics.
 
-    whole: of those that relate tokens to their neighbours, else of all others. entropy: it is on record. sound: earlier, later
-    and entropy hold no number beyond BOUND, and no NaN.
+    whole: of those that relate tokens to their neighbours, else of all others. entropy, advantage: it is on record. sound: the
+    columns of PER_TOKEN hold no number beyond BOUND, and no NaN.
     """
     levels = statistics_by_level(gap)
     order = levels.whole if whole else levels.sliced
     shifts = SHIFTS if whole and kin(gap) in SAMPLED else ()
-    graph = Graph(frozenset(LOGPROBS if sound else ()))
-    names = ("earlier", "later", *(("entropy",) if entropy else ()), *(f"pair {shift}" for shift in shifts))
+    graph = Graph(frozenset(PER_TOKEN if sound else ()))
+    recorded = [name for name, known in (("entropy", entropy), ("advantage", advantage)) if known]
+    names = (*PER_TOKEN[:2], *recorded, *(f"pair {shift}" for shift in shifts))
     columns = token_columns(
         graph.column("earlier"),
         graph.column("later"),
         graph.constant(1.0),
         graph,
         entropy=graph.column("entropy") if entropy else None,
+        advantage=graph.column("advantage") if advantage else None,
         pairs={shift: graph.column(f"pair {shift}") for shift in shifts},
     )
     values = [graph.symbol(s.formula(columns, graph)) for s in order]

@@ -29,24 +29,29 @@ PIECE = 1 << 20
 
 
 def statistics(
-    earlier: Tensor, later: Tensor, mask: Tensor | None = None, *, gap: str = "mismatch", entropy: Tensor | None = None
-) -> Tensor:
+    earlier: Tensor, later: Tensor, mask: Tensor | None = None, *, gap: str = "mismatch", entropy: Tensor | None = None,
+    advantages: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """One float64 vector: the statistics of the gap in the order of `statistics_of(gap)`, then K log-weights per tail.
 
     earlier, later, entropy: (B, T) in nats, any float dtype, rounded to float32 as when stored. mask: (B, T), nonzero at
-    sampled tokens; None: all. Nothing is copied to the host, and the host does not wait for the device. A larger batch is worked
-    on in pieces of `PIECE` tokens, so that the memory taken beside it does not grow with it.
+    sampled tokens; None: all. advantages: (B, T) or (B, 1). Nothing is copied to the host, and the host does not wait for the
+    device. A larger batch is worked on in pieces of `PIECE` tokens, so that the memory taken beside it does not grow with it.
     """
     rows = max(1, PIECE // max(1, earlier.shape[-1]))
     with torch.no_grad():
         parts = [
-            _of_piece(earlier[own], later[own], _rows(mask, own, earlier), _rows(entropy, own, earlier), gap)
+            _of_piece(
+                earlier[own], later[own], *(_rows(each, own, earlier) for each in (mask, entropy, advantages)), gap
+            )
             for own in (slice(begin, begin + rows) for begin in range(0, max(1, len(earlier)), rows))
         ]
         return _merged(torch.stack(parts), gap)
 
 
-def _of_piece(earlier: Tensor, later: Tensor, mask: Tensor | None, entropy: Tensor | None, gap: str) -> Tensor:
+def _of_piece(
+    earlier: Tensor, later: Tensor, mask: Tensor | None, entropy: Tensor | None, advantages: Tensor | None, gap: str
+) -> Tensor:
     """The vector of some rows."""
     order = statistics_of(gap)
     first, second = _as_stored(earlier), _as_stored(later)
@@ -58,6 +63,7 @@ def _of_piece(earlier: Tensor, later: Tensor, mask: Tensor | None, entropy: Tens
         sampled,
         torch,
         entropy=None if entropy is None else _as_stored(entropy),
+        advantage=None if advantages is None else _as_stored(advantages),
         pairs={shift: _shifted(visible, shift) for shift in (SHIFTS if gap in SAMPLED else ())},
     )
     sums = {s.name: _reduced(s.formula(columns, torch), s.combine, dim=-1) for s in order if s.level == "token"}
@@ -104,11 +110,11 @@ def values(statistics: Tensor, *, gap: str = "mismatch") -> dict[str, float]:
 
 def scalars(
     *, rollout: Tensor | None = None, old: Tensor | None = None, current: Tensor | None = None,
-    mask: Tensor | None = None, entropy: Tensor | None = None, group: Any = None,
+    mask: Tensor | None = None, entropy: Tensor | None = None, advantages: Tensor | None = None, group: Any = None,
 ) -> dict[str, float]:  # fmt: skip
     """Scalars for a trainer's own logger: `ratioscope/mismatch/kl_k3` -> value, for every gap whose two sides are given.
 
-    entropy: of `current` if it is given, else of `old`. Every rank of the group must call it.
+    entropy: of `current` if it is given, else of `old`. advantages: (B, T) or (B, 1). Every rank of the group must call it.
     """
     policies = {"rollout": rollout, "old": old, "current": current}
     of = "current" if current is not None else "old"
@@ -116,7 +122,8 @@ def scalars(
     for gap, (first, second) in GAPS.items():
         earlier, later = policies[first], policies[second]
         if earlier is not None and later is not None:
-            local = statistics(earlier, later, mask, gap=gap, entropy=entropy if second == of else None)
+            own = entropy if second == of else None
+            local = statistics(earlier, later, mask, gap=gap, entropy=own, advantages=advantages)
             read = values(all_reduce(local, gap=gap, group=group), gap=gap)
             result |= {f"{PREFIX}/{gap}/{name}": value for name, value in read.items()}
     return result

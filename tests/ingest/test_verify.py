@@ -17,11 +17,12 @@ from support.recorded import recorded
 from support.run_folders import FakeWriter
 from support.sizes import examples
 
-from ratioscope import layout
+from ratioscope import layout, open_run
 from ratioscope.app.cli import FINDINGS, OK, UNREADABLE, main
 from ratioscope.app.cli.commands.verify import committed_files
 from ratioscope.app.upkeep.repairs import repair
 from ratioscope.ingest.maintenance.verify import Verification, verify
+from ratioscope.metrics.definitions.registry import LATER
 from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.record import SCHEMA_VERSION
 
@@ -156,6 +157,20 @@ def a_file_of_a_newer_schema(root: Path) -> Path:
     entry = run_folders.committed(file.relative_to(root), file.read_bytes())
     FakeWriter(root).say(**{**entry, **run_folders.token_facts(SMALL), "schema": SCHEMA_VERSION + 1})
     return file
+
+
+def test_statistics_of_an_older_version_are_read_without_the_sums_that_it_did_not_have(root: Path) -> None:
+    rows = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=3, rows=4)
+    assert (
+        rows["advantages"].null_count == 0
+    )  # so that a reader with the rows would find other sums than those on record
+    for file in sorted(root.glob("statistics/*")):
+        recommitted(root, pq.read_table(file).drop([*LATER]), file)
+    found, run = verify(root, deep=True), open_run(root)
+    assert found.sound and found.compared == 3
+    known = run.metrics(by=(), names=("kl_k3", "advantage_excess_weight"))
+    assert run.quarantined == () and known["mismatch/kl_k3"][0] > 0
+    assert known["mismatch/advantage_excess_weight"].to_list() == [None]
 
 
 @damage("another version wrote it")

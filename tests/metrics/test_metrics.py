@@ -166,12 +166,14 @@ def test_k3_is_never_negative_and_precise_down_to_the_smallest_ratio(x: float) -
 
 def test_formulas_are_spelled_alike_by_numpy_and_torch() -> None:
     random = np.random.default_rng(0)
-    earlier, later, entropy = (-random.exponential(1, (4, 9)) for _ in range(3))
+    earlier, later, entropy, given = (-random.exponential(1, (4, 9)) for _ in range(4))
     later[0, 0], later[1, 1], earlier[2, 2] = -math.inf, math.nan, -math.inf
     mask = random.random((4, 9)) > 0.2
-    ours = token_columns(earlier, later, mask, np, entropy=entropy, pairs={shift: earlier for shift in SHIFTS})
-    a, b, on, h = (torch.from_numpy(array) for array in (earlier, later, mask, entropy))
-    theirs = token_columns(a, b, on, torch, entropy=h, pairs={shift: a for shift in SHIFTS})
+    ours = token_columns(
+        earlier, later, mask, np, entropy=entropy, advantage=given, pairs={shift: earlier for shift in SHIFTS}
+    )
+    a, b, on, h, g = (torch.from_numpy(array) for array in (earlier, later, mask, entropy, given))
+    theirs = token_columns(a, b, on, torch, entropy=h, advantage=g, pairs={shift: a for shift in SHIFTS})
     with np.errstate(all="ignore"):
         for statistic in statistics_of("mismatch"):
             if statistic.level == "token":

@@ -11,12 +11,12 @@ from ratioscope.metrics.engines.program import token_program
 @pytest.mark.parametrize(
     ("gap", "whole"), [("mismatch", True), ("mismatch", False), ("drift", False), ("rollout:referee", True)]
 )
-@pytest.mark.parametrize("entropy", [True, False])
+@pytest.mark.parametrize("recorded", [True, False])
 @pytest.mark.parametrize("kind", ["hostile", "sound", "sound data, program for any"])
-def test_a_program_gives_what_each_formula_gives(gap: str, whole: bool, entropy: bool, kind: str) -> None:
-    given = columns(hostile=kind == "hostile", entropy=entropy)
+def test_a_program_gives_what_each_formula_gives(gap: str, whole: bool, recorded: bool, kind: str) -> None:
+    given = columns(hostile=kind == "hostile", recorded=recorded)
     starts = np.array([0, 1, 2, 17, 300, 899])
-    program = token_program(gap, whole=whole, entropy=entropy, sound=kind == "sound")
+    program = token_program(gap, whole=whole, entropy=recorded, advantage=recorded, sound=kind == "sound")
     with np.errstate(all="ignore"):
         found = cell_sums(program, given, starts)
         wanted = one_by_one(gap, given, starts, whole=whole)
@@ -26,11 +26,11 @@ def test_a_program_gives_what_each_formula_gives(gap: str, whole: bool, entropy:
 
 
 def test_formulas_share_their_exponentials() -> None:
-    program = token_program("mismatch", whole=False, entropy=True, sound=True)
+    program = token_program("mismatch", whole=False, entropy=True, advantage=True, sound=True)
     assert sum(step.operation == "exp" for step in program.steps) == 3  # of the weight and of both probabilities
 
 
 def test_no_step_overwrites_what_it_reads() -> None:
     for gap in ("mismatch", "total"):
-        for step in token_program(gap, whole=True, entropy=True, sound=False).steps:
+        for step in token_program(gap, whole=True, entropy=True, advantage=True, sound=False).steps:
             assert step.operation in ("sum", "max", "logsumexp", "count") or step.result not in step.arguments

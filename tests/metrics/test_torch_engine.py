@@ -33,7 +33,8 @@ def batches(draw: Any) -> dict[str, Any]:
     shape = draw(shapes)
     columns = {name: draw(arrays(np.float32, shape, elements=logprob)) for name in ("rollout", "old", "current")}
     entropy = draw(arrays(np.float32, shape, elements=st.floats(0, 10, width=32)))
-    return columns | {"entropy": entropy, "mask": draw(arrays(np.bool_, shape))}
+    advantages = draw(arrays(np.float32, shape, elements=st.floats(-8, 8, width=32) | st.just(np.nan)))
+    return columns | {"entropy": entropy, "advantages": advantages, "mask": draw(arrays(np.bool_, shape))}
 
 
 def table(batch: dict[str, Any]) -> pa.Table:
@@ -41,6 +42,7 @@ def table(batch: dict[str, Any]) -> pa.Table:
     columns = {
         "attempt": [0] * rows, "step": [0] * rows, "minibatch": [0] * rows, "sequence_id": [str(i) for i in range(rows)],
         "mask": batch["mask"].tolist(), "entropy": batch["entropy"].tolist(),
+        "advantages": batch["advantages"].tolist(),
         **{f"{policy}_logprobs": batch[policy].tolist() for policy in ("rollout", "old", "current")},
     }  # fmt: skip
     schema = arrow_schema()
@@ -56,7 +58,8 @@ def by_numpy(batch: dict[str, Any], gap: str) -> np.ndarray[Any, Any]:
 def by_torch(batch: dict[str, Any], gap: str) -> torch.Tensor:
     earlier, later = (torch.tensor(batch[policy]) for policy in GAPS[gap])
     entropy = torch.tensor(batch["entropy"]) if GAPS[gap][1] == "current" else None
-    return torch_engine.statistics(earlier, later, torch.tensor(batch["mask"]), gap=gap, entropy=entropy)
+    mask, advantages = (torch.tensor(batch[name]) for name in ("mask", "advantages"))
+    return torch_engine.statistics(earlier, later, mask, gap=gap, entropy=entropy, advantages=advantages)
 
 
 @given(batches(), st.sampled_from(list(GAPS)))
@@ -81,7 +84,7 @@ def test_the_tail_gives_the_same_k_hat_as_a_file_does() -> None:
     shape = (200, 12)
     rollout = -torch.rand(shape, generator=generator)
     old = rollout + 0.3 * torch.randn(shape, generator=generator)
-    batch = {"rollout": rollout, "old": old, "current": old, "entropy": rollout.abs()}
+    batch = {"rollout": rollout, "old": old, "current": old, "entropy": rollout.abs(), "advantages": rollout}
     frame = pl.DataFrame(
         numpy_engine.statistics(table({**{k: v.numpy() for k, v in batch.items()}, "mask": np.ones(shape, bool)}))
     )

@@ -15,12 +15,14 @@ Value = float
 
 @dataclass(frozen=True)
 class Tokens:
-    """One sequence: the two logprobs per position, the mask, and the later policy's entropy where it is on record."""
+    """One sequence: the two logprobs per position, the mask, and the later policy's entropy and the advantages where they are on
+    record. One advantage may stand for all tokens."""
 
     earlier: Sequence[float]
     later: Sequence[float]
     mask: Sequence[bool]
     entropy: Sequence[float] | None = None
+    advantages: Sequence[float] | None = None
 
     def kept(self) -> list[int]:
         """Positions that count: unmasked, earlier finite, later finite or -inf."""
@@ -129,6 +131,36 @@ def surprisals(gap: Gap) -> list[list[float]]:
         [-s.later[t] - s.entropy[t] for t in s.finite() if math.isfinite(s.entropy[t])] if s.entropy is not None else []
         for s in gap
     ]
+
+
+def by_advantage(gap: Gap, f: Callable[[float], float]) -> list[list[tuple[float, float]]]:
+    """(A f(x), |A|) of every token of finite log-ratio with an advantage, by sequence."""
+    found = []
+    for s in gap:
+        given = list(s.advantages or [NAN])
+        own = given * len(s.mask) if len(given) == 1 else given
+        tokens = [(own[t], s.later[t] - s.earlier[t]) for t in s.finite() if math.isfinite(own[t])]
+        found.append([(a * f(x) if a else 0.0, abs(a)) for a, x in tokens])
+    return found
+
+
+def excess(x: float) -> float:
+    return math.inf if x >= 709 else math.expm1(x)
+
+
+def ratio_of_sums(parts: Sequence[Sequence[tuple[float, float]]]) -> Value:
+    below = math.fsum(b for part in parts for _, b in part)
+    return math.fsum(a for part in parts for a, _ in part) / below if below > 0 else NAN
+
+
+def ratio_error(parts: Sequence[Sequence[tuple[float, float]]]) -> Value:
+    """Standard error of a ratio of two sums, whole parts being drawn: from the residual sum of each part that has any weight."""
+    filled = [part for part in parts if any(b for _, b in part)]
+    if len(filled) < 2:
+        return NAN
+    center = ratio_of_sums(filled)
+    spread = math.fsum(math.fsum(a - center * b for a, b in part) ** 2 for part in filled)
+    return math.sqrt(spread * len(filled) / (len(filled) - 1)) / math.fsum(b for part in filled for _, b in part)
 
 
 def z(values: Sequence[float], expected: float) -> float:
@@ -242,6 +274,9 @@ ORACLE: dict[str, Callable[[Gap], Value]] = {
     "max_abs_log_ratio": lambda gap: largest([abs(x) for x in xs(gap)]),
     "max_log_ratio": lambda gap: largest(xs(gap)),
     "min_log_ratio": lambda gap: -largest([-x for x in xs(gap)]),
+    "advantage_log_ratio": lambda gap: ratio_of_sums(by_advantage(gap, lambda x: x)),
+    "advantage_excess_weight": lambda gap: ratio_of_sums(by_advantage(gap, excess)),
+    "mean_abs_advantage": lambda gap: mean(size for part in by_advantage(gap, excess) for _, size in part),
     "chi2_token": lambda gap: mean(w * w for w in weights(gap)) - 1,
     "chi2_sequence": lambda gap: math.expm1(log_mean_exp([2 * total(s) for s in whole(gap)])),
     "log_mean_square_weight_sequence": lambda gap: log_mean_exp([2 * total(s) for s in whole(gap)]),
@@ -361,6 +396,9 @@ ERRORS: dict[str, Callable[[Gap], Value]] = {
     "kl_k2": of_ratios(lambda x: x * x / 2),
     "kl_k3": of_ratios(k3),
     "abs_log_ratio": of_ratios(abs),
+    "advantage_log_ratio": lambda gap: ratio_error(by_advantage(gap, lambda x: x)),
+    "advantage_excess_weight": lambda gap: ratio_error(by_advantage(gap, excess)),
+    "mean_abs_advantage": lambda gap: clustered([[size for _, size in part] for part in by_advantage(gap, excess)]),
     "chi2_token": where_square_trusted(_token_logs, of_weights(lambda x: exp(2 * x))),
     "chi2_sequence": where_square_trusted(_sequence_logs, of_sequences(lambda s: exp(2 * total(s)))),
     "ess_token": where_square_trusted(_token_logs, ess_token_error),

@@ -48,7 +48,8 @@ def _tokens(row: Row, earlier: str, later: str, gap: str) -> oracle.Tokens:
     mask = [True] * len(sides[0]) if row.get("mask") is None else list(row["mask"])
     of_current = row.get("current_logprobs") is not None
     known = row.get("entropy") is not None and (gap == "total" if of_current else gap == "mismatch")
-    return oracle.Tokens(sides[0], sides[1], mask, _rounded(row["entropy"]) if known else None)
+    advantages = None if row.get("advantages") is None else _rounded(row["advantages"])
+    return oracle.Tokens(sides[0], sides[1], mask, _rounded(row["entropy"]) if known else None, advantages)
 
 
 def _rounded(values: Sequence[float]) -> list[float]:
@@ -61,6 +62,12 @@ EXTREME = st.sampled_from([0.0, -0.0, -1e-38, -1e-8, -90.0, -400.0, -1e4, -3e38,
 BROKEN = st.sampled_from([math.nan, math.inf, -math.inf])
 
 
+def advantages(length: int) -> st.SearchStrategy[list[float]]:
+    """One for the sequence, or one per token. Multiples of 1/64 add up exactly, too."""
+    one = st.integers(-256, 256).map(lambda n: n / 64)
+    return st.lists(one, min_size=1, max_size=1) | st.lists(one, min_size=length, max_size=length)
+
+
 def rows_of(logprob: st.SearchStrategy[float], *, current: bool = False) -> st.SearchStrategy[list[dict[str, Any]]]:
     """Lists of ragged rows, some of them empty, with masks that may have holes or be absent."""
     names = ["rollout_logprobs", "old_logprobs", *(["current_logprobs"] if current else [])]
@@ -68,7 +75,8 @@ def rows_of(logprob: st.SearchStrategy[float], *, current: bool = False) -> st.S
     def row(length: int) -> st.SearchStrategy[dict[str, Any]]:
         values = st.lists(logprob, min_size=length, max_size=length)
         mask = st.none() | st.lists(st.booleans(), min_size=length, max_size=length)
-        return st.fixed_dictionaries({**dict.fromkeys(names, values), "entropy": values, "mask": mask})
+        weighed = {"entropy": values, "advantages": st.none() | advantages(length)}
+        return st.fixed_dictionaries({**dict.fromkeys(names, values), **weighed, "mask": mask})
 
     return st.lists(st.integers(0, 7).flatmap(row), max_size=8)
 
@@ -88,6 +96,7 @@ def sampled_rows(seed: int, *, sequences: int, longest: int, noise: float = 0.05
                 "current_logprobs": np.minimum(old + random.normal(0, noise, length), 0).tolist(),
                 "entropy": random.exponential(1.5, length).tolist(),
                 "mask": (random.random(length) > 0.1).tolist(),
+                "advantages": random.normal(0, 1, length).tolist(),
             }
         )
     return rows

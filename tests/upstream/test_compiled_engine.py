@@ -42,14 +42,14 @@ def loops() -> Loops:
 @pytest.mark.parametrize(
     ("gap", "whole"), [("mismatch", True), ("mismatch", False), ("drift", False), ("rollout:referee", True)]
 )
-@pytest.mark.parametrize("entropy", [True, False])
+@pytest.mark.parametrize("recorded", [True, False])
 @pytest.mark.parametrize("hostile", [True, False])
 def test_a_program_gives_what_each_formula_gives(
-    loops: Loops, gap: str, whole: bool, entropy: bool, hostile: bool
+    loops: Loops, gap: str, whole: bool, recorded: bool, hostile: bool
 ) -> None:
-    given, starts = columns(hostile=hostile, entropy=entropy), np.array([0, 1, 2, 17, 300, 899])
+    given, starts = columns(hostile=hostile, recorded=recorded), np.array([0, 1, 2, 17, 300, 899])
     with np.errstate(all="ignore"):
-        program = token_program(gap, whole=whole, entropy=entropy, sound=False)
+        program = token_program(gap, whole=whole, entropy=recorded, advantage=recorded, sound=False)
         found, by_numpy = (each.sums(program, given, starts, ())[0] for each in (loops, NUMPY_LOOPS))
         wanted = one_by_one(gap, given, starts, whole=whole)
     np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)  # exp(2x) is the square of exp(x) here
