@@ -3,7 +3,8 @@
 A policy gradient on tokens of the earlier policy multiplies the score of a token by its advantage A. The later policy asks for
 w A. The difference, (w - 1) A, is what a gradient without importance weights leaves out. Noise that does not know A has a mean
 of 0 here: K3 grows with it, and these means do not. They are divided by the sum of |A|, so that they do not depend on the unit
-of A; times mean_abs_advantage they are plain means over tokens.
+of A; times mean_abs_advantage they are plain means over tokens. The score that the sampler expects, which score centering
+removes (arXiv:2609.20807), is not in them: it needs the log-probs of several tokens at each position.
 """
 
 from collections.abc import Callable
@@ -49,7 +50,7 @@ METRICS = (
     _weighed("advantage_log_ratio", "nats", "sum(A x) / sum(|A|)", SUM_ADVANTAGE_LOG_RATIO,
              "Log-ratio weighted by the advantage",
              "The mean log-ratio with the advantage as its weight: 0 for noise that does not know the advantage."),
-    _weighed("advantage_excess_weight", "1", "sum(A (w - 1)) / sum(|A|)", SUM_ADVANTAGE_EXCESS,
+    _weighed("advantage_excess", "1", "sum(A (w - 1)) / sum(|A|)", SUM_ADVANTAGE_EXCESS,
              "Bias of the policy gradient",
              "The net part of the advantages that a policy gradient without importance weights leaves out: 0 for noise. It "
              "averages out if its sign changes from step to step, and adds up if it does not."),

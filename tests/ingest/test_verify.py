@@ -168,9 +168,9 @@ def test_statistics_of_an_older_version_are_read_without_the_sums_that_it_did_no
         recommitted(root, pq.read_table(file).drop([*LATER]), file)
     found, run = verify(root, deep=True), open_run(root)
     assert found.sound and found.compared == 3
-    known = run.metrics(by=(), names=("kl_k3", "advantage_excess_weight"))
+    known = run.metrics(by=(), names=("kl_k3", "advantage_excess"))
     assert run.quarantined == () and known["mismatch/kl_k3"][0] > 0
-    assert known["mismatch/advantage_excess_weight"].to_list() == [None]
+    assert known["mismatch/advantage_excess"].to_list() == [None]
 
 
 @damage("another version wrote it")

@@ -8,7 +8,7 @@ from support.ragged import measured, sampled_rows, stats, table
 
 from ratioscope.metrics.frame import unavailable
 
-NAMES = ("advantage_log_ratio", "advantage_excess_weight")
+NAMES = ("advantage_log_ratio", "advantage_excess")
 
 
 def batch(
@@ -32,7 +32,7 @@ def _log_softmax(logits: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("one_each", [True, False])
 def test_noise_that_does_not_know_the_advantage_has_no_bias(one_each: bool) -> None:
     runs = [batch(seed, one_each=one_each) for seed in range(80)]
-    z = np.array([run["mismatch/advantage_excess_weight"] / run["mismatch/advantage_excess_weight_se"] for run in runs])
+    z = np.array([run["mismatch/advantage_excess"] / run["mismatch/advantage_excess_se"] for run in runs])
     # 5% of a standard normal lie beyond 1.96; 80 runs put the count at most at 12 but once in 10 000.
     assert (np.abs(z) > 1.96).sum() <= 12 and 0.75 < z.std() < 1.3 and abs(z.mean()) < 4 / math.sqrt(len(z))
     assert min(run["mismatch/kl_k3"] for run in runs) > 0.01  # K3 sees the noise at full size
