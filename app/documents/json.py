@@ -13,6 +13,8 @@
     baseline                        the noise floor that --baseline names, as its file holds it; null without one
     side                            which side is off, by a third reading: off, sentence, reading, facts; null without one
     engine_part                     the gap in two parts, by the engine's prefill: sentence, part, mean, ...; null without one
+    gradient_bias                   how the gap biases the policy gradient: metric, persistent, found (mean, error, share, total,
+                                    ... per step), because (why found is null), steps; null without a gap
     graded                          severity -> number of steps
     scores                          per metric and gap over the whole run: value, error, count, worst, worst_error,
                                     worst_step, reading, limits, absent (why value is null), ...
@@ -38,6 +40,7 @@ import polars as pl
 
 from ratioscope.ingest.analysis.diagnosis import plain_diagnosis
 from ratioscope.ingest.analysis.grades import plain_finding
+from ratioscope.ingest.analysis.gradient_bias import bias_of_run, plain_bias
 from ratioscope.ingest.analysis.known_context import plain_known
 from ratioscope.ingest.analysis.recorded_events import recorded_events
 from ratioscope.ingest.analysis.resolution import coarse_words, too_coarse
@@ -158,6 +161,7 @@ MEMBERS: dict[str, Callable[[Material], Any]] = {
     "baseline": lambda read: read.scope.floor and plain_baseline(read.scope.floor),
     "side": lambda read: read.side and plain_side_off(read.side),
     "engine_part": lambda read: read.engine_part and plain_engine_part(read.engine_part),
+    "gradient_bias": lambda read: (bias := read.view.of(bias_of_run)) and plain_bias(bias),
     "graded": lambda read: graded_counts(read.view.grades()),
     "scores": lambda read: [_score(score) for score in read.scores],
     "steps": lambda read: _columns(read.steps),

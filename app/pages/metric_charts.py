@@ -11,18 +11,21 @@ import numpy as np
 import polars as pl
 
 from ratioscope.arrays import Floats
+from ratioscope.ingest.analysis.gradient_bias import GradientBias, gradient_bias
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.over_steps import RunSeries, across, smoothed, unseen_share
 from ratioscope.metrics.analysis.quantiles import extremes_over_steps, quantiles_over_steps
 from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.metric import Metric
 
+from ..figures.accumulated_bias import accumulated_bias
 from ..figures.drawing.along import Along
 from ..figures.drawing.floats import floats, typical
 from ..figures.drawing.lines import AxisType, Line
 from ..figures.drawing.plotly_objects import go
 from ..figures.log_ratio_quantiles import log_ratio_quantiles
 from ..figures.several_runs import metric_of_runs
+from ..presentation.bias_words import bias_words
 from ..presentation.run_names import shortened, slots
 from ..presentation.slice_names import part_words
 from ..presentation.theme import THEMES, ThemeName
@@ -164,6 +167,23 @@ def quantile_chart(drawing: ChartsKey, theme: ThemeName) -> go.Figure:
         absent=UNREAD if scope.only and not scope.read else None,
         theme=THEMES[theme],
     )
+
+
+def gradient_bias_of(drawing: ChartsKey) -> GradientBias:
+    """The bias of the page's own run over the chosen steps."""
+    scope = drawing.scope
+    return scope.view.of(gradient_bias, scope.gap, scope.steps.chosen(scope.view.steps))
+
+
+def bias_numbers(drawing: ChartsKey) -> pl.DataFrame:
+    """The numbers behind the chart of the accumulated bias."""
+    return gradient_bias_of(drawing).course
+
+
+def accumulated_chart(drawing: ChartsKey, theme: ThemeName) -> go.Figure:
+    """The bias of the page's own run in the gradient, added up over its steps."""
+    bias, events = gradient_bias_of(drawing), drawing.scope.view.events()
+    return accumulated_bias(bias.course, bias.gap, bias_words(bias), events=events, theme=THEMES[theme])
 
 
 def chart_quantiles(drawing: ChartsKey) -> pl.DataFrame:

@@ -16,6 +16,7 @@ from ..blocks import Block, Chart, Charts, Drawer, Heading, Markup, Paragraph, S
 from ..figures.drawing.along import Along
 from ..figures.drawing.lines import AxisType
 from ..figures.html.key import key_of_runs
+from ..presentation.bias_words import bias_words
 from ..presentation.metric_places import in_words, metrics_at, of_gap
 from ..presentation.run_names import shortened, slots
 from ..presentation.slice_names import part_words
@@ -25,8 +26,11 @@ from .logged_numbers import found_numbers, logged_numbers, no_metric, not_logged
 from .metric_charts import (
     ChartsKey,
     LineChoices,
+    accumulated_chart,
+    bias_numbers,
     chart_numbers,
     chart_quantiles,
+    gradient_bias_of,
     lacking_runs,
     measured,
     metric_chart,
@@ -205,6 +209,10 @@ def _charts(
         )
         for metric in metrics
     ]
+    if any(metric.topic == "gradient" for metric in metrics) and drawing.scope.only is None:
+        label = f"{drawing.scope.gap} bias in the gradient, added up: {bias_words(gradient_bias_of(drawing))}"
+        numbers = partial(bias_numbers, drawing)
+        charts.append(Chart(f"{prefix}_accumulated", label, accumulated_chart, (drawing,), numbers=numbers))
     if with_quantiles:
         label = f"Quantiles of the {drawing.scope.gap} log-ratio over the steps"
         charts.append(Chart("quantiles", label, quantile_chart, (drawing,), numbers=partial(chart_quantiles, drawing)))

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from ratioscope.ingest.analysis.gradient_bias import bias_of_run
 from ratioscope.ingest.analysis.growth import doubling_of
 from ratioscope.ingest.analysis.recorded_events import until
 from ratioscope.metrics.analysis.over_steps import worst_step
@@ -39,6 +40,8 @@ from ..figures.html.cards import metric_cards
 from ..figures.over_steps import metric_over_steps
 from ..figures.ribbon import STRIP, add_severity
 from ..presentation.alert_words import foremost, none_words
+from ..presentation.bias_words import NAME as BIAS
+from ..presentation.bias_words import bias_fact
 from ..presentation.digits import count
 from ..presentation.metric_places import metrics_at
 from ..presentation.sentence import capital
@@ -88,7 +91,9 @@ def overview(scope: Scope) -> Iterator[Block]:
     else:
         yield from _measured(scope, frame, verdict)
     gaps = (*run.gaps, *gaps_of_readings(run, scope.gap))
-    yield Facts(run_facts(run.steps, gaps, run.info.get("trainer"), graded_counts(view.grades())))
+    facts = run_facts(run.steps, gaps, run.info.get("trainer"), graded_counts(view.grades()))
+    bias = bias_fact(view.of(bias_of_run))
+    yield Facts([*facts, *([(BIAS, bias)] if bias else [])])
     if not doubtful:  # the header already tells what matters of it
         yield collector
 

@@ -31,6 +31,7 @@ def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None,
     from ratioscope.ingest.analysis.diagnosis import plain_diagnosis
     from ratioscope.ingest.analysis.gap_size import size_of_run
     from ratioscope.ingest.analysis.grades import plain_finding, verdict_of
+    from ratioscope.ingest.analysis.gradient_bias import bias_of_run, plain_bias
     from ratioscope.ingest.analysis.info import info as facts_of
     from ratioscope.ingest.analysis.resolution import resolutions
     from ratioscope.ingest.analysis.weight_arrivals import plain_arrivals, weight_arrivals
@@ -59,6 +60,7 @@ def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None,
             "metrics_unavailable": by_reason(opened_run.unavailable),
             "weights": plain_arrivals(weight_arrivals(opened_run)),
             "engine_part": part and plain_engine_part(part),
+            "gradient_bias": (bias := bias_of_run(opened_run)) and plain_bias(bias),
             "resolution": {policy: asdict(grid) for policy, grid in resolutions(opened_run).items()},
         }
         print_json(facts_of(opened_run) | graded | ({"baseline": beside} if beside else {}))
@@ -75,10 +77,13 @@ def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None,
 def _blocks(run: "Run", facts: Mapping[str, Any], checked: str, floor: "NoiseFloor | None") -> Iterator[Block]:
     """The facts of the run, and lists of what is missing or was noted. floor: the one that --baseline names."""
     from ratioscope.ingest.analysis.gap_size import size_of_run
+    from ratioscope.ingest.analysis.gradient_bias import bias_of_run
     from ratioscope.ingest.analysis.resolution import resolution_words, resolutions
     from ratioscope.ingest.analysis.weight_arrivals import weight_arrivals
 
     from ...pages.quality import quality, quality_facts
+    from ...presentation.bias_words import NAME as BIAS
+    from ...presentation.bias_words import bias_words
     from ...presentation.size_words import NAME, size_words
     from ...presentation.unavailable import unavailable_rows
     from ...referee.floor_of_run import pinned_floor
@@ -97,6 +102,7 @@ def _blocks(run: "Run", facts: Mapping[str, Any], checked: str, floor: "NoiseFlo
         ),
         ("gaps", ", ".join(facts["gaps"]) or "none"),
         (NAME, size_words(size, None if size is None else floor or pinned_floor(run, size.gap))),
+        (BIAS, "" if (bias := bias_of_run(run)) is None else bias_words(bias)),
         ("readings", "; ".join(_reading(name, own) for name, own in facts["readings"].items())),
         *quality_facts(quality(run, run.metrics(by=("step",)))),
         ("events", ", ".join(f"{events.count(word)} {word}" for word in sorted(set(events))) or "none"),

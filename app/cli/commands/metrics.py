@@ -228,7 +228,10 @@ def _print_tables(
 ) -> None:
     """Prints one table per gap of --gap; without --gap the first gap on record, and a line that names the others."""
     from ratioscope.ingest.analysis.copies import judged_first
+    from ratioscope.ingest.analysis.gradient_bias import gradient_bias
     from ratioscope.ingest.analysis.no_gap import why_no_gap
+
+    from ...presentation.bias_words import NAME, bias_words
 
     shown = gaps or judged_first(run)[:1]
     first: list[str] = []
@@ -245,6 +248,8 @@ def _print_tables(
             say(f"{unscored}: not available, because no token there has two finite log-probs", "dim")
         for names, reason in absent_metrics(run, gap, absent, keys, coarse):
             say(f"{', '.join(names)}: not available, {reason}", "dim")
+        if not set(keys) - set(STEP_KEYS) and (bias := gradient_bias(run, gap)).found is not None:
+            say(f"{NAME}: {bias_words(bias)}")
     others = [gap for gap in (*run.gaps, *run.reading_gaps) if gap not in shown]
     if others and not gaps:
         say(f"also on record: {', '.join(others)} (--gap {others[0]}); every metric: --json or --csv", "dim")
