@@ -42,17 +42,16 @@ def statistics(
     with torch.no_grad():
         parts = [
             _of_piece(
-                earlier[own], later[own], *(_rows(each, own, earlier) for each in (mask, entropy, advantages)), gap
+                earlier[own], later[own], [_rows(each, own, earlier) for each in (mask, entropy, advantages)], gap
             )
             for own in (slice(begin, begin + rows) for begin in range(0, max(1, len(earlier)), rows))
         ]
         return _merged(torch.stack(parts), gap)
 
 
-def _of_piece(
-    earlier: Tensor, later: Tensor, mask: Tensor | None, entropy: Tensor | None, advantages: Tensor | None, gap: str
-) -> Tensor:
-    """The vector of some rows."""
+def _of_piece(earlier: Tensor, later: Tensor, others: Sequence[Tensor | None], gap: str) -> Tensor:
+    """The vector of some rows. others: their mask, entropy and advantages."""
+    mask, entropy, advantages = others
     order = statistics_of(gap)
     first, second = _as_stored(earlier), _as_stored(later)
     sampled = torch.ones_like(first, dtype=torch.bool) if mask is None else mask.to(first.device) != 0

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.biased_runs import biased_run
@@ -62,7 +63,7 @@ def test_the_course_ends_at_the_total_and_is_plain_data(biased: Path) -> None:
     ],
     ids=str,
 )
-def test_what_is_not_available_has_its_reason(tmp_path: Path, made: dict[str, float], because: str) -> None:
+def test_what_is_not_available_has_its_reason(tmp_path: Path, made: dict[str, Any], because: str) -> None:
     found = gradient_bias(open_run(biased_run(tmp_path / "run", **made)), "mismatch")
     assert bias_words(found) == f"not available, because {because}" and bias_fact(found) == ""
     assert plain_bias(found)["persistent"] is None

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from support.ragged import measured, sampled_rows, stats, table
 
@@ -25,8 +26,8 @@ def batch(
     return measured(table([{name: own[row].tolist() for name, own in columns.items()} for row in range(sequences)]))
 
 
-def _log_softmax(logits: np.ndarray) -> np.ndarray:
-    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+def _log_softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return np.asarray(logits - np.log(np.exp(logits).sum(-1, keepdims=True)))
 
 
 @pytest.mark.parametrize("one_each", [True, False])

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import stats  # type: ignore[import-untyped]  # it ships no types
 
 from ratioscope.metrics.analysis.persistence import CHANCE, LEAST_STEPS, accumulated, persistence
 

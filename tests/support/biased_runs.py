@@ -17,6 +17,6 @@ def biased_run(
             rollout = -random.exponential(1.0, (8, 16)) - 0.5
             advantages = size * random.normal(0, 1, 8)
             ratios = bias * advantages[:, None] + random.normal(0, noise, rollout.shape)
-            given = {"advantages": advantages} if is_weighed else {}
-            collector.log(step=step, rollout_logprobs=rollout, old_logprobs=rollout + ratios, **given)
+            given = advantages if is_weighed else None
+            collector.log(step=step, rollout_logprobs=rollout, old_logprobs=rollout + ratios, advantages=given)
     return folder
