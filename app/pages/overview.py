@@ -49,6 +49,8 @@ from ..presentation.size_words import NAME
 from ..presentation.slice_names import part_words
 from ..presentation.statements import statements
 from ..presentation.theme import MARKS, THEMES, Theme, ThemeName
+from ..presentation.trust_words import NAME as TRUST
+from ..presentation.trust_words import trust_words
 from ..presentation.value_text import value_words
 from ..referee.engine_part import ENGINE_PART, PREFILL
 from ..referee.floor_of_run import against_floor
@@ -94,6 +96,8 @@ def overview(scope: Scope) -> Iterator[Block]:
     facts = run_facts(run.steps, gaps, run.info.get("trainer"), graded_counts(view.grades()))
     bias = bias_fact(view.of(bias_of_run))
     yield Facts([*facts, *([(BIAS, bias)] if bias else [])])
+    if run.gaps and not run.no_tokens:
+        yield from _trust(scope)
     if not doubtful:  # the header already tells what matters of it
         yield collector
 
@@ -170,6 +174,15 @@ def _samples(scope: Scope, *, again: bool = False) -> Iterator[Block]:
         yield from room_for_samples(READ)
     else:
         yield Waiting("samples_wait", READ, lambda: False, partial(_samples, scope, again=True))
+
+
+def _trust(scope: Scope, *, again: bool = False) -> Iterator[Block]:
+    """The facts on the trust region, where one holds, once the diagnosis has read the rows: no page waits for them."""
+    known = scope.view.diagnosis()
+    if known is None and not again:
+        yield Waiting("trust_waits", READ, lambda: False, partial(_trust, scope, again=True))
+    elif known is not None and known.context is not None and (said := trust_words(known.context.trust)):
+        yield Facts([(TRUST, said)])
 
 
 def _beside(scope: Scope) -> Iterator[Block]:

@@ -15,6 +15,8 @@ from ratioscope.metrics.diagnosis.diagnosis import Diagnosis, Likely
 from .digits import digits, plus_minus, signed, whole_percent
 from .digits import percent as part
 from .sentence import capital, sentence
+from .trust_words import NAME as TRUST
+from .trust_words import trust_words
 
 if TYPE_CHECKING:
     from ratioscope.ingest.analysis.growth import Growth, LastingChange, SliceSplit
@@ -83,11 +85,17 @@ def _context_facts(code: str, context: "KnownContext | None") -> list[tuple[str,
 
 def context_facts(context: "KnownContext") -> list[tuple[str, str]]:
     """Changes over the steps, the published range, the run's own correction, odd counts, and faults of the settings on record."""
+    told = {fact.code for fact in context.trust.copies}
     return [
         *growth_facts(context.growth),
         ("published range", sentence(context.reference.words)),
         ("own correction", sentence(context.correction.words)),
-        *((each.code.replace("_", " "), sentence(each.words)) for each in context.groups if each.is_odd),
+        *([(TRUST, trust)] if (trust := trust_words(context.trust)) else []),
+        *(
+            (each.code.replace("_", " "), sentence(each.words))
+            for each in context.groups
+            if each.is_odd and each.code not in told
+        ),
         *((each.code.replace("_", " "), f"{each.words} ({_place(each.source)})") for each in context.faults),
     ]
 

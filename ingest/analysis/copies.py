@@ -83,6 +83,12 @@ class CopyFact:
         return len(self.steps) == self.of
 
     @property
+    def code(self) -> str:
+        """Its name in JSON, such as old_is_rollout."""
+        earlier, later = GAPS[self.gap]
+        return f"{later}_is_{earlier}"
+
+    @property
     def words(self) -> str:
         """Which side is a copy of which, and where, without a full stop."""
         earlier, later = GAPS[self.gap]

@@ -19,7 +19,6 @@ from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.known.faults import Remedy, can_be_corrected, faults_in, is_done, remedy_for
 from ratioscope.metrics.known.references import FACTS, Reference, RunFacts, missing_facts, reference_for, references
 from ratioscope.metrics.known.trainers import DIALECT, trainer_named
-from ratioscope.record import GAPS
 
 from ..run import Run
 from .comparability import run_facts
@@ -31,6 +30,7 @@ from .group_facts import Count, group_facts, plain_counts
 from .growth import Growth, growth_of, plain_growth
 from .own_correction import OwnCorrection, own_correction_of, own_settings, plain_own_correction
 from .run_settings import settings
+from .trust_region import TrustRegion, plain_trust, trust_region
 
 HOW: dict[str, str] = {
     "model": '"model": "Qwen/Qwen3-8B"',
@@ -185,6 +185,8 @@ class KnownContext:
     """Known faults that the settings on record betray."""
     growth: Growth
     """Changes of the gap over all steps that were asked about."""
+    trust: TrustRegion
+    """Copies of a side of a gap, and the part of the run's own clip that is spent before any update."""
     done: frozenset[str] = frozenset()
     """Codes of likely causes whose settings are on record as the trainer's remedy wants them."""
 
@@ -213,13 +215,13 @@ def known_context(run: Run, result: RunDiagnosis, verdict: Finding) -> KnownCont
         (*group_facts(run, result.steps), *map(_copied, result.untold)),
         setting_faults(run.info),
         growth_of(run, result.gap, result.among),
+        trust_region(run, result.steps),
         frozenset(code for code in codes if is_done(code, trainer, own)),
     )
 
 
 def _copied(fact: CopyFact) -> Count:
-    earlier, later = GAPS[fact.gap]
-    return Count(f"{later}_is_{earlier}", len(fact.steps), fact.of, fact.words)
+    return Count(fact.code, len(fact.steps), fact.of, fact.words)
 
 
 def plain_known(context: KnownContext) -> dict[str, Any]:
@@ -233,6 +235,7 @@ def plain_known(context: KnownContext) -> dict[str, Any]:
         "groups_and_masks": plain_counts(context.groups),
         "known_faults": [asdict(each) for each in context.faults],
         "growth": plain_growth(context.growth),
+        "trust_region": plain_trust(context.trust),
     }
 
 
