@@ -78,6 +78,9 @@ _NEEDS = {
 }
 
 
+CENTERED = "score_centering is on: its term needs the sampler's top-k log-probs, which no batch holds; the loss here is without it"
+
+
 def _global_batch(call: Call[Settings]) -> Evaluation:
     """The metrics and weights of NeMo-RL for one global batch (one optimizer step).
 
@@ -107,6 +110,7 @@ def _global_batch(call: Call[Settings]) -> Evaluation:
         weights=applied if settings.use_importance_sampling_correction else single(mask),
         mask=left,
         arrays=arrays,
+        warnings=(CENTERED,) if settings.score_centering else (),
     )
 
 

@@ -38,6 +38,8 @@ class Settings:
     use_on_policy_kl_approximation: bool = setting(False)
     positive_example_nll_weight: float = setting(0.0)
     seq_logprob_error_threshold: float | None = setting(None)
+    score_centering: bool = setting(False)
+    """Whether the loss has a term that removes the score that the sampler expects (nightly): no weight or mask depends on it."""
     version: str = "head"
     warnings: tuple[str, ...] = ()
 
@@ -115,7 +117,7 @@ def _silent(s: Settings) -> list[str]:
 _UNKNOWN_IN = {
     "head": ("is_correction_level",),
     "pr3753": ("is_correction_level",),
-    "pr2269": ("use_cispo", "positive_example_nll_weight", "use_kl_in_reward"),
+    "pr2269": ("use_cispo", "positive_example_nll_weight", "use_kl_in_reward", "score_centering"),
 }
 
 

@@ -171,6 +171,16 @@ def test_what_the_trainer_accepts_silently_gets_a_warning(config: dict[str, Any]
     assert any(message in warning for warning in nemo_rl.evaluate(batch(), config, version=version).warnings)
 
 
+def test_score_centering_is_known_and_its_missing_term_is_told() -> None:
+    config = {"loss_fn": {"score_centering": True}}
+    assert nemo_rl.parse(config).warnings == ()
+    with_it, without = nemo_rl.evaluate(batch(), config), nemo_rl.evaluate(batch(), {"loss_fn": {}})
+    assert nemo_rl.CENTERED in with_it.warnings and nemo_rl.CENTERED not in without.warnings
+    assert with_it.metrics == without.metrics
+    older = nemo_rl.parse({"score_centering": True}, "pr2269").warnings
+    assert any(note.startswith("score_centering has no effect in pr2269") for note in older)
+
+
 def test_a_whole_configuration_reads_as_its_loss_section() -> None:
     whole = {"loss_fn": TIS, "grpo": {"seq_logprob_error_threshold": 2.0, "num_prompts_per_step": 8}, "policy": {}}
     assert nemo_rl.parse(whole) == nemo_rl.parse({**TIS, "seq_logprob_error_threshold": 2.0})
