@@ -78,7 +78,7 @@ _NEEDS = {
 }
 
 
-CENTERED = "score_centering is on: its term needs the sampler's top-k log-probs, which no batch holds; the loss here is without it"
+CENTERED = "score_centering is on: its term needs the sampler's top-k log-probs, which no batch has; the loss here is without it"
 
 
 def _global_batch(call: Call[Settings]) -> Evaluation:
