@@ -40,7 +40,8 @@ def _verl(s: TrainerSettings, config: Mapping[str, Any]) -> ClipBand | None:
 def _slime(s: TrainerSettings, config: Mapping[str, Any]) -> ClipBand | None:
     if s.advantage_estimator in ("gspo", "cispo"):
         return None
-    return ClipBand(*s.clip_bounds, "rollout" if s.use_rollout_logprobs else "old")
+    low, high = s.clip_bounds
+    return ClipBand(low, high, "rollout" if s.use_rollout_logprobs else "old")
 
 
 def _skyrl(s: TrainerSettings, config: Mapping[str, Any]) -> ClipBand | None:
