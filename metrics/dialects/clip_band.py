@@ -19,7 +19,9 @@ class ClipBand:
     """The clip of current over the anchor, per token."""
 
     low: float
+    """The least ratio that the clip leaves as it is."""
     high: float
+    """The largest one."""
     anchor: Literal["old", "rollout"] = "old"
     """The policy that current is divided by."""
 
