@@ -6,8 +6,6 @@ says itself what it has recorded when it is closed. That is said here if there w
 recorders are Ray's workers, or if other processes recorded further policies.
 """
 
-from __future__ import annotations
-
 import glob
 import os
 import select

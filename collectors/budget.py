@@ -3,8 +3,6 @@
 Statistics of all tokens are always written. A budget only decides how many whole sequences are kept beside them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 A trainer that was renamed inside is refused when it starts, on a cluster, at night. This check says it before.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 from collections.abc import Iterable, Iterator

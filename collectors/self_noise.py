@@ -9,8 +9,6 @@ rank reads one sequence at a time, which takes less memory than the trainer's ow
 the last.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Calls whose arguments the method does not have. Python would raise TypeError into the training before any of our code runs."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from functools import wraps

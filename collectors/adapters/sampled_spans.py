@@ -5,8 +5,6 @@ are not read, because reading would wait for the device. Instead each row is shi
 and the writer later cuts off the positions behind the last sampled token.
 """
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

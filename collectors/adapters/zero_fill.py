@@ -1,7 +1,5 @@
 """Rollout log-probs of exactly 0.0 that trainers fill in for missing ones."""
 
-from __future__ import annotations
-
 import sys
 
 from ..foreign import Tensor

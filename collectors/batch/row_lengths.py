@@ -8,8 +8,6 @@ Padding behind the length is cut off, and holes inside are kept. A sequence whos
 length is dropped alone. Any other column only describes the tokens: if it disagrees, the sequence lacks this column.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast

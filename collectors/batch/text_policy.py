@@ -7,8 +7,6 @@ finish_reason   a word stays; anything else becomes null
 errors          their type; their words may quote what could not be read
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

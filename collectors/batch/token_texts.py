@@ -3,8 +3,6 @@
 Texts of single tokens from a Hugging Face tokenizer, without touching the one that the trainer is using.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Sequence
 from typing import Any

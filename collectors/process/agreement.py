@@ -5,8 +5,6 @@ join that either. So each rank leaves a note per step in the store of the proces
 theirs in the step before. Every rank sees the same notes by then: between two steps they have waited for each other in training.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

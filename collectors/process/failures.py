@@ -3,8 +3,6 @@
 An exception itself must not be kept: it holds a traceback, the traceback holds frames, and a frame holds tensors.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 ENOUGH = 100

@@ -1,7 +1,5 @@
 """isolated_forward: runs a forward of a model that training does not notice."""
 
-from __future__ import annotations
-
 import random
 import sys
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ A message becomes text at once, so that no object of the trainer is kept. A shor
 caller waits for that for a moment, which keeps the order of a log. While a handler hangs, later callers do not wait.
 """
 
-from __future__ import annotations
-
 import atexit
 import logging
 import os

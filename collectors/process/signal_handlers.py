@@ -4,8 +4,6 @@ A watchdog's TimeoutError, or the exception with which a trainer saves a checkpo
 trainer, as it would have reached it between two calls.
 """
 
-from __future__ import annotations
-
 import functools
 import signal
 from types import CodeType

@@ -4,8 +4,6 @@ A finder asks the other finders as usual, and has the loader that they return ca
 loader stay what they were. wrapt could do this too, but it loads asyncio, ssl and the metadata of every package in each process.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec

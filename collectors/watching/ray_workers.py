@@ -9,8 +9,6 @@ Two public calls are watched. For the first, Ray's own RAY_RUNTIME_ENV_HOOK woul
 process whose Python has no ratioscope, and `uv run` ignores it. Ray Client (ray://) takes no callable, so it gets variables only.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import os

@@ -1,7 +1,5 @@
 """The hooks of an adapter by the text of its file: nothing is imported and nothing runs."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, fields

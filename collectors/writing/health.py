@@ -3,8 +3,6 @@
 A pure state machine: its caller reports what could be written, and asks what may be tried. It recovers by itself.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

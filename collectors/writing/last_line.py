@@ -1,7 +1,5 @@
 """The last line of a run's recording: what is on disk, and the next command; or that nothing is, and why."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field

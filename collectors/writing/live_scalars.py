@@ -5,8 +5,6 @@ waits. The values of a step are ready when the writer has finished the step. The
 values then go into the trainer's next log, and `ratioscope/step` names the step that they belong to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 
 import pyarrow as pa

@@ -7,8 +7,6 @@ The first rows that reach the disk, in one sentence: how many, of which policies
 Log-probs above 0, in one sentence while training: the form that they most likely have, and what to log instead.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 

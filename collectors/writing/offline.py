@@ -4,8 +4,6 @@ A file is written first, whole and durable. Then one line adds it to the run and
 a crash leaves the run either as it was before or as it is after. Lines of other writers are never changed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -5,8 +5,6 @@ A step is committed in this order: its token file (temporary name, fsync, rename
 Small steps that wait together are committed together: a token file each, one segment, one append to the log.
 """
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A file of a reading: rows of one name, attempt and step, as bytes with the line that commits them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

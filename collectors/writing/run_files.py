@@ -1,7 +1,5 @@
 """The Parquet files of one writer in a run folder: token files and segments of statistics, each with its commit line."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

@@ -4,8 +4,6 @@ Sequences are kept whole. The hash is the same in every process, so that all min
 smaller share keeps a subset of what a larger share keeps. Each is kept with a known probability, which is stored in its row.
 """
 
-from __future__ import annotations
-
 from hashlib import blake2b
 from typing import Any
 

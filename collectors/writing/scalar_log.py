@@ -1,7 +1,5 @@
 """ScalarLog: one attempt of a run that holds numbers by step and no tokens, as an import of another program's log makes it."""
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Mapping

@@ -10,8 +10,6 @@ could not be written, or its writer was killed before: readers read the segments
 it, so that metrics by step need neither the tails, which are nine tenths of the decoded rows, nor a fit of each.
 """
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable, Sequence
 from typing import Any

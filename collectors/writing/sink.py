@@ -1,7 +1,5 @@
 """Sink: what a place for rows has to offer. ParquetSink, the run folder, is one; a Sink of your own has the same three calls."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable

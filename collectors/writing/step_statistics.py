@@ -3,8 +3,6 @@
 A reader merges the statistics of the parts, so together they must count every measurement exactly once.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

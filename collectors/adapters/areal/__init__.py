@@ -23,8 +23,6 @@ Each sequence is in one minibatch of its step, so there is one row per sequence,
   that object is too late; the environment variable works.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from ...foreign import Trainer

@@ -4,8 +4,6 @@ The host needs the mask, the lengths and the rewards to cut the rows. Their copi
 begins, and read after the first loss. AReaL itself waits for the device several times in between, so the copies are ready.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

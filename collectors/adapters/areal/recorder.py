@@ -5,8 +5,6 @@ The description of an AReaL run: its configuration, the source of versions, and 
 AReaL's topology: all ranks of a model-parallel group have the same tokens, and one of them writes. No call is collective.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 import weakref

@@ -13,8 +13,6 @@ recorded.
 It follows art/loss.py and art/unsloth/train.py of openpipe-art 0.5.18 and 0.5.23.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """ART's packed rows as sequences: one per id in a row that has sampled tokens, from its first sampled token to its last."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass

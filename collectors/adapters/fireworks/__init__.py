@@ -16,8 +16,6 @@ its step, so the adapter counts steps and corrects its count by the arguments of
 factory by name before `attach` calls the unwatched factory; `ratioscope run` installs the hooks before any import.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps

@@ -4,8 +4,6 @@ The data of a loss closure lack these facts. Its datums are the same objects as 
 identity leads to its facts.
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

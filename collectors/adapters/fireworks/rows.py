@@ -5,8 +5,6 @@ A datum predicts tokens[1:] from tokens[:-1]. All its lists have one value per t
 end of a list that is too short is filled with NaN; the cookbook's losses would read 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

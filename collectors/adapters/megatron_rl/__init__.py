@@ -11,8 +11,6 @@ not recorded; neither is packed training (--rl-use-sequence-packing), whose rows
 It follows megatron/rl/rl_utils.py of Megatron-LM d98e8a64dd (2026-08-22).
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Megatron-RL's rows as sequences, from the first generated token to the last."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

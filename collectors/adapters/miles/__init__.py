@@ -5,8 +5,6 @@ shard arrives. The FSDP backend has its own actor. Only --skip-actor-forward-onl
 --rollout-data-postprocess-path without the data, so this flag cannot record.
 """
 
-from __future__ import annotations
-
 from ...watching.recording import Recording
 from ..slime.flags import Flags
 from ..slime.names import MILES, hooks

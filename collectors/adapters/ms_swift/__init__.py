@@ -19,8 +19,6 @@ It follows swift/rlhf_trainers/{grpo_trainer,rollout_mixin,utils}.py, swift/rl_c
 swift/megatron/trainers/grpo_trainer.py of ms-swift 4.6.0.
 """
 
-from __future__ import annotations
-
 from ...watching.hooks import Hook
 from .recorder import SwiftRecorder
 

@@ -3,8 +3,6 @@
 The configuration of an ms-swift trainer for run.json.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """The facts of ms-swift's samples when they are put into a micro-batch, and the columns of a micro-batch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

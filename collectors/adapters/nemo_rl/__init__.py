@@ -16,8 +16,6 @@ wrapper}.py, algorithms/async_utils/{replay_buffer,staleness_sampler}.py, models
 data_plane/{interfaces,preshard,worker_mixin}.py, distributed/batched_data_dict.py and utils/logger.py.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -5,8 +5,6 @@ fetch their data from the data plane get the other facts with the meta of these 
 NeMo-RL's settings that run.json keeps, and facts that follow from them.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence

@@ -6,8 +6,6 @@ on the row's device. Rows with equal tokens and equal bits have one id and count
 be equal.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from typing import Any

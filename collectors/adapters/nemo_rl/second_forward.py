@@ -4,8 +4,6 @@ It comes right after Policy.get_logprobs, which computes old. The workers are ca
 timers, and with a micro-batch size, by which a worker knows a second forward: NeMo-RL itself gives none for the policy.
 """
 
-from __future__ import annotations
-
 import copy
 import logging
 from contextlib import ExitStack

@@ -5,8 +5,6 @@ unpickle them. A key among a batch's tensors would be simpler, but could end a r
 without such a key, and a checkpoint may contain batches without it.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from dataclasses import replace

@@ -5,8 +5,6 @@ copies; the first of them writes. With pipeline parallelism only the last stage 
 that all ranks have the same number. They come after the rank's own, so rows beyond the global batch's size are ignored.
 """
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -18,8 +18,6 @@ It follows open_instruct/{grpo_utils,grpo_fast,olmo_core_train_modules,data_load
 allenai/open-instruct at e6c3044a (2026-08-20).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

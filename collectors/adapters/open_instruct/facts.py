@@ -1,7 +1,5 @@
 """The facts of a sequence in open-instruct's data preparation, and the worker that gets the sequence."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

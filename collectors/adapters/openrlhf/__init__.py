@@ -15,8 +15,6 @@ It follows openrlhf/trainer/ray/ppo_actor.py, models/{loss,actor}.py and trainer
 OpenRLHF 0.11.2, and of 3c3be623 (2026-08-13, 0.11.0), which differs only in the names of the correction's settings.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows of the Record from OpenRLHF's experiences: the facts of a sample on the host, and its columns on the device."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b

@@ -1,7 +1,5 @@
 """OpenRLHF's arguments and ranks as far as they affect a recording, and the messages about columns that it lacks."""
 
-from __future__ import annotations
-
 from importlib import metadata
 from typing import Any
 

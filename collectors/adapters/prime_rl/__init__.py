@@ -17,8 +17,6 @@ It follows src/prime_rl/{trainer/rl/{train,token_export,loss}.py, trainer/batch.
 transports/rollouts/types.py} of PrimeIntellect-ai/prime-rl at 559b4477 (2026-08-21).
 """
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from typing import Any

@@ -1,7 +1,5 @@
 """The facts of a sample in prime-rl's orchestrator, and the sample's place in the trainer's micro-batches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

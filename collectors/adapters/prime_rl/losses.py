@@ -4,8 +4,6 @@ The loss has no ids of tokens, no step and no entropy. The data loader has hande
 is the dictionary into which the trainer puts entropy and log-probs, moved to their tokens, before it calls the loss.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module

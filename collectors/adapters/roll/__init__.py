@@ -15,8 +15,6 @@ It follows roll/pipeline/base_worker.py, pipeline/{rlvr,agentic}/*actor*_worker.
 distributed/strategy/{megatron,fsdp2}_strategy.py of alibaba/ROLL at 8eb27cc2 (2026-08-19).
 """
 
-from __future__ import annotations
-
 import copy
 import logging
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Rows of the Record from ROLL's batches, on the batches' own device."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any

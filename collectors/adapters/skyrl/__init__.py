@@ -15,8 +15,6 @@ It follows skyrl/train/trainer.py, skyrl/train/fully_async_trainer.py, skyrl/tra
 skyrl/train/utils/tracking.py and skyrl/backends/skyrl_train/workers/worker_dispatch.py of skyrl 0.4.0.
 """
 
-from __future__ import annotations
-
 from ...watching.hooks import Hook
 from . import second_forward
 from .recorder import SkyrlRecorder

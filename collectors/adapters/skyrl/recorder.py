@@ -4,8 +4,6 @@ A SkyRL trainer's configuration: the part that run.json keeps, and facts about t
 Messages about a SkyRL run, each sent once: absent policies with the reason, and values that need care.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 import time

@@ -1,7 +1,5 @@
 """A SkyRL training batch as columns of `log`: views of right-aligned rows, cut to their tokens, without the padding rows."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ versions is the uid, which names one prompt of a step. The key of masks is the i
 the merging of turns replaces.
 """
 
-from __future__ import annotations
-
 import time
 import weakref
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 It comes right after SkyRL's own forward of the policy, when the model is loaded and no optimizer step has been taken.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from contextlib import ExitStack

@@ -11,8 +11,6 @@ Only the last pipeline stage has log-probs. All its tensor-parallel ranks have t
 context parallelism each rank logs its slice with positions. No call here is collective.
 """
 
-from __future__ import annotations
-
 from ...watching.recording import Recording
 from .flags import Flags
 from .names import SLIME, hooks

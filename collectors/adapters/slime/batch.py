@@ -6,8 +6,6 @@ The sequence, prompt included, is cut into 2 * size chunks. Rank r has chunks r 
 costs every rank the same. A log-prob belongs to the position before its token, which predicts the token.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

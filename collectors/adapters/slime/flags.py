@@ -13,8 +13,6 @@ If a flag already names a function of the user, give that function in the same f
 Ours calls it, or slime's default without one, and returns its result unchanged.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping, Sequence

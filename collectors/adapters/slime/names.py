@@ -3,8 +3,6 @@
 It follows THUDM/slime at 624b824a and radixark/miles at 31f1ca96, both of 2026-08-21.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

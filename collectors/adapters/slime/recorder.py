@@ -1,7 +1,5 @@
 """The recorder that slime's HOOKS call. A process is the rollout manager or a training rank; each has its own side."""
 
-from __future__ import annotations
-
 from ...watching.recording import Recording
 from .names import Names
 from .rollout import RolloutSide

@@ -7,8 +7,6 @@ Box that wraps each rank's part of the rollout. slime never reads this attribute
 Checksums of the weights that the engines hold: miles asks SGLang for them after each push if its event logger is on.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

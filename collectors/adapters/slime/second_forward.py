@@ -5,8 +5,6 @@ It comes right after slime's own pass for old, with the same weights, and calls 
 timers count nothing twice. Only ranks of the last pipeline stage get log-probs; the others join.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from contextlib import ExitStack

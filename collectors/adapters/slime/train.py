@@ -7,8 +7,6 @@ the rollout's batch, so they identify its sequences. Steps are rollout ids, whic
 optimizer step within the rollout: train/step is rollout id * steps per rollout + minibatch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

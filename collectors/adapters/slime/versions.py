@@ -6,8 +6,6 @@ training. Asynchronous training may push only after several rollouts (--update-w
 rollouts trained, 1 + (pushes - 1) * k, so that updates without a push count too.
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field

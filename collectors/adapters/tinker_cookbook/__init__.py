@@ -17,8 +17,6 @@ sampled, and is not in the loss.
 It follows tinker_cookbook/rl/{train,metrics,data_processing}.py of tinker-cookbook 0.6.1 and of 9dfcc3a2 (2026-08-19).
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass, field, replace
 from typing import Any

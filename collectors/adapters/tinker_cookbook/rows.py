@@ -1,7 +1,5 @@
 """Rows of the Record from tinker's Datums, on the host, with the facts of each datum."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass

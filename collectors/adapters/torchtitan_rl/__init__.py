@@ -11,8 +11,6 @@ A token whose sampled log-prob is not finite is left out of torchtitan's loss; t
 It follows torchtitan/experiments/rl of torchtitan 0.3.0 and of the commit b5bcd76c (2026-08-21).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import logging

@@ -1,7 +1,5 @@
 """torchtitan's packed micro-batches as sequences: one per sample, from its first sampled token to its last."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias

@@ -9,8 +9,6 @@ Axolotl's async             refused: it inherits TRL's classes and replaces thei
 which all these trainers inherit; it attaches to the object while the object trains. Every rank records its own rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from ...foreign import Trainer

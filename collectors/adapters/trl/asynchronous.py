@@ -20,8 +20,6 @@ A response begins with the first trained token and ends with the last. The loss 
 them at their places in the response. A rank thus needs only its own row, and the recorder sends no message of its own.
 """
 
-from __future__ import annotations
-
 import copy
 import logging
 import math

@@ -8,8 +8,6 @@ TRL logs its own `sampling/sampling_logp_difference/*` only with a corrected vLL
 names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """Columns of a micro-batch of GRPOTrainer or RLOOTrainer, from its keys and from the facts of its rows at sampling."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any

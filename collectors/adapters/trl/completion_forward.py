@@ -5,8 +5,6 @@ pads the prompts and completions of a micro-batch to one length. Here each seque
 micro-batches are of one sequence, all sequences that are read form a batch.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """The configuration of a TRL trainer for run.json: its class, model, engine, sampling settings and arguments."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -5,8 +5,6 @@ the reason why nothing is recorded. Any other package that replaces a method is 
 rows can be missing then.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from typing import Any

@@ -4,8 +4,6 @@ Its old pass, and with `beta` its reference pass, use the same method as GRPOTra
 vLLM returns log-probs of the sampled tokens, which the trainer drops, so RLOO itself does not measure the mismatch.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any

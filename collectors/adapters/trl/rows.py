@@ -1,7 +1,5 @@
 """The facts of a completion at sampling, before TRL shuffles the rows. All values are on the host."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

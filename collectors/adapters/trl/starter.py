@@ -1,7 +1,5 @@
 """Attaches to a trainer while it trains: `attach` by name and by environment, for trainers that inherit transformers' Trainer."""
 
-from __future__ import annotations
-
 import logging
 import weakref
 from collections.abc import Callable

@@ -7,8 +7,6 @@ The generated module holds copies of unsloth_zoo's functions, so these are watch
 not touched: a wrapper inside it would change how it is compiled. unsloth is AGPL-3.0; nothing of it is copied here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from ...foreign import Trainer

@@ -11,8 +11,6 @@ tokens that equal the padding token are in no mask, because unsloth's loss drops
 and so does the off-policy mask, which is computed in compiled code.
 """
 
-from __future__ import annotations
-
 import inspect
 import logging
 import sys

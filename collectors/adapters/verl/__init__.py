@@ -10,8 +10,6 @@ verl/workers/engine/base.py of verl 0.9.1. Every process that imports verl finds
 `verl.plugins`; see plugin.py.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace

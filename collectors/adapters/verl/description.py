@@ -1,7 +1,5 @@
 """The description of a verl run before its first rows, its events, and the environment that makes new workers record."""
 
-from __future__ import annotations
-
 import logging
 import os
 from typing import Any

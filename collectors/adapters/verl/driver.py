@@ -10,8 +10,6 @@ current_param_version + 1. Versions count weight syncs: during step s, until the
 with several updates per sync, and old has this version.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ The driver's tensors are on the CPU. A worker's tensors may be on a device: the 
 host has.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ write their output into the queue, over fields that training reads. It comes rig
 are those of old, also where the asynchronous trainers restore them for that call.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Callable, Mapping

@@ -10,8 +10,6 @@ writes. In V1 a worker does not know the step; it is the step after the last wei
 inside the loss, and the mask after rejection is read there.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 import sys

@@ -12,8 +12,6 @@ TrainingController packs sequences without their names: a record has no group, n
 It follows xtuner/v1/rl of the commit b934f462 (2026-08-21).
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """xtuner's packs as sequences: from the first trained token of each to its last."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
