@@ -51,7 +51,7 @@ from .writing.backlog import LEAST_BYTES, Backlog
 from .writing.last_line import Logged, last_line, policies_in, recorded
 from .writing.live_scalars import LiveScalars
 from .writing.parquet_sink import writer_name
-from .writing.queue_items import BeginItem, DroppedItem, EventItem, Item, RowTarget, WeightsItem
+from .writing.queue_items import BeginItem, DroppedItem, EventItem, Item, WeightsItem, void
 from .writing.run_file import launch, run_info, start_run
 from .writing.sink import Sink
 from .writing.start_files import this_start
@@ -59,7 +59,7 @@ from .writing.starts import demand_none
 from .writing.task import WriterTask
 from .writing.writer import Writer
 from .writing.writer_process import PROCESS, WriterProcess
-from .writing.writer_thread import WriterThread
+from .writing.writer_thread import RowTarget, WriterThread
 
 PerToken = Any
 """A padded `(B, T)` array, one list or array per sequence, or one flat array cut by `lengths`; of numpy, torch (any device,
@@ -507,7 +507,7 @@ class Collector:
         failures = self.counts.failures.get(PROCESS, 0)
         if self._has_process and failures < _MOST_PROCESSES:
             process = TrainerProcess(os.getpid(), process_start(os.getpid()), launch())
-            scalars = self._live.ready if self._live is not None else _unheard
+            scalars = self._live.ready if self._live is not None else void
             try:
                 self._process = WriterProcess(
                     task, process, self._ledger, scalars, self._thread.moved, self._settled_in
@@ -549,10 +549,6 @@ def _absolute(path: Path) -> Path:
         return path.absolute()
     except OSError:  # the working directory was deleted
         return path
-
-
-def _unheard(step: int, values: Mapping[str, float]) -> None:
-    """Does nothing, because nobody asked for scalars."""
 
 
 handle_end_and_forks()

@@ -112,7 +112,7 @@ def put_on(hooks: Iterable[Hook], recorder: Any, recording: Recording) -> Callab
     def undo() -> None:
         by_module.clear()  # a module that is imported later is not watched
         patches.restore()
-        getattr(recorder, "undo", _nothing)()  # a recorder may have put on something of its own since
+        getattr(recorder, "undo", lambda: None)()  # a recorder may have put on something of its own since
 
     return undo
 
@@ -296,10 +296,6 @@ def _install_present(hooks: list[Hook], recorder: Any, recording: Recording, pat
     for hook in hooks:
         if not _lacks(hook):
             install(hook, recorder, recording, patches)
-
-
-def _nothing() -> None:
-    pass
 
 
 def _lacks(hook: Hook) -> bool:

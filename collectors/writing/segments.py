@@ -30,10 +30,6 @@ _MOST_FAILURES = 16  # failures to write smaller files, before the rest waits fo
 _FAILURES = (OSError, pa.ArrowException, MemoryError)
 
 
-def _kept_nowhere(_entry: Entry, _rows: pa.Table) -> None:
-    pass
-
-
 class Segments:
     """Takes rows of statistics with `add`. `save` writes those that are not on disk. They lie in one chunk.
 
@@ -44,7 +40,7 @@ class Segments:
     def __init__(
         self,
         write: Callable[[int, pa.Table, list[int]], Entry],
-        full: Callable[[Entry, pa.Table], None] = _kept_nowhere,
+        full: Callable[[Entry, pa.Table], None] = lambda entry, rows: None,
     ) -> None:
         self._write, self._full = write, full
         self._entry: Entry = {}  # the newest commit line of the open segment

@@ -140,10 +140,6 @@ class Writer:
         elif self._ledger.fail("readings"):
             self._report(f"step {step}: reading {name}: its rows were dropped")
 
-    def event(self, kind: str, step: int, note: str) -> None:
-        """Notes an event in the commit log."""
-        self.say([{"kind": EVENT, "event": kind, "step": step, "note": note}])
-
     def say(self, entries: Sequence[Mapping[str, Any]]) -> None:
         """Writes entries to the commit log, after the lines of steps that have ended."""
         self._unsaid.extend(entries)
@@ -220,7 +216,7 @@ class Writer:
         if (shared := int(other_samples(rows).sum())) and self._ledger.fail("sequence_ids"):
             words = f"{shared} sequences have the id of another one, and other log-probs: readers show one of each; {WANTED}"
             self._report(f"step {step}: {words}. More of this is only counted.")
-            self.event("shared_ids", step, words)
+            self.say([{"kind": EVENT, "event": "shared_ids", "step": step, "note": words}])
 
     def _write_group(self, group: list[_TakenRows]) -> None:
         if not group:

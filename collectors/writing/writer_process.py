@@ -26,6 +26,7 @@ from ..process.counts import Dropped, Ledger, reason_of
 from ..process.notice import warn
 from ..process.trainer_process import TrainerProcess, as_variable
 from .frames import PipeEnd, write_frame
+from .queue_items import void
 from .task import WriterTask
 
 ENDED = "the writer's process ended"
@@ -104,9 +105,6 @@ class WriterProcess:
     def catch_up(self) -> None:
         """Does nothing: the process knows when nothing waits for it."""
 
-    def event(self, kind: str, step: int, note: str) -> None:
-        self._send({"do": "event", "kind": kind, "step": step, "note": note})
-
     def say(self, entries: Sequence[Mapping[str, Any]]) -> None:
         self._send({"do": "say", "entries": list(entries)})
 
@@ -175,9 +173,9 @@ class WriterProcess:
             case {"post": post, "of": values}:
                 self._post(post, values)
             case {"settled": number}:
-                self._unsettled.pop(number, _nothing)()
+                self._unsettled.pop(number, void)()
             case {"finished": number, "saved": saved}:
-                self._unfinished.pop(number, _nobody)(saved)
+                self._unfinished.pop(number, void)(saved)
             case {"said": text}:
                 warn("%s", text)
             case {"scalars": values, "step": step}:
@@ -269,11 +267,3 @@ def _widen(descriptor: int) -> None:
 
 def _taken(waiting: dict[int, Any]) -> list[Any]:
     return [waiting.pop(number) for number in list(waiting)]
-
-
-def _nothing() -> None:
-    pass
-
-
-def _nobody(saved: bool) -> None:
-    pass

@@ -31,6 +31,7 @@ from ..process.trainer_process import trainer_process
 from .backlog import Backlog
 from .frames import read_frame
 from .live_scalars import LiveScalars
+from .queue_items import void
 from .task import WriterTask
 from .writer import Writer
 from .writer_thread import IDLE_SECONDS
@@ -140,8 +141,8 @@ class _Program:
             if frame is None:
                 break
             message, body = frame
-            self._frames.put((message, body, self._backlog.hold(len(body)) if body else _nothing))
-        self._frames.put(({"do": "end"}, b"", _nothing))
+            self._frames.put((message, body, self._backlog.hold(len(body)) if body else void))
+        self._frames.put(({"do": "end"}, b"", void))
         idle_since = time.monotonic()
         while time.monotonic() - idle_since < PATIENCE_SECONDS:
             time.sleep(_LOOK_SECONDS)
@@ -173,7 +174,7 @@ class _Program:
         try:
             return self._frames.get(timeout=IDLE_SECONDS)
         except queue.Empty:
-            return {"do": "idle"}, b"", _nothing
+            return {"do": "idle"}, b"", void
 
     def _tell_scalars(self, step: int, values: Mapping[str, float]) -> None:
         self._replies.send(scalars=values, step=step)
@@ -194,8 +195,6 @@ class _Program:
             case {"do": "dropped", "dropped": values}:
                 ledger.refuse(Dropped(*values))
                 writer.say_dropped()
-            case {"do": "event", "kind": kind, "step": step, "note": note}:
-                writer.event(kind, step, note)
             case {"do": "say", "entries": entries}:
                 writer.say(entries)
             case {"do": "finish", "number": number}:
@@ -206,16 +205,8 @@ class _Program:
                 writer.close()
                 return True
             case {"do": "end"}:
-                writer.finish(_nobody)
+                writer.finish(void)
                 return True
             case _:
-                writer.finish(_nobody)
+                writer.finish(void)
         return False
-
-
-def _nothing() -> None:
-    pass
-
-
-def _nobody(saved: bool) -> None:
-    pass

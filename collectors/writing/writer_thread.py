@@ -21,14 +21,16 @@ from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from ratioscope.layout import WEIGHT_NAMES, WEIGHTS
+from ratioscope.layout import EVENT, WEIGHT_NAMES, WEIGHTS
 
 from ..batch.batch import Batch
 from ..batch.batch_rows import BatchRows
 from ..process.counts import Ledger, reason_of
 from ..process.notice import warn
 from .backlog import Backlog
-from .queue_items import BeginItem, DroppedItem, EventItem, FlushItem, Item, RowTarget, StopItem, WeightsItem
+from .queue_items import BeginItem, DroppedItem, EventItem, FlushItem, Item, StopItem, WeightsItem, void
+from .writer import Writer
+from .writer_process import WriterProcess
 
 IDLE_SECONDS = 30.0
 """After so long without anything to do, buffered rows are written at the latest: a process that is killed loses no more."""
@@ -52,8 +54,8 @@ _OURS = re.compile(r"(\w+\[[\d,]*\]) [0-9a-f]{16}")
 _LAST_NUMBER = re.compile(r"\d+(?=\D*$)")
 
 
-def void(result: object) -> None:
-    """Drops a result."""
+RowTarget = Writer | WriterProcess
+"""The object that writes: on this thread, or in a process of its own. Its methods do not raise."""
 
 
 class WriterThread:
@@ -120,7 +122,7 @@ class WriterThread:
         elif isinstance(item, WeightsItem):
             self._items.put((item, self._backlog.hold(item.bytes)))
         else:
-            self._items.put((item, _nothing))
+            self._items.put((item, void))
         return True
 
     def flush(self, timeout: float | None) -> bool:
@@ -147,7 +149,7 @@ class WriterThread:
         """Has everything written and ends the thread; False once nothing has come of that for `timeout` seconds."""
         was_stopped, self._is_stopped = self._is_stopped, True
         if self._starts and not was_stopped:
-            self._items.put((StopItem(), _nothing))
+            self._items.put((StopItem(), void))
         while self._thread is not None and self._thread.is_alive():
             before = self.progress
             self._thread.join(timeout)
@@ -205,7 +207,7 @@ class WriterThread:
         try:
             return self._items.get(timeout=self._patience.seconds(IDLE_SECONDS) if self._holds_rows else IDLE_SECONDS)
         except Empty:
-            return FlushItem(void), _nothing
+            return FlushItem(void), void
 
     def _handle(self, item: Item, settled: Callable[[], None], rows: BatchRows, target: RowTarget) -> None:
         if self._is_abandoned and not isinstance(item, StopItem):
@@ -223,7 +225,7 @@ class WriterThread:
                 for name, reading in readings.items():
                     target.take_reading(item.step, name, reading)
             case EventItem():
-                target.event(item.kind, item.step, item.note)
+                target.say([{"kind": EVENT, "event": item.kind, "step": item.step, "note": item.note}])
             case WeightsItem():
                 target.say(self._weight_lines.of(item.step, item.version, item.replica, item.digests))
                 settled()
@@ -236,10 +238,6 @@ class WriterThread:
                 target.finish(item.done)
             case StopItem():
                 (target.let_go if self._is_abandoned else target.close)()
-
-
-def _nothing() -> None:
-    pass
 
 
 def _ignore_broken_pipes() -> None:

@@ -11,9 +11,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from ratioscope.arrays import Booleans, Singles
+from ratioscope.arrays import Singles
 
 from ...batch.host_copy import HostCopies
 from ...batch.token_texts import decoder
@@ -21,6 +19,7 @@ from ...foreign import Tensor
 from ...process.ranks import process_rank
 from ...watching.hooks import Call
 from ...watching.recording import Recording
+from ..trl.rows import turns
 from .batch import COLUMNS, KeptRollouts, Rows, Seen, Update
 
 _POOL_BYTES = 1 << 28
@@ -240,7 +239,7 @@ def facts(update: Update, rows: Rows, kept: Sequence[Singles | None] | None) -> 
         "group_ids": None if groups is None else [f"{name}-{groups[row]}" for row in rows],
         "rewards": None if rewards is None else [rewards[row] for row in rows],
         "mask": masks,
-        "turns": turns(masks) if update.has_turns else None,
+        "turns": [turns(mask) for mask in masks] if update.has_turns else None,
         "token_ids": from_batch(update, data["input_ids"], rows, shift=1),
         "prompt_ids": [data["input_ids"][row, : int(update.spans.firsts[row]) + 1] for row in rows],
         "rollout_versions": from_batch(update, data.get("versions"), rows, shift=1),
@@ -270,11 +269,6 @@ def from_loss(update: Update, column: Tensor, rows: Rows, width: int | None) -> 
         sizes += (first, count, whole - first - count)
     views = column.detach().reshape(-1).split(sizes)[1::3]
     return [view for row, view in zip(rows, views, strict=True) if update.spans.counts[row]]
-
-
-def turns(masks: Sequence[Booleans]) -> PerToken:
-    """The turn of each token, from 0: a turn is a run of sampled tokens and the tokens after it."""
-    return [np.cumsum(mask & ~np.concatenate(([False], mask[:-1]))) - 1 for mask in masks]
 
 
 def _spans(update: Update, rows: Rows, shift: int = 0) -> list[slice]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...foreign import Tensor
 from ..sampled_spans import SampledFirst
+from ..trl.rows import turns
 from ..zero_fill import without_fill
 
 Data = Any
@@ -64,13 +65,6 @@ def columns(
     if any(name in data.non_tensor_batch for name in ("traj_group_id", "env_ids")):
         shifted["turns"] = turns(moved.mask)
     return shifted
-
-
-def turns(mask: Tensor) -> Tensor:
-    """The turn of each token, from 0: a turn begins with each run of sampled tokens."""
-    begins = mask.clone()
-    begins[:, 1:] &= ~mask[:, :-1]
-    return (begins.cumsum(1) - 1).clamp(min=0)
 
 
 def facts(data: Data, step: int, names: Names) -> dict[str, Any]:

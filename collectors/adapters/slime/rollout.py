@@ -14,11 +14,10 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...watching.hooks import Call
 from ...watching.recording import Recording
-from ..trl.rows import prompt_text
+from ..trl.rows import prompt_text, turns
 from .names import Names
 from .versions import Arguments, Calls, Sample, Spans, recorded_versions
 
@@ -94,7 +93,7 @@ class RolloutSide:
             prompt_ids=[_prompt(sample) for sample in samples],
             group_ids=[sample.group_index for sample in samples],
             rollout_versions=recorded_versions(spans, lengths),
-            turns=[turns(mask) for mask in masks],
+            turns=[turns(np.asarray(mask, bool)) for mask in masks],
             rewards=[_reward(sample, args) for sample in samples],
             finish_reasons=[str(getattr(sample.status, "value", sample.status)) for sample in samples],
             generation_step=[(sample.metadata or {}).get("start_rollout_id", rollout_id) for sample in samples],
@@ -139,15 +138,6 @@ class RolloutSide:
 def sequence_id(rollout_id: int, place: int, index: int | None) -> str:
     """The id of a sequence. index: the sample's number, unique in the run unless several samples are parts of one rollout."""
     return f"{rollout_id}-{place}" if index is None else f"{index}-{place}"
-
-
-def turns(mask: Sequence[int]) -> NDArray[np.int16]:
-    """The turn of each token, from 0: a turn begins with each run of sampled tokens."""
-    sampled = np.asarray(mask, bool)
-    if not len(sampled):
-        return np.zeros(0, np.int16)
-    begins = np.concatenate(([sampled[0]], sampled[1:] & ~sampled[:-1]))
-    return (np.cumsum(begins) - 1).clip(0).astype(np.int16)
 
 
 def recorded_arguments(args: Arguments) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from ratioscope.collectors.adapters.areal.recorder import (
     from_loss,
     is_writer,
     pipeline_stages,
-    turns,
 )
+from ratioscope.collectors.adapters.trl.rows import turns
 from ratioscope.collectors.batch.host_copy import HostCopies
 from ratioscope.collectors.watching.hooks import Call
 
@@ -138,7 +138,7 @@ def test_columns_of_the_loss_are_cut_out_of_the_packed_rows() -> None:
 
 def test_turns_count_the_runs_of_sampled_tokens() -> None:
     masks = [np.array([True, True, False, True]), np.array([True])]
-    assert [row.tolist() for row in turns(masks)] == [[0, 0, 0, 1], [0]]
+    assert [turns(mask).tolist() for mask in masks] == [[0, 0, 0, 1], [0]]
     update = update_of(padded_batch())
     assert update.has_turns
     batch = padded_batch()
