@@ -17,7 +17,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, TypeVar
 
 from ratioscope.errors import ConfigError
@@ -172,10 +172,11 @@ def marked(wrapper: Wrapper, original: Any) -> Wrapper:
     return wrapper
 
 
-def looks_of(hooks: Iterable[Hook], part: Any) -> dict[str, Any]:
-    """Name -> method, for all methods of `part` that these hooks name. An adapter joins several parts into one recorder by it."""
+def recorder_of(hooks: Iterable[Hook], *parts: Any) -> SimpleNamespace:
+    """The methods that these hooks name, each of the first part that has it. The calls in a process decide which of them run."""
     names = {name for h in hooks for name in (h.before, h.after, h.swap, h.replace, h.failed) if name}
-    return {name: getattr(part, name) for name in names}
+    looks = {name: next(getattr(part, name) for part in parts if hasattr(part, name)) for name in names}
+    return SimpleNamespace(**looks)
 
 
 def _calling(original: Any, looks: _Looks | None) -> Any:

@@ -5,17 +5,19 @@ shard arrives. The FSDP backend has its own actor. Only --skip-actor-forward-onl
 --rollout-data-postprocess-path without the data, so this flag cannot record.
 """
 
+from types import SimpleNamespace
+
 from ...watching.recording import Recording
 from ..slime.flags import Flags
 from ..slime.names import MILES, hooks
-from ..slime.recorder import SlimeRecorder
+from ..slime.train import sides
 
 HOOKS = hooks(MILES)
 
 
-def recorder(recording: Recording) -> SlimeRecorder:
-    """The object whose methods HOOKS name."""
-    return SlimeRecorder(recording, MILES)
+def recorder(recording: Recording) -> SimpleNamespace:
+    """The methods that HOOKS name, as slime's."""
+    return sides(recording, MILES)
 
 
 _flags = Flags(MILES)

@@ -17,9 +17,8 @@ data_plane/{interfaces,preshard,worker_mixin}.py, distributed/batched_data_dict.
 """
 
 from types import SimpleNamespace
-from typing import Any
 
-from ...watching.hooks import Hook, looks_of
+from ...watching.hooks import recorder_of
 from ...watching.recording import Recording
 from . import driver, second_forward, worker
 
@@ -27,10 +26,5 @@ HOOKS = (*driver.HOOKS, *worker.HOOKS, *second_forward.HOOKS)
 
 
 def recorder(recording: Recording) -> SimpleNamespace:
-    """The methods that HOOKS name, for all kinds of processes. The calls in a process decide which of them run."""
-    parts: tuple[tuple[tuple[Hook, ...], Any], ...] = (
-        (driver.HOOKS, driver.NemoDriver(recording)),
-        (worker.HOOKS, worker.NemoWorker(recording)),
-        (second_forward.HOOKS, second_forward.WorkerAgain()),
-    )
-    return SimpleNamespace(**{name: look for hooks, part in parts for name, look in looks_of(hooks, part).items()})
+    """The methods that HOOKS name, for all kinds of processes."""
+    return recorder_of(HOOKS, driver.NemoDriver(recording), worker.NemoWorker(recording), second_forward.WorkerAgain())

@@ -92,7 +92,7 @@ class OpenInstructRecorder:
         self._whole: tuple[Any, Slice] | None = None
         self._packs: Packs | None = None
         self._visit: _Visit | None = None
-        self._is_described, self._has_trained = False, False
+        self._has_trained = False
         self._prepared: Prepared | None = None
         self._awaited: int | None = None
 
@@ -187,9 +187,8 @@ class OpenInstructRecorder:
         return int(self._loader.training_step)
 
     def _describe(self, config: Any) -> None:
-        if self._is_described:
+        if self._recording.has_collector:
             return
-        self._is_described = True
         tokenizer = getattr(self._loader, "tokenizer", None)
         self._recording.describe(
             trainer=installed("open-instruct"),

@@ -69,7 +69,6 @@ class PrimeRecorder:
         self._is_trainer, self._is_resumed = False, False
         self._config: dict[str, Any] = {}
         self._losses = Losses()
-        self._is_described = False
         self._waiting: dict[str, Trace] = {}
         self._cut: tuple[int, dict[int, Trace], int] | None = None
 
@@ -168,9 +167,8 @@ class PrimeRecorder:
         return {"data": {**metrics, **added}} if added else None
 
     def _describe(self, step: int) -> None:
-        if self._is_described:
+        if self._recording.has_collector:
             return
-        self._is_described = True
         self._recording.describe(trainer=installed("prime-rl"), config=self._config, rank=self._rank, versions=VERSIONS)
         if self._is_resumed and self._rank == 0:
             self._recording.event("resume", step, f"training goes on with step {step}")

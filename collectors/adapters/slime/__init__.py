@@ -11,17 +11,19 @@ Only the last pipeline stage has log-probs. All its tensor-parallel ranks have t
 context parallelism each rank logs its slice with positions. No call here is collective.
 """
 
+from types import SimpleNamespace
+
 from ...watching.recording import Recording
 from .flags import Flags
 from .names import SLIME, hooks
-from .recorder import SlimeRecorder
+from .train import sides
 
 HOOKS = hooks(SLIME)
 
 
-def recorder(recording: Recording) -> SlimeRecorder:
-    """The object whose methods HOOKS name."""
-    return SlimeRecorder(recording, SLIME)
+def recorder(recording: Recording) -> SimpleNamespace:
+    """The methods that HOOKS name. A process is the rollout manager or a training rank; each has its own side."""
+    return sides(recording, SLIME)
 
 
 _flags = Flags(SLIME)

@@ -9,16 +9,17 @@ optimizer step within the rollout: train/step is rollout id * steps per rollout 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from ...batch.token_texts import decoder
 from ...foreign import Tensor
 from ...self_noise import AGAIN, readings_of
-from ...watching.hooks import Call
+from ...watching.hooks import Call, recorder_of
 from ...watching.recording import Recording
 from .batch import Batch, Rollout, noted, number, sliced
-from .names import Names
-from .rollout import CARRIED, recorded_arguments
+from .names import Names, hooks
+from .rollout import CARRIED, RolloutSide, recorded_arguments
 from .second_forward import SlimeAgain
 from .versions import Arguments, interval, recorded_versions, version_of
 
@@ -51,7 +52,6 @@ class TrainSide:
         self._arrived: Mapping[str, Any] = {}
         self._rollout: Rollout | None = None
         self._loss: _Loss | None = None
-        self._is_described = False
         self._pushes, self._unpushed, self._next = 0, 0, 0
         self._waiting: str | None = None
         self._has_begun = False
@@ -227,8 +227,7 @@ class TrainSide:
         return None if version is None else version + min(self._unpushed, interval(args) - 1)
 
     def _describe(self, args: Arguments, tokenizer: Any) -> None:
-        if not self._is_described:
-            self._is_described = True
+        if not self._recording.has_collector:
             self._recording.describe(
                 trainer=self._names.adapter,
                 config={"args": recorded_arguments(args)},
@@ -248,3 +247,9 @@ class TrainSide:
     def _say(self, rollout: Rollout, kind: str, note: str) -> None:
         if rollout.place.speaks:
             self._recording.say_once(kind, rollout.id, note)
+
+
+def sides(recording: Recording, names: Names) -> SimpleNamespace:
+    """The methods that the hooks of this trainer name, of both kinds of processes."""
+    training = TrainSide(recording, names)
+    return recorder_of(hooks(names), RolloutSide(recording, names), training, training.again)

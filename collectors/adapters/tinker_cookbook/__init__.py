@@ -80,7 +80,6 @@ class TinkerRecorder:
         self._config: Any = None
         self._tokenizer: Any = None
         self._resumed: int | None = None
-        self._is_described = False
         self._assembled: tuple[Any, list[Source]] | None = None
         self._sampled_with: dict[int, Any] = {}
         self._now = _Iteration()
@@ -162,9 +161,8 @@ class TinkerRecorder:
         self._config, self._tokenizer = call.arguments["config"], call.arguments["tokenizer"]
 
     def _describe(self) -> None:
-        if self._is_described:
+        if self._recording.has_collector:
             return
-        self._is_described = True
         settings = {name: getattr(self._config, name) for name in _SETTINGS if hasattr(self._config, name)}
         self._recording.describe(
             trainer=installed("tinker-cookbook"),

@@ -17,7 +17,7 @@ from typing import Any
 
 from ratioscope.errors import ConfigError
 
-from ...watching.hooks import Refused, is_watched, looks_of, missing, put_on
+from ...watching.hooks import Refused, is_watched, missing, put_on, recorder_of
 from ...watching.recording import Recording
 from . import description, driver, second_forward, worker
 from .description import VerlDescription
@@ -45,10 +45,4 @@ def start(trainer: Any, recording: Recording) -> Callable[[], None]:
 
 def _looks(recording: Recording, only: Any = None) -> SimpleNamespace:
     described = VerlDescription(recording, only)
-    parts = (
-        (description.HOOKS, described),
-        (driver.HOOKS, VerlDriver(recording, described, only)),
-        (worker.HOOKS, VerlWorker(recording)),
-        (second_forward.WORKER_HOOKS, WorkerAgain()),
-    )
-    return SimpleNamespace(**{name: look for hooks, part in parts for name, look in looks_of(hooks, part).items()})
+    return recorder_of(HOOKS, described, VerlDriver(recording, described, only), VerlWorker(recording), WorkerAgain())

@@ -54,7 +54,6 @@ class VerlWorker:
         self._lengths: dict[str, tuple[int, int]] = {}
         self._is_in_loss = False
         self._left: Tensor | None = None
-        self._is_described = False
 
     def actor_update_begins(self, call: Call) -> None:
         data = call.arguments["data"]
@@ -132,7 +131,7 @@ class VerlWorker:
         if not _writes(engine, data):
             return
         if (log_probs := output.get("log_probs")) is None:
-            self._describe()
+            self._recording.describe(trainer=verl_version())
             self._recording.say_once("no_current_logprobs", update[0], words.NO_CURRENT, logging.WARNING)
             return
         names = column(data, ROW)
@@ -147,7 +146,7 @@ class VerlWorker:
         views = response_views(log_probs, lengths)
         entropies = None if entropy is None else response_views(entropy, lengths)
         left = self._left
-        self._describe()
+        self._recording.describe(trainer=verl_version())
         self._recording.log(
             step=update[0],
             minibatch=update[1],
@@ -157,11 +156,6 @@ class VerlWorker:
             sequence_ids=[names[index].partition(" ")[2] for index in kept],
             trainer_version=update[0] - 1,
         )
-
-    def _describe(self) -> None:
-        if not self._is_described:
-            self._is_described = True
-            self._recording.describe(trainer=verl_version())
 
 
 def _writes(engine: Any, data: Data) -> bool:

@@ -22,8 +22,7 @@ from support.written_run import commit_lines, token_rows
 
 import ratioscope
 from ratioscope.collectors.adapters.slime.batch import Rollout, Slicing, count, cut, positions
-from ratioscope.collectors.adapters.slime.recorder import SlimeRecorder
-from ratioscope.collectors.adapters.slime.rollout import _media, _replayed
+from ratioscope.collectors.adapters.slime.rollout import RolloutSide, _media, _replayed
 from ratioscope.collectors.adapters.slime.versions import Calls
 from ratioscope.ingest.analysis.weight_arrivals import weight_arrivals
 
@@ -240,7 +239,7 @@ def test_the_ranks_share_out_each_token_once(size: int, prompt: int, response: i
 def test_ranks_that_hold_copies_or_nothing_write_nothing(tmp_path: Path, trainer: str, ranks: Ranks) -> None:
     def no_samples(s: StandIn) -> None:
         s.at("rollout_metrics").log_rollout_data = lambda *given: None
-        monkeypatch.setattr(SlimeRecorder, "sampled", lambda self, call: None, raising=False)
+        monkeypatch.setattr(RolloutSide, "sampled", lambda self, call: None)
 
     with pytest.MonkeyPatch.context() as monkeypatch:
         trace = drive(tmp_path / "run", trainer, ranks=ranks, spoil=no_samples)
