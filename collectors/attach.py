@@ -86,7 +86,14 @@ def start(adapter: Adapter, recording: Recording, trainer: Trainer | None) -> Ca
     A hook on a module that is not loaded yet is put on when it is. Raises Refused if the trainer lacks a function it needs.
     """
     module = adapter.load()
-    _warn_of_version(adapter)
+    version = adapter.version
+    if version is not None and version not in adapter.tested:
+        warn(
+            "%s %s is not among the versions this adapter was tested with (%s); what it needs is looked for by name.",
+            adapter.title,
+            version,
+            ", ".join(adapter.tested),
+        )
     recording.advice, recording.computed_apart = _tested_versions(adapter), True
     recording.title = f"{adapter.title} {adapter.version or '(version unknown)'}"
     if adapter.no_self_noise and recording.options.get("self_noise"):
@@ -144,14 +151,3 @@ def _unknown(trainer: Trainer) -> str:
 def _tested_versions(adapter: Adapter) -> str:
     pin = f": pip install '{adapter.distribution}=={adapter.tested[-1]}'" if adapter.distribution else ""
     return f". This adapter was tested with {', '.join(adapter.tested)}{pin}"
-
-
-def _warn_of_version(adapter: Adapter) -> None:
-    version = adapter.version
-    if version is not None and version not in adapter.tested:
-        warn(
-            "%s %s is not among the versions this adapter was tested with (%s); what it needs is looked for by name.",
-            adapter.title,
-            version,
-            ", ".join(adapter.tested),
-        )

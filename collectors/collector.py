@@ -423,7 +423,8 @@ class Collector:
         taken, held = snapshots(values, self._copies)
         try:
             batch = Batch(step, index, self._task.rank, label, first_index, offered, size, taken, held)
-            self._check(batch)
+            if self._strict and (fault := rows_of(batch, 0).first_fault) is not None:
+                raise SchemaError(fault)  # on the caller's thread, what the writer would only count
             is_queued = self._thread.put(batch)
             self._logged.add(step, policies_in(values))
             close_before_multiprocessing_exits()
@@ -448,12 +449,6 @@ class Collector:
                 return False
             self._thread.wait()
         return True
-
-    def _check(self, batch: Batch) -> None:
-        """With strict, raises on the caller's thread what the writer would only count."""
-        if self._strict:
-            if (fault := rows_of(batch, 0).first_fault) is not None:
-                raise SchemaError(fault)
 
     def _refuse(self, step: Any, offered: int, reason: str, detail: str) -> None:
         known = step_if_any(step)

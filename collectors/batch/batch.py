@@ -77,7 +77,13 @@ def _bytes(value: Any, level: int = 0) -> int:
     if isinstance(value, Mapping):
         return 64 * len(value) + sum(_bytes(item, level + 1) for item in islice(value.values(), _LOOKED_AT))
     if not isinstance(value, (list, tuple)):
-        return _own_bytes(value)
+        try:
+            nbytes = getattr(value, "nbytes", None)
+            return int(nbytes if nbytes is not None else 8 * len(value) if isinstance(value, Sized) else 0)
+        except Exception as error:  # an object of the trainer's, which `snapshots` will not be able to read either
+            if is_of_a_handler(error):
+                raise
+            return 0
     looked_at = value[:: 1 + len(value) // _LOOKED_AT]
     of_looked_at = sum(_bytes(item, level + 1) for item in looked_at)
     if isinstance(next(iter(value), None), (list, tuple)):
@@ -91,13 +97,3 @@ def _lengths(items: Sequence[Any]) -> int:
         return sum(map(len, items))
     except TypeError:
         return sum(len(item) for item in items if isinstance(item, Sized))
-
-
-def _own_bytes(value: Any) -> int:
-    try:
-        nbytes = getattr(value, "nbytes", None)
-        return int(nbytes if nbytes is not None else 8 * len(value) if isinstance(value, Sized) else 0)
-    except Exception as error:  # an object of the trainer's, which `snapshots` will not be able to read either
-        if is_of_a_handler(error):
-            raise
-        return 0

@@ -158,7 +158,9 @@ class HostCopies:
             )
         raw = _raw_bits(tensor)
         snapshot = raw.clone(memory_format=torch.contiguous_format)
-        stream = self._stream(torch, tensor.device)
+        if tensor.device not in self._streams:
+            self._streams[tensor.device] = torch.cuda.Stream(tensor.device)
+        stream = self._streams[tensor.device]
         buffer = self._take(max(snapshot.nbytes, 1), pinned=True)
         assert buffer.owner is not None
         target = buffer.owner[: snapshot.nbytes].view(snapshot.dtype).view(snapshot.shape)
@@ -169,11 +171,6 @@ class HostCopies:
             done.record(stream)
         snapshot.record_stream(stream)
         return HostArray(target.numpy(), raw is not tensor, buffer, done)
-
-    def _stream(self, torch: Any, device: Any) -> Any:
-        if device not in self._streams:
-            self._streams[device] = torch.cuda.Stream(device)
-        return self._streams[device]
 
     def _take(self, nbytes: int, pinned: bool) -> Buffer:
         size = 1 << (nbytes - 1).bit_length()

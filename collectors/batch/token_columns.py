@@ -151,7 +151,9 @@ def typed(name: str, value: Any) -> NDArray[Any]:
                 raise SchemaError(f"{name} holds NaN; wanted 1 where a token counts and 0 where it does not")
             return cast(NDArray[Any], array != 0)
         if kind.startswith("int") and array.size:
-            _check_range(name, array, kind)
+            limits = np.iinfo(_NUMPY[kind])
+            if array.dtype.kind == "f" or array.min() < limits.min or array.max() > limits.max:
+                raise SchemaError(f"{name} holds {array.dtype} values in [{array.min()}, {array.max()}]; wanted {kind}")
         if name == "mask_reason" and array.size and not 0 <= array.min() <= array.max() < len(MASK_REASONS):
             raise SchemaError(
                 f"mask_reasons holds {array.min()} to {array.max()}; wanted the numbers 0 to {len(MASK_REASONS) - 1} of "
@@ -215,9 +217,3 @@ def _owned(values: Flat) -> Flat:
 
 def _counts(rows: list[Any]) -> Lengths:
     return np.array([len(row) for row in rows], np.int64)
-
-
-def _check_range(name: str, array: NDArray[Any], kind: str) -> None:
-    limits = np.iinfo(_NUMPY[kind])
-    if array.dtype.kind == "f" or array.min() < limits.min or array.max() > limits.max:
-        raise SchemaError(f"{name} holds {array.dtype} values in [{array.min()}, {array.max()}]; wanted {kind}")

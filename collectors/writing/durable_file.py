@@ -150,10 +150,6 @@ def move(root: Path, file: str | PurePath, target: str | PurePath) -> None:
         _sync_names(at)
 
 
-def _hidden(name: str) -> str:
-    return f".{name}.{os.getpid()}-{get_ident()}"
-
-
 def _bears(at: int, name: str) -> bool:
     try:
         os.lstat(name, dir_fd=at)
@@ -171,7 +167,7 @@ def _remove(at: int, name: str) -> None:
 
 def _write_hidden(at: int, name: str, data: FileBytes) -> str:
     """Writes the data under a hidden name, and returns it. A file of that name, left by an older process, is removed."""
-    hidden = _hidden(name)
+    hidden = f".{name}.{os.getpid()}-{get_ident()}"
     try:
         _remove(at, hidden)
         descriptor = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, FILE_MODE, dir_fd=at)

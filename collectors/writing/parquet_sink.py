@@ -124,7 +124,10 @@ class ParquetSink:
         newest = steps[-1].step
         self._newest_step = max(newest, self._newest_step)
         failures = self._measured.add(steps)
-        self._refresh_control(newest)
+        note = self._control.refresh()
+        if note is not None:
+            warn("%s: step %d: %s", self._root, newest, note)
+            self._event(newest, layout.CONTROL, note)
         now = self._clock()
         in_the_way = late or (None if self._health.may_write_rows(now) else self._health.reason)
         if len(steps) > 1 and in_the_way is None:
@@ -210,18 +213,6 @@ class ParquetSink:
             return [f"commit log: {reason_of(error)}"]
         return []
 
-    def _refresh_control(self, step: int) -> None:
-        note = self._control.refresh()
-        if note is not None:
-            warn("%s: step %d: %s", self._root, step, note)
-            self._event(step, layout.CONTROL, note)
-
-    def _kept(self, step: int, rows: pa.Table) -> pa.Table:
-        """The rows that the budget has room for."""
-        budget = self._control.now
-        share = self._spending.share(budget, step, tokens_of(rows))
-        return chosen(rows, share, worst=budget.worst, seed=budget.seed)
-
     def _say_change(self, step: int, change: StateChange | None) -> None:
         if change is not None:
             warn("%s: step %d: %s", self._root, step, change)
@@ -258,7 +249,9 @@ class ParquetSink:
         if in_the_way is not None:
             return _PendingFile(RowsOutcome(0, 0, 0, in_the_way))
         try:
-            recorded = self._kept(part.step, part.rows)
+            budget = self._control.now
+            share = self._spending.share(budget, part.step, tokens_of(part.rows))
+            recorded = chosen(part.rows, share, worst=budget.worst, seed=budget.seed)
             self._recorded[part.step] = recorded["sequence_id"]
             left_out = len(part.rows) - len(recorded)
             entry = self._token_file(part.step, recorded, left_out, tally)

@@ -137,7 +137,7 @@ class _Found:
         for run in self.runs if existing == "auto" else ():
             if not has_steps(run):
                 continue
-            differ = self._why_not(run)
+            differ = in_words(differences_to(run, self.info, self.own.rank)) or self._in_use(run)
             if not differ:
                 return run, _goes_on(run)
             why = differ if run == self.base else why
@@ -145,10 +145,6 @@ class _Found:
         free = (run for run in self.runs if not has_steps(run) and not self._in_use(run))
         root = next(free, None) or self._next()
         return root, "" if root == self.base else self._beside(root, why)
-
-    def _why_not(self, run: Path) -> str:
-        """Why this start does not go on with a run; empty if it does."""
-        return in_words(differences_to(run, self.info, self.own.rank)) or self._in_use(run)
 
     def _in_use(self, run: Path) -> str:
         """The process of another start that records into the run, in words; empty if none does, as far as is known here."""

@@ -204,19 +204,15 @@ class Writer:
             return None
         try:
             rows = _table(batches)
-            self._tell_shared_ids(step, rows)
+            if (shared := int(other_samples(rows).sum())) and self._ledger.fail("sequence_ids"):  # written as they are
+                words = f"{shared} sequences have the id of another one, and other log-probs: readers show one of each; {WANTED}"
+                self._report(f"step {step}: {words}. More of this is only counted.")
+                self.say([{"kind": EVENT, "event": "shared_ids", "step": step, "note": words}])
             earlier = self._written[1] if self._written is not None and self._written[0] == step else None
             return _TakenRows(StepRows(step, rows, earlier), tokens_of(rows), readings)
         except Exception as error:
             self.drop(step, sequences, NOT_WRITTEN, reason_of(error))
             return None
-
-    def _tell_shared_ids(self, step: int, rows: pa.Table) -> None:
-        """Warns once, and notes an event, if calls of `log` gave two samples one id. The rows are written as they are."""
-        if (shared := int(other_samples(rows).sum())) and self._ledger.fail("sequence_ids"):
-            words = f"{shared} sequences have the id of another one, and other log-probs: readers show one of each; {WANTED}"
-            self._report(f"step {step}: {words}. More of this is only counted.")
-            self.say([{"kind": EVENT, "event": "shared_ids", "step": step, "note": words}])
 
     def _write_group(self, group: list[_TakenRows]) -> None:
         if not group:

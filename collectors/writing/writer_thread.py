@@ -177,7 +177,8 @@ class WriterThread:
         return True
 
     def _run(self) -> None:
-        _ignore_broken_pipes()
+        # SIGPIPE goes to the thread that wrote, and a trainer may have made it deadly again
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
         rows, target = self._make_rows(), self._make_target()
         while True:
             self._is_busy = False
@@ -238,11 +239,6 @@ class WriterThread:
                 target.finish(item.done)
             case StopItem():
                 (target.let_go if self._is_abandoned else target.close)()
-
-
-def _ignore_broken_pipes() -> None:
-    """Blocks SIGPIPE on this thread: the signal goes to the thread that wrote, and a trainer may have made it deadly again."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
 
 
 class StepPatience:

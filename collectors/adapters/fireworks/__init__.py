@@ -156,7 +156,15 @@ class FireworksRecorder:
         )
         while self._events:
             self._recording.event(*self._events.pop(0))
-        self._say_what_is_absent(step, closure, rows, facts)
+        say = self._recording.say_once
+        if closure.old is None:
+            say("old_is_current", step, OLD_IS_CURRENT)
+        elif closure.is_anchored_at_rollout:
+            say("old_is_rollout", step, OLD_IS_ROLLOUT)
+        elif is_short(closure, rows):
+            say("old_is_short", step, OLD_IS_SHORT, logging.WARNING)
+        if self._recording.rollout_version is None and any(f is None or f.version is None for f in facts):
+            say("no_versions", step, NO_VERSIONS)
 
     def _known(self, step: int, facts: Sequence[Facts | None]) -> dict[str, Any]:
         """The facts of the rows by argument of `log`. Without facts of every datum, the collector makes the sequence ids."""
@@ -170,19 +178,6 @@ class FireworksRecorder:
         if None not in facts:
             known["sequence_ids"] = [f"{group}-{f.index}" for group, f in zip(groups, facts, strict=True) if f]
         return {name: values for name, values in known.items() if any(value is not None for value in values)}
-
-    def _say_what_is_absent(
-        self, step: int, closure: Given, rows: Sequence[Response], facts: Sequence[Facts | None]
-    ) -> None:
-        say = self._recording.say_once
-        if closure.old is None:
-            say("old_is_current", step, OLD_IS_CURRENT)
-        elif closure.is_anchored_at_rollout:
-            say("old_is_rollout", step, OLD_IS_ROLLOUT)
-        elif is_short(closure, rows):
-            say("old_is_short", step, OLD_IS_SHORT, logging.WARNING)
-        if self._recording.rollout_version is None and any(f is None or f.version is None for f in facts):
-            say("no_versions", step, NO_VERSIONS)
 
     def _describe(self, config: Mapping[str, Any]) -> None:
         if not self._recording.has_collector:

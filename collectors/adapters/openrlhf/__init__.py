@@ -136,7 +136,23 @@ class OpenRlhfRecorder:
             return
         trainer = call.target
         if batch.given:
-            self._log(trainer, step, batch)
+            self._describe(trainer, step.number)
+            given = batch.given
+            if given["rollout_log_probs"] is None:
+                self._recording.say_once("no_rollout_logprobs", step.number, NO_ROLLOUT, logging.WARNING)
+            self._recording.log(
+                step=step.number,
+                minibatch=step.updates,
+                trainer_version=step.number - 1,
+                rollout_versions=self._rollout_version(trainer, step.number),
+                **columns(
+                    batch.experience,
+                    given,
+                    self._entropy(trainer, step.number, batch),
+                    is_first_visit=self._is_first(step, batch),
+                ),
+                **_facts(batch.samples),
+            )
         self._micro_steps += 1
         if trainer.args.train.dynamic_batch_enable:
             step.updates += int(trainer.replay_buffer.dynamic_optimizer_step[call.arguments["step"]])
@@ -162,25 +178,6 @@ class OpenRlhfRecorder:
     def checkpoint_loaded(self, call: Call) -> None:
         _, states = call.result
         self._resumed = max(self._resumed, int((states or {}).get("global_step", 0)))
-
-    def _log(self, trainer: Any, step: _Step, batch: _Batch) -> None:
-        self._describe(trainer, step.number)
-        given = batch.given
-        if given["rollout_log_probs"] is None:
-            self._recording.say_once("no_rollout_logprobs", step.number, NO_ROLLOUT, logging.WARNING)
-        self._recording.log(
-            step=step.number,
-            minibatch=step.updates,
-            trainer_version=step.number - 1,
-            rollout_versions=self._rollout_version(trainer, step.number),
-            **columns(
-                batch.experience,
-                given,
-                self._entropy(trainer, step.number, batch),
-                is_first_visit=self._is_first(step, batch),
-            ),
-            **_facts(batch.samples),
-        )
 
     def _is_first(self, step: _Step, batch: _Batch) -> bool:
         ids = None if batch.samples is None else [sample.sequence_id for sample in batch.samples]

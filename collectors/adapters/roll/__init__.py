@@ -121,7 +121,10 @@ class RollRecorder:
     def scored(self, call: Call) -> None:
         self._log()  # the micro-batch before
         worker, old = call.target, call.result
-        if self._step is None or not _holds_the_copy(worker.rank_info):
+        place = worker.rank_info
+        if (
+            self._step is None or place.tp_rank or place.cp_rank
+        ):  # the first rank records: the others hold the same tokens
             return
         current = call.arguments["log_probs"].detach()
         old = old.detach() if old.dtype.is_floating_point else None  # ROLL fills in integers if it computed no old
@@ -225,8 +228,3 @@ def _of_worker(config: Any) -> dict[str, dict[str, Any]]:
         for part, own in parts.items()
     }
     return {part: found for part, found in known.items() if found}
-
-
-def _holds_the_copy(place: Any) -> bool:
-    """True if this rank is the first of the ranks with the same tokens."""
-    return bool(place.tp_rank == 0 and place.cp_rank == 0)

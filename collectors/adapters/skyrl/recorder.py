@@ -181,7 +181,15 @@ class SkyrlRecorder:
         rows = Rows(data, self._batches.note(data))
         again = self._again.rows(step, data.get("action_log_probs"), rows.lengths)
         self._going = _Step(step, rows, data.metadata["policy_mini_batch_boundaries"], again=again)
-        self._say_what_is_absent(step, rows)
+        if rows.lacks("rollout_logprobs"):
+            self._recording.say_once("no_rollout_logprobs", step, NO_ROLLOUT, logging.WARNING)
+        if rows.lacks("old_logprobs"):
+            loss = self._trainer.cfg.trainer.algorithm.policy_loss_type
+            self._recording.say_once("no_old_logprobs", step, NO_OLD.format(loss=loss))
+        if rows.lacks_versions:
+            self._recording.say_once("no_rollout_versions", step, NO_VERSIONS)
+        if rows.clamped:
+            self._recording.say_once("clamped_logprobs", step, CLAMPED.format(tokens=rows.clamped))
 
     def visited(self, call: Call) -> None:
         """A mini-batch has been through forward and backward; the optimizer's step comes next."""
@@ -250,17 +258,6 @@ class SkyrlRecorder:
             self._recording.say_once("no_current_logprobs", step, NO_CURRENT, logging.WARNING)
             return None
         return [output["logprobs"] for output in outputs]
-
-    def _say_what_is_absent(self, step: int, rows: Rows) -> None:
-        if rows.lacks("rollout_logprobs"):
-            self._recording.say_once("no_rollout_logprobs", step, NO_ROLLOUT, logging.WARNING)
-        if rows.lacks("old_logprobs"):
-            loss = self._trainer.cfg.trainer.algorithm.policy_loss_type
-            self._recording.say_once("no_old_logprobs", step, NO_OLD.format(loss=loss))
-        if rows.lacks_versions:
-            self._recording.say_once("no_rollout_versions", step, NO_VERSIONS)
-        if rows.clamped:
-            self._recording.say_once("clamped_logprobs", step, CLAMPED.format(tokens=rows.clamped))
 
 
 def described(trainer: Trainer) -> dict[str, Any]:

@@ -126,7 +126,16 @@ class TrainSide:
     def loss_ends(self, call: Call) -> None:
         loss, self._loss = self._loss, None
         if loss is not None and loss.scores is not None and self._rollout is not None:
-            self._record(self._rollout, loss.args, loss.batch, loss.scores, loss.masks or loss.batch["loss_masks"])
+            old = self._old(self._rollout, loss.args, loss.batch, loss.scores["log_probs"])
+            self.log(
+                self._rollout,
+                loss.batch,
+                loss.masks or loss.batch["loss_masks"],
+                minibatch=self._rollout.step,
+                old_logprobs=old,
+                current_logprobs=loss.scores["log_probs"],
+                entropy=loss.scores.get("entropy"),
+            )
 
     def rollout_ends(self, call: Call) -> None:
         self._unpushed += 1
@@ -153,20 +162,6 @@ class TrainSide:
             return None
         scalars = self._recording.scalars(self._rollout.id, tuple(metrics))
         return {"metrics": {**metrics, **scalars}} if scalars else None
-
-    def _record(
-        self, rollout: Rollout, args: Arguments, batch: Batch, scores: Mapping[str, Any], used: Sequence[Tensor]
-    ) -> None:
-        old = self._old(rollout, args, batch, scores["log_probs"])
-        self.log(
-            rollout,
-            batch,
-            used,
-            minibatch=rollout.step,
-            old_logprobs=old,
-            current_logprobs=scores["log_probs"],
-            entropy=scores.get("entropy"),
-        )
 
     def log(
         self, rollout: Rollout, batch: Batch, used: Sequence[Tensor] | None, *, minibatch: int | None, **given: Any

@@ -80,7 +80,12 @@ class recorder:
         step = int(trainer.policy_version) + 1
         visit = self._newest[1] + 1 if self._newest[0] == step else 0
         self._newest = (step, visit)
-        self._say(packed, step)
+        self._recording.say_once("no_old_logprobs", step, NO_OLD)
+        if packed.missing:
+            note = LEFT_OUT.format(packed.missing, int(packed.mask.sum()))
+            self._recording.say_once("left_out_of_the_loss", step, note, logging.WARNING)
+        if None in packed.names:
+            self._recording.say_once("no_names", step, UNNAMED, logging.WARNING)
         own = functools.partial(_own, packed)
         of_loss = {"current_logprobs": own([one for one, _ in computed]), "entropy": own([one for _, one in computed])}
         self._recording.log(
@@ -99,14 +104,6 @@ class recorder:
             self._recording.describe(
                 trainer=installed("torchtitan"), config=told, rank=trainer.dp_rank, versions=VERSIONS
             )
-
-    def _say(self, packed: PackedSequences, step: int) -> None:
-        self._recording.say_once("no_old_logprobs", step, NO_OLD)
-        if packed.missing:
-            note = LEFT_OUT.format(packed.missing, int(packed.mask.sum()))
-            self._recording.say_once("left_out_of_the_loss", step, note, logging.WARNING)
-        if None in packed.names:
-            self._recording.say_once("no_names", step, UNNAMED, logging.WARNING)
 
 
 def _own(packed: PackedSequences, chunks: list[Any]) -> Any:

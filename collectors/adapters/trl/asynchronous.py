@@ -153,7 +153,12 @@ class AsyncRecorder:
 
     def carried(self, sample: Any) -> Any:
         """A copy of the sample whose metrics also have the sample itself. The trainer passes metrics on to the collator."""
-        self._note_sync()
+        version, updates = self._trainer.model_version, self._trainer.state.global_step
+        if (
+            version not in self._synced
+        ):  # the first sample after a sync, on the trainer's thread: the step is the sync's
+            self._synced[version] = updates
+            self._recording.event("weight_sync", updates + 1, f"version {version}: the weights after {updates} updates")
         made = copy.copy(sample)
         made.metrics = _Metrics(sample.metrics)
         made.metrics.sample = sample
@@ -179,13 +184,6 @@ class AsyncRecorder:
         self._number += 1
         metrics = example["metrics"]
         return sample_of(metrics.sample, self._number, metrics.updates, self._trainer.eos_token_ids)
-
-    def _note_sync(self) -> None:
-        """Notes a sync. It runs on the trainer's thread at the first sample after the sync, so the step is the sync's step."""
-        version, updates = self._trainer.model_version, self._trainer.state.global_step
-        if version not in self._synced:
-            self._synced[version] = updates
-            self._recording.event("weight_sync", updates + 1, f"version {version}: the weights after {updates} updates")
 
     def _record(self, inputs: Inputs, outputs: list[Any]) -> None:
         step = self._trainer.state.global_step + 1

@@ -64,15 +64,10 @@ class RlooScores:
         if self._trainer.model.training:
             batch.update(zip((OLD, REFERENCE), scored, strict=False))
             if engines is not None:
-                batch[ROLLOUT] = _padded(engines, batch["completion_ids"].shape)
+                values = np.full(batch["completion_ids"].shape, np.nan, np.float32)  # NaN behind the end of a row
+                for row, tokens in zip(values, engines, strict=True):
+                    row[: len(tokens)] = [np.nan if token[0] is None else token[0] for token in tokens]
+                batch[ROLLOUT] = sys.modules["torch"].from_numpy(values)
 
     def _sampled(self, result: Any) -> None:
         self._engines = result[2]
-
-
-def _padded(engines: Sequence[Sequence[Sequence[float | None]]], shape: tuple[int, int]) -> Tensor:
-    """The sampled tokens' log-probs, (B, T): the first value of each token; NaN for missing values and behind the end."""
-    values = np.full(shape, np.nan, np.float32)
-    for row, tokens in zip(values, engines, strict=True):
-        row[: len(tokens)] = [np.nan if token[0] is None else token[0] for token in tokens]
-    return sys.modules["torch"].from_numpy(values)
