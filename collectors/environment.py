@@ -39,13 +39,7 @@ def install() -> None:
             os.environ.setdefault(LAUNCH, launch_name())  # and belong to the same start
             installed_for.append(os.environ[RUN])
             tell_of_this_process()
-            from .trainers import ADAPTERS
-            from .watching.imports import when_imported
-            from .watching.ray_workers import await_ray
-
-            for package in dict.fromkeys(adapter.package for adapter in ADAPTERS):
-                when_imported(package, _begin)
-            await_ray()
+            _await_trainers()
     except Exception as error:
         warn("ratioscope cannot record this process: %s. It goes on without.", reason_of(error))
 
@@ -82,6 +76,16 @@ def environment_options() -> AttachOptions:
         except ConfigError as error:
             warn("%s: %s. The run is recorded without.", SELF_NOISE, error)
     return options
+
+
+def _await_trainers() -> None:
+    from .trainers import ADAPTERS
+    from .watching.imports import when_imported
+    from .watching.ray_workers import await_ray
+
+    for package in dict.fromkeys(adapter.package for adapter in ADAPTERS):
+        when_imported(package, _begin)
+    await_ray()
 
 
 def _begin(package: ModuleType) -> None:
