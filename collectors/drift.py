@@ -29,11 +29,6 @@ class HookedFunction:
     has_module: bool = True
     """False if the module is not there, so that the hook is never put on."""
 
-    @property
-    def is_fatal(self) -> bool:
-        """True if the adapter refuses this trainer: a needed function is missing in a module that is there."""
-        return self.hook.needed and self.function is None and self.has_module
-
 
 @dataclass(frozen=True)
 class Drift:
@@ -44,8 +39,8 @@ class Drift:
 
     @property
     def fatal(self) -> tuple[HookedFunction, ...]:
-        """The hooks for which the trainer would be refused."""
-        return tuple(one for one in self.found if one.is_fatal)
+        """The hooks for which the trainer would be refused: a needed function is missing in a module that is there."""
+        return tuple(one for one in self.found if one.hook.needed and one.function is None and one.has_module)
 
     @property
     def changed(self) -> tuple[HookedFunction, ...]:

@@ -151,7 +151,7 @@ class MeasuredSteps:
         steps = set(fresh.filter(pc.greater(fresh["positive_logprobs"], 0))["step"].to_pylist())
         for each in (part for part in parts if part.step in steps and not self._has_warned):
             self._has_warned = True
-            note = positive_note(each.every_part)
+            note = "; ".join(_clauses(each.every_part))
             warn("step %d: %s. A log-prob is at most 0. More of this is only counted.", each.step, note)
 
 
@@ -228,11 +228,6 @@ def _versions(rows: pa.Table, source: str | None) -> str:
 
 def _listed(names: list[str]) -> str:
     return ", ".join(names) if names else "no policy"
-
-
-def positive_note(rows: pa.Table) -> str:
-    """A clause for each policy that has log-probs above 0 at unmasked tokens; "" without any."""
-    return "; ".join(_clauses(rows))
 
 
 def _clauses(rows: pa.Table) -> Iterator[str]:

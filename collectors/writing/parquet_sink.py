@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +40,6 @@ from .segments import Overall, Segments
 from .sink import RowsOutcome, StepRows, Unsaved
 
 _TALLY = tuple(each.name for each in fields(Tally))
-
-
-@dataclass(frozen=True)
-class _PendingFile:
-    """A token file that was to be written."""
-
-    outcome: RowsOutcome
-    entry: dict[str, Any] = field(default_factory=dict)
-    """The line that commits it; empty if it could not be written."""
 
 
 class ParquetSink:
@@ -137,8 +128,8 @@ class ParquetSink:
         in_the_way = None if self._health.may_write_statistics(now) else self._health.reason
         segments, waits = ([], in_the_way) if in_the_way is not None else self._segments.save()
         failures += [] if waits is None else [f"statistics: {waits}"]
-        files = [self._marked(each.entry, part, waits) for part, each in zip(steps, tried, strict=True) if each.entry]
-        refused = next((each.outcome.refused for each in tried if each.outcome.refused is not None), None)
+        files = [self._marked(entry, part, waits) for part, (_, entry) in zip(steps, tried, strict=True) if entry]
+        refused = next((outcome.refused for outcome, _ in tried if outcome.refused is not None), None)
         if refused is None and waits is None:
             self._segments.expect_room()
         self._reason = waits or ""
@@ -146,7 +137,7 @@ class ParquetSink:
         failures += self._said([*files, *segments])
         if len(self._overall) >= layout.OVERALL_SEGMENTS and waits is None:
             failures += self._repeated()
-        *earlier, last = (each.outcome for each in tried)
+        *earlier, last = (outcome for outcome, _ in tried)
         return [*earlier, replace(last, failures=tuple(failures))]
 
     def write_reading(self, step: int, name: str, rows: pa.Table) -> None:
@@ -244,10 +235,10 @@ class ParquetSink:
             **({"continues": list(self._continues)} if self._continues else {}),
         }
 
-    def _tried(self, in_the_way: str | None, part: StepRows, tally: Tally) -> _PendingFile:
-        """Writes the token file of a step, unless something is in the way."""
+    def _tried(self, in_the_way: str | None, part: StepRows, tally: Tally) -> tuple[RowsOutcome, dict[str, Any]]:
+        """Writes the token file of a step. Returns its fate and the line that commits it, {} if something was in the way."""
         if in_the_way is not None:
-            return _PendingFile(RowsOutcome(0, 0, 0, in_the_way))
+            return RowsOutcome(0, 0, 0, in_the_way), {}
         try:
             budget = self._control.now
             share = self._spending.share(budget, part.step, tokens_of(part.rows))
@@ -256,8 +247,8 @@ class ParquetSink:
             left_out = len(part.rows) - len(recorded)
             entry = self._token_file(part.step, recorded, left_out, tally)
         except Exception as error:  # it costs this step alone
-            return _PendingFile(RowsOutcome(0, 0, 0, reason_of(error)))
-        return _PendingFile(RowsOutcome(len(recorded), entry["tokens"], left_out), entry)
+            return RowsOutcome(0, 0, 0, reason_of(error)), {}
+        return RowsOutcome(len(recorded), entry["tokens"], left_out), entry
 
     def _token_file(self, step: int, rows: pa.Table, left_out: int, tally: Tally) -> dict[str, Any]:
         reserve = self._control.now.disk_reserve

@@ -258,7 +258,7 @@ class NemoDriver:
         state = call.arguments.get("grpo_save_state") or call.arguments.get("ppo_save_state")
         self._config = self._recording.watch(lambda: settings(call.arguments["master_config"])) or {}
         self._samples_itself = call.arguments.get("policy_generation", call) is None
-        self._goes_on(steps_done(state, counted))
+        self._goes_on(int(state[counted] if isinstance(state, Mapping) else getattr(state, counted)))  # PPO's is a dict
         self._recording.describe(decode=decoder(call.arguments["tokenizer"]))
 
     def _goes_on(self, done: int) -> None:
@@ -309,8 +309,3 @@ def is_filtered(config: Mapping[str, Any]) -> bool:
     """Whether top_p or top_k restricts sampling, and with it the policy's log-probs."""
     sampling = config.get("generation", {})
     return (sampling.get("top_p") or 1.0) < 1.0 or (sampling.get("top_k") or -1) > 0
-
-
-def steps_done(save_state: Any, name: str) -> int:
-    """The finished steps in a GRPOSaveState, or in a PPOSaveState, which is a dict."""
-    return int(save_state[name] if isinstance(save_state, Mapping) else getattr(save_state, name))

@@ -98,7 +98,12 @@ class TrainSide:
         place = self._names.place()
         if not place.writes:
             return
-        self._describe(args, tokenizer)
+        if not self._recording.has_collector:
+            self._recording.describe(
+                trainer=self._names.adapter,
+                config={"args": recorded_arguments(args)},
+                decode=None if tokenizer is None else decoder(tokenizer),
+            )
         self._rollout = noted(args, rollout_id, data, arrived, place, self._version(args, pushes))
         if place.speaks:
             self._note_events(rollout_id, args)
@@ -220,14 +225,6 @@ class TrainSide:
             return version_of(max(last, 1), args)
         version = version_of(pushes, args)
         return None if version is None else version + min(self._unpushed, interval(args) - 1)
-
-    def _describe(self, args: Arguments, tokenizer: Any) -> None:
-        if not self._recording.has_collector:
-            self._recording.describe(
-                trainer=self._names.adapter,
-                config={"args": recorded_arguments(args)},
-                decode=None if tokenizer is None else decoder(tokenizer),
-            )
 
     def _note_events(self, rollout_id: int, args: Arguments) -> None:
         if self._waiting is not None:

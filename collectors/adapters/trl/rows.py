@@ -47,16 +47,6 @@ class Completions:
     """The tool masks; None without tools."""
 
 
-@dataclass(frozen=True)
-class _Rewards:
-    """The rewards of a batch, one item per row."""
-
-    total: list[float | None]
-    """The weighted sum; None if no function gave a reward."""
-    parts: list[dict[str, float | None]]
-    """Reward function -> reward."""
-
-
 def sampled_rows(
     trainer: Trainer,
     examples: Sequence[Mapping[str, Any]],
@@ -73,7 +63,7 @@ def sampled_rows(
     """
     version, rank, count = trainer.state.global_step, trainer.accelerator.process_index, len(examples)
     first_of_all = first * trainer.accelerator.num_processes + rank * count  # TRL gathers rows rank by rank
-    rewards = _rewards(trainer, count)
+    totals, parts = _rewards(trainer, count)
     return [
         Row(
             sequence_id=f"{version + 1}-{rank}-{first + index}",
@@ -82,8 +72,8 @@ def sampled_rows(
             version=version,
             rollout_version=loaded if example.get("rollout_version") is None else int(example["rollout_version"]),
             replica=example.get("replica"),
-            reward=rewards.total[index],
-            extra={"rewards": rewards.parts[index]} if len(trainer.reward_func_names) > 1 else None,
+            reward=totals[index],
+            extra={"rewards": parts[index]} if len(trainer.reward_func_names) > 1 else None,
             prompt=prompt_text(example.get("prompt")),
             **_completion_facts(trainer, completions, index),
         )
@@ -105,8 +95,11 @@ def _completion_facts(trainer: Trainer, completions: Completions | None, index: 
     }
 
 
-def _rewards(trainer: Trainer, count: int) -> _Rewards:
-    """Rewards of this rank's rows, from TRL's table of completions. TRL logs the mean of the totals as `reward`."""
+def _rewards(trainer: Trainer, count: int) -> tuple[list[float | None], list[dict[str, float | None]]]:
+    """(weighted sum, None if no function gave a reward; reward function -> reward) of this rank's rows, from TRL's table.
+
+    TRL logs the mean of the sums as `reward`.
+    """
     names = list(trainer.reward_func_names)
     kept = [list(trainer._logs["rewards"][name]) for name in names]
     total_rows = count * trainer.accelerator.num_processes
@@ -118,7 +111,7 @@ def _rewards(trainer: Trainer, count: int) -> _Rewards:
         {name: None if np.isnan(value) else float(value) for name, value in zip(names, row, strict=True)}
         for row in values.T
     ]
-    return _Rewards([None if none else float(value) for value, none in zip(weighted, unscored, strict=True)], parts)
+    return [None if none else float(value) for value, none in zip(weighted, unscored, strict=True)], parts
 
 
 def turns(sampled: Any) -> Any:

@@ -13,7 +13,6 @@ with several updates per sync, and old has this version.
 import logging
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ratioscope.errors import SchemaError
@@ -44,15 +43,6 @@ HOOKS = (
 )
 
 
-@dataclass(frozen=True)
-class _Scored:
-    """Fields of a batch before its advantages are computed, which verl drops later."""
-
-    keys: list[str]
-    """The keys of the batch's rows."""
-    fields: Mapping[str, Tensor]
-
-
 class VerlDriver:
     """Watches the trainer of its process. only: the one trainer object to record; None: any."""
 
@@ -61,7 +51,9 @@ class VerlDriver:
         self._again = VerlAgain(recording)
         self._batch: tuple[Trainer, Data] | None = None
         self._keys: list[str] = []
-        self._scored: _Scored | None = None
+        self._scored: tuple[list[str], Mapping[str, Tensor]] | None = (
+            None  # keys of rows, and fields that verl drops later
+        )
         self._entropy: tuple[Tensor, Tensor] | None = None
         self._unfiltered: tuple[Tensor, Tensor] | None = None
 
@@ -92,7 +84,7 @@ class VerlDriver:
         batch = call.arguments["data"].batch
         if self._keys and len(batch["responses"]) == len(self._keys):
             fields = {name: batch[name] for name in ("responses", "entropy") if name in batch}
-            self._keys, self._scored = [], _Scored(self._keys, fields)
+            self._keys, self._scored = [], (self._keys, fields)
 
     def correction_begins(self, call: Call) -> None:
         """Notes the mask before rejection replaces it. The rollout log-probs, which stay the same tensor, identify the batch."""
@@ -210,7 +202,7 @@ class VerlDriver:
     def _fields_before(self, batch: Data) -> Mapping[str, Tensor]:
         """Entropy if there is any, and the token ids of both parts: those that `compared` did not see, from the queue."""
         scored = self._scored
-        known = dict(scored.fields) if scored is not None and scored.keys == list(batch.keys) else {}
+        known = dict(scored[1]) if scored is not None and scored[0] == list(batch.keys) else {}
         if self._recording.options.get("text") == "none":
             return known
         names = [name for name in ("prompts", "responses") if name not in known]
