@@ -222,13 +222,12 @@ class SkyrlRecorder:
         if trainer is self._trainer:
             return
         self._trainer, self._syncs = trainer, Syncs()
-        source = ASYNC_VERSIONS if trainer.cfg.trainer.fully_async.enabled else SYNC_VERSIONS
         self._recording.describe(
             trainer=f"skyrl {getattr(sys.modules.get('skyrl'), '__version__', 'unknown')}",
             config=described(trainer),
             rank=0,
             decode=decoder(trainer.tokenizer),
-            versions=None if self._recording.rollout_version is not None else source,
+            versions=None if self._recording.rollout_version is not None else versions_of(trainer),
         )
 
     def _engine_version(self) -> int | None:
@@ -264,6 +263,11 @@ class SkyrlRecorder:
 def described(trainer: Trainer) -> dict[str, Any]:
     """SkyRL's configuration in its own shape, so that its users find `trainer.algorithm` in its usual place."""
     return {"trainer_class": f"{type(trainer).__module__}.{type(trainer).__qualname__}", **kept(trainer.cfg).settings}
+
+
+def versions_of(trainer: Trainer) -> str:
+    """The description of versions for run.json."""
+    return ASYNC_VERSIONS if trainer.cfg.trainer.fully_async.enabled else SYNC_VERSIONS
 
 
 def appends_ends(trainer: Trainer) -> bool:

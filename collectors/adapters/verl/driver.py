@@ -51,9 +51,7 @@ class VerlDriver:
         self._again = VerlAgain(recording)
         self._batch: tuple[Trainer, Data] | None = None
         self._keys: list[str] = []
-        self._scored: tuple[list[str], Mapping[str, Tensor]] | None = (
-            None  # keys of rows, and fields that verl drops later
-        )
+        self._scored: tuple[list[str], Mapping[str, Tensor]] | None = None  # keys, and fields that verl drops later
         self._entropy: tuple[Tensor, Tensor] | None = None
         self._unfiltered: tuple[Tensor, Tensor] | None = None
 
