@@ -219,7 +219,10 @@ def portion_cells(
             if (codes < 0).any():
                 chosen = np.flatnonzero(codes >= 0)
                 matrix, cell, blocks = matrix[:, chosen], cell[chosen], blocks[chosen]
-            yield _by_block(matrix, cell, blocks, order)
+            # sums are added up within blocks first, so that they do not depend on what a portion is
+            count = int(blocks[-1]) + 1 if len(blocks) else 1
+            cells = reduced(matrix, cell * count + blocks, order.combines)
+            yield Cells(cells.codes // count, cells.matrix)
 
 
 def statistics_of_cells(levels: LevelStatistics, piece: SliceCodes) -> Order:
@@ -259,13 +262,6 @@ def _contiguous(sums: PortionSums, piece: SliceCodes, levels: LevelStatistics) -
         chosen = np.flatnonzero(code >= 0)
         values, sequence, code = np.take(values, chosen, axis=1), sequence[chosen], code[chosen]
     return reduced(values, sequence * len(piece.keys) + code, levels.of_parts.combines)
-
-
-def _by_block(matrix: Matrix, codes: Integers, blocks: Integers, order: Order) -> Cells:
-    """The cells of each block: sums are added up within blocks first, so that they do not depend on what a portion is."""
-    count = int(blocks[-1]) + 1 if len(blocks) else 1
-    cells = reduced(matrix, codes * count + blocks, order.combines)
-    return Cells(cells.codes // count, cells.matrix)
 
 
 def _weighted(matrix: Matrix, order: Order, stands_for: Floats | None) -> Matrix:

@@ -78,7 +78,12 @@ class Spread:
         for level in LEVELS:
             result |= self._histograms(level, groups)
             if self._tails and level in _TAIL_OF:
-                result[_TAIL_OF[level]] = self._tail(level, groups)
+                parts = self._largest[level]
+                owner = np.concatenate([group for group, _ in parts]) if parts else np.empty(0, np.int64)
+                values = np.concatenate([value for _, value in parts]) if parts else np.empty(0)
+                order = np.lexsort((-values, owner))
+                order = order[rank_in_group(owner[order]) < K]
+                result[_TAIL_OF[level]] = _lists(values[order].astype(np.float32), _offsets(owner[order], groups))
         return result
 
     def _histograms(self, level: Level, groups: Integers) -> dict[str, ArrowColumn]:
@@ -90,14 +95,6 @@ class Spread:
         flat = (merged.codes % BUCKETS).astype(np.int16), whole_counts(counts), weights, squares
         offsets = _offsets(merged.codes // BUCKETS, groups)
         return {name: _lists(values, offsets) for name, values in zip(histogram_columns(level), flat, strict=True)}
-
-    def _tail(self, level: Level, groups: Integers) -> ArrowColumn:
-        parts = self._largest[level]
-        owner = np.concatenate([group for group, _ in parts]) if parts else np.empty(0, np.int64)
-        values = np.concatenate([value for _, value in parts]) if parts else np.empty(0)
-        order = np.lexsort((-values, owner))
-        order = order[rank_in_group(owner[order]) < K]
-        return _lists(values[order].astype(np.float32), _offsets(owner[order], groups))
 
 
 def whole_counts(counts: Floats) -> Integers:

@@ -130,12 +130,9 @@ def with_shapes(table: pa.Table, columns: Collection[str] | None = None) -> pa.T
     """The table with these shapes of its tails, if it lacks them. columns: None for all shapes."""
     for tail, shape in SHAPES.items():
         if shape.column not in table.column_names and (columns is None or shape.column in columns):
-            table = table.append_column(shape.column, _shapes(table[tail.name], table[COUNTS[tail].name]))
+            tails, counts = table[tail.name], table[COUNTS[tail].name]
+            flat = pc.list_flatten(tails).to_numpy(zero_copy_only=False)
+            ends = np.cumsum([0, *list_lengths(tails)]).tolist()
+            shapes = tail_shapes([flat[start:end] for start, end in pairwise(ends)], np.asarray(counts))
+            table = table.append_column(shape.column, pa.array(shapes, mask=np.isnan(shapes)))
     return table
-
-
-def _shapes(tails: ArrowColumn, counts: ArrowColumn) -> ArrowColumn:
-    flat = pc.list_flatten(tails).to_numpy(zero_copy_only=False)
-    ends = np.cumsum([0, *list_lengths(tails)]).tolist()
-    shapes = tail_shapes([flat[start:end] for start, end in pairwise(ends)], np.asarray(counts))
-    return pa.array(shapes, mask=np.isnan(shapes))

@@ -23,19 +23,6 @@ NEAR = 8
 """Tokens on either side of a switch within which it shows."""
 
 
-def _step_cuts(evidence: Evidence) -> Integers:
-    """For each token the number of first tokens of its step that separates sizes best, chosen by the other half of the rows."""
-    half = evidence.row_codes % 2
-    step = evidence.step_codes[1] if evidence.has("step") else np.zeros(len(evidence), np.int64)
-    sizes = log_sizes(evidence)
-    cuts = np.zeros(len(evidence), np.int64)
-    for value in range(int(step.max(initial=0)) + 1):
-        for side in (0, 1):
-            own, other = (step == value) & (half == side), (step == value) & (half != side)
-            cuts[other] = _best_fall(sizes[own], evidence.position[own])
-    return cuts
-
-
 def _best_fall(sizes: Floats, position: Integers) -> int:
     """The position before which sizes are larger than after it, by two levels with least squares; 0 if none is."""
     longest = int(min(position.max(initial=0), LONGEST))
@@ -108,7 +95,15 @@ def switch_inside(evidence: Evidence) -> Result:
 
 def _switch(evidence: Evidence) -> Result:
     """The test by the place: the point is one of the step, as a sync stops all sequences at once, or one of each sequence."""
-    cuts = _step_cuts(evidence)
+    # cuts: for each token the number of first tokens of its step that separates sizes best, chosen by the other half of rows
+    half = evidence.row_codes % 2
+    step = evidence.step_codes[1] if evidence.has("step") else np.zeros(len(evidence), np.int64)
+    sizes = log_sizes(evidence)
+    cuts = np.zeros(len(evidence), np.int64)
+    for value in range(int(step.max(initial=0)) + 1):
+        for side in (0, 1):
+            own, other = (step == value) & (half == side), (step == value) & (half != side)
+            cuts[other] = _best_fall(sizes[own], evidence.position[own])
     bad = evidence.position < cuts
     fall, error = _fall_at(evidence, cuts)
     if fall > CLEAR * error and _is_by_step(evidence, cuts) and min(bad.sum(), (~bad).sum()) >= FEW_TOKENS:

@@ -121,15 +121,6 @@ def _low(evidence: Evidence) -> Booleans:
     return np.asarray(evidence.log_ratio < -max(5 * float(np.median(np.abs(evidence.log_ratio))), 0.1))
 
 
-def _in_runs(evidence: Evidence) -> float:
-    """How much likelier a token with a clearly negative log-ratio is right after another one; 1 for independent tokens."""
-    low = _low(evidence)
-    next_to = (np.diff(evidence.row) == 0) & (np.diff(evidence.position) == 1)
-    both, first = (low[1:] & low[:-1] & next_to).sum(), (low[:-1] & next_to).sum()
-    usual = low[1:][next_to].mean() if first >= 10 else 0.0
-    return float(both / first / usual) if usual else 1.0
-
-
 def _ends_are_banned(evidence: Evidence) -> bool:
     """True if clearly negative tokens stand up to a length that no response falls short of and many have: min_tokens does so."""
     low = _low(evidence)
@@ -169,7 +160,12 @@ def _excluded(evidence: Evidence) -> Truncation:
     excludes = mean < 1 - CLEAR * error and mean < 0.998 and clean and shape.one_sided > 0.6
     # The entropy tells top-p, top-k and min-p from bans; without it they are one cause.
     known, is_only = evidence.has("entropy"), shape.only_choice > 0.02
-    by_entropy, in_runs = by_mass.share / max(one_sided.share, 1e-9), _in_runs(evidence)
+    # how much likelier a token with a clearly negative log-ratio is right after another one; 1 for independent tokens
+    low = _low(evidence)
+    next_to = (np.diff(evidence.row) == 0) & (np.diff(evidence.position) == 1)
+    both, first = (low[1:] & low[:-1] & next_to).sum(), (low[:-1] & next_to).sum()
+    usual = low[1:][next_to].mean() if first >= 10 else 0.0
+    by_entropy, in_runs = by_mass.share / max(one_sided.share, 1e-9), (float(both / first / usual) if usual else 1.0)
     in_spans = in_runs > TOGETHER and not _ends_are_banned(evidence)
     other = "grammar" if in_spans else "banned_tokens"
     kind = "truncation" if by_entropy > BY_ENTROPY or is_only else other
