@@ -1,56 +1,39 @@
 """miles: `.pt` files of --dump-details, the Parquet columns of its dashboard, and those of its policy-loss debugger."""
 
 from ..table import FileKind, Format, columns
+from .slime import ANY, SAMPLE, TRAINED
 
-_ANY = r"(?![^/]*eval)[^/]*\.pt"
 _TRAIN = FileKind(
     what="training columns of a rank",
-    file=_ANY,
+    file=ANY,
     container="torch",
     marks=("^rollout_data.sample_indices", "^qkv_format"),
     rows="rollout_data",
     counted_by="response_lengths",
     side="train",
-    columns=columns("""
+    columns=columns(f"""
         step = ^rollout_id !
         key.step = ^rollout_id
         key.index = sample_indices !
         sequence_ids = sample_indices | named(^rollout_id)
-        token_ids = tokens | last(response_lengths)
-        prompt_ids = tokens | but_last(response_lengths)
-        rollout_logprobs = rollout_log_probs
-        old_logprobs = log_probs
-        reference_logprobs = ref_log_probs
-        entropy = entropy
-        mask = loss_masks | nonzero
-        loss_mask = loss_masks | nonzero
-        advantages = advantages
+        {TRAINED}
         rewards = rewards
     """),
     lacks="samples of context-parallel ranks, which hold slices: they are rejected, because their lengths disagree",
 )
 _ROLLOUT = FileKind(
     what="samples of a rollout",
-    file=_ANY,
+    file=ANY,
     container="torch",
     marks=("^rollout_id", "^metadata", "^samples.*.response_length"),
     rows="samples",
     side="rollout",
-    columns=columns("""
+    columns=columns(f"""
         step = ^rollout_id !
         key.step = ^rollout_id
         key.index = index !
         sequence_ids = index | named(^rollout_id)
-        group_ids = group_index
-        token_ids = tokens | last(response_length)
-        prompt_ids = tokens | but_last(response_length)
-        rollout_logprobs = rollout_log_probs
-        mask = loss_mask | ones(rollout_log_probs) | nonzero
-        rollout_version_min = weight_versions | lowest
-        rollout_version_max = weight_versions | highest
-        rewards = reward | if_number
-        finish_reasons = status
-        prompt_texts = prompt
+        {SAMPLE}
         extra.reward = reward | unless_number
         extra.weight_versions = weight_versions | names
     """),

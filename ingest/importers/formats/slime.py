@@ -2,20 +2,9 @@
 
 from ..table import FileKind, Format, columns
 
-_ANY = r"(?![^/]*eval)[^/]*\.pt"
-"""The user chooses the names; the number of the rollout lies inside."""
-_ROLLOUT = FileKind(
-    what="samples of a rollout",
-    file=_ANY,
-    container="torch",
-    marks=("^rollout_id", "^samples.*.response_length"),
-    rows="samples",
-    side="rollout",
-    columns=columns("""
-        step = ^rollout_id !
-        key.step = ^rollout_id
-        key.position = @row
-        sequence_ids = index or @row | named(^rollout_id)
+ANY = r"(?![^/]*eval)[^/]*\.pt"
+"""The user chooses the names; the number of the rollout lies inside. miles is a fork of slime and has the same names."""
+SAMPLE = """
         group_ids = group_index
         token_ids = tokens | last(response_length)
         prompt_ids = tokens | but_last(response_length)
@@ -26,6 +15,20 @@ _ROLLOUT = FileKind(
         rewards = reward | if_number
         finish_reasons = status
         prompt_texts = prompt
+    """
+_ROLLOUT = FileKind(
+    what="samples of a rollout",
+    file=ANY,
+    container="torch",
+    marks=("^rollout_id", "^samples.*.response_length"),
+    rows="samples",
+    side="rollout",
+    columns=columns(f"""
+        step = ^rollout_id !
+        key.step = ^rollout_id
+        key.position = @row
+        sequence_ids = index or @row | named(^rollout_id)
+        {SAMPLE}
         prompt_tokens = prefix_cache_info.total_prompt_tokens
         cached_tokens = prefix_cache_info.cached_tokens
         extra.remove_sample = remove_sample
@@ -34,7 +37,7 @@ _ROLLOUT = FileKind(
     """),
     lacks="weights per token: versions are those of the calls to the engine",
 )
-_LINES = """
+TRAINED = """
         token_ids = tokens | last(response_lengths)
         prompt_ids = tokens | but_last(response_lengths)
         rollout_logprobs = rollout_log_probs
@@ -44,12 +47,10 @@ _LINES = """
         mask = loss_masks | nonzero
         loss_mask = loss_masks | nonzero
         advantages = advantages
-        rewards = local_raw_reward or rewards
-        extra.trained_reward = rewards
     """
 _TRAIN = FileKind(
     what="training samples, form 2 (from 2026-08)",
-    file=_ANY,
+    file=ANY,
     container="torch",
     marks=("^format_version", "^samples.*.rollout_position"),
     rows="samples",
@@ -59,13 +60,15 @@ _TRAIN = FileKind(
         key.step = ^rollout_id
         key.position = rollout_position !
         sequence_ids = sample_index | named(^rollout_id)
-        {_LINES}
+        {TRAINED}
+        rewards = local_raw_reward or rewards
+        extra.trained_reward = rewards
     """),
     lacks="log-probs of each optimizer step; `log_probs` is the first training forward where the old pass was skipped",
 )
 _TRAIN_OLD = FileKind(
     what="training samples, form 1 (one file for each rank)",
-    file=_ANY,
+    file=ANY,
     container="torch",
     marks=("^rollout_data.response_lengths", "^rollout_data.partition"),
     rows="rollout_data",
@@ -76,7 +79,9 @@ _TRAIN_OLD = FileKind(
         key.step = ^rollout_id
         key.position = partition !
         sequence_ids = sample_indices | named(^rollout_id)
-        {_LINES}
+        {TRAINED}
+        rewards = local_raw_reward or rewards
+        extra.trained_reward = rewards
     """),
     lacks="samples of context-parallel ranks, which hold slices: they are rejected, because their lengths disagree",
 )
