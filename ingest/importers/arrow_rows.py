@@ -65,7 +65,7 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 def _cells(column: pa.Array[Any]) -> list[Any]:
     """The values of a column; lists of numbers as numpy arrays."""
-    column = _plain(column)
+    column = column.storage if isinstance(column, pa.ExtensionArray) else column
     kind: Any = column.type
     if not _is(kind, _LISTS) or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
         values: list[Any] = column.to_pylist()
@@ -79,10 +79,6 @@ def _numbers(values: Any) -> np.ndarray[Any, Any]:
     if values.null_count or not len(values):
         return values.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
     return np.from_dlpack(values)
-
-
-def _plain(column: Any) -> Any:
-    return column.storage if isinstance(column, pa.ExtensionArray) else column
 
 
 def _is(kind: Any, kinds: tuple[Callable[[Any], bool], ...]) -> bool:

@@ -69,10 +69,6 @@ def content(path: Path, container: str, names: Mapping[str, Any], limits: FileLi
                 yield read(whole, names, limits)
 
 
-def _lines(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
-    return Content(rows=_json_rows(file, limits), tell=file.tell)
-
-
 def _json_rows(file: io.BufferedReader, limits: FileLimits) -> Iterator[Any]:
     for line in lines_within(file, limits):
         if isinstance(line, Unreadable):
@@ -104,10 +100,6 @@ def _json_file(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLi
         raise UnsafeFile(f"it is no JSON ({str(error)[:80]})") from error
 
 
-def _parquet(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
-    return Content(rows=_sound_rows(_parquet_rows(file, limits), "Parquet"), tell=file.tell)
-
-
 def _sound_rows(rows: Iterator[Any], what: str) -> Iterator[Any]:
     """The rows; UnsafeFile where pyarrow finds that the file is damaged: its data, its texts or its names."""
     try:
@@ -137,39 +129,11 @@ def _parquet_rows(file: io.BufferedReader, limits: FileLimits) -> Iterator[Any]:
             yield from rows_of(batch)
 
 
-def _arrow(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
-    return Content(rows=_sound_rows(arrow_rows(_mapped(file)), "Arrow"))
+Container = Callable[[io.BufferedReader, Mapping[str, Any], FileLimits], Content]
 
 
-def _json_object(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
-    """The file as its one row."""
-    return Content(rows=iter([_json_file(file, names, limits).whole]))
-
-
-def _inspect(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
-    return Content(rows=json_members(file, "samples/", limits.nbytes // 16), tell=file.tell)
-
-
-def _table_of_database(
-    table: str, *linked: Linked
-) -> Callable[[io.BufferedReader, Mapping[str, Any], FileLimits], Content]:
+def _table_of_database(table: str, *linked: Linked) -> Container:
     return lambda file, names, limits: Content(rows=database_rows(file, table, linked))
-
-
-def _csv(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
-    return Content(rows=csv_rows(file, limits), tell=file.tell)
-
-
-def _npz(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
-    return Content(whole=npz(file, limits))
-
-
-def _safetensors(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
-    return Content(whole=safetensors(_mapped(file)))
-
-
-def _torch(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
-    return Content(whole=opened(bounded_tree(saved(_filled(file), names), limits)))
 
 
 def _plain(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
@@ -190,13 +154,29 @@ def _filled(file: io.BufferedReader) -> io.BufferedReader:
     return file
 
 
-CONTAINERS: dict[str, Callable[[io.BufferedReader, Mapping[str, Any], FileLimits], Content]] = {
-    "json lines": _lines, "event stream": _events, "json": _json_file, "parquet": _parquet, "arrow": _arrow, "csv": _csv,
-    "npz": _npz,
-    "safetensors": _safetensors, "torch": _torch, "pickle": _plain, "sqlite wire_rows": _table_of_database("wire_rows"),
-    "sqlite traces": _table_of_database("traces"), "json object": _json_object, "inspect": _inspect,
-    "martingale": _table_of_database("sequences", Linked("llm_revisions"), Linked("scores", "sequence_digest", "digest")),
-}  # fmt: skip
+CONTAINERS: dict[str, Container] = {
+    "json lines": lambda file, names, limits: Content(rows=_json_rows(file, limits), tell=file.tell),
+    "event stream": _events,
+    "json": _json_file,
+    "json object": lambda file, names, limits: Content(rows=iter([_json_file(file, names, limits).whole])),
+    "parquet": lambda file, names, limits: Content(
+        rows=_sound_rows(_parquet_rows(file, limits), "Parquet"), tell=file.tell
+    ),
+    "arrow": lambda file, names, limits: Content(rows=_sound_rows(arrow_rows(_mapped(file)), "Arrow")),
+    "csv": lambda file, names, limits: Content(rows=csv_rows(file, limits), tell=file.tell),
+    "npz": lambda file, names, limits: Content(whole=npz(file, limits)),
+    "safetensors": lambda file, names, limits: Content(whole=safetensors(_mapped(file))),
+    "torch": lambda file, names, limits: Content(whole=opened(bounded_tree(saved(_filled(file), names), limits))),
+    "pickle": _plain,
+    "sqlite wire_rows": _table_of_database("wire_rows"),
+    "sqlite traces": _table_of_database("traces"),
+    "inspect": lambda file, names, limits: Content(
+        rows=json_members(file, "samples/", limits.nbytes // 16), tell=file.tell
+    ),
+    "martingale": _table_of_database(
+        "sequences", Linked("llm_revisions"), Linked("scores", "sequence_digest", "digest")
+    ),
+}
 _STREAMED = ("json lines", "event stream", "csv")
 """Containers that are read from front to back."""
 _ENDINGS = {
