@@ -134,7 +134,7 @@ class OutcomeSource:
 
     def missing(self, results: Iterable[CorrectionResults]) -> set[int]:
         """The steps with token rows that these results lack."""
-        return set[int]().union(*(each.missing(self.digests_of(each), self.with_rows) for each in results))
+        return set[int]().union(*(each.ledger.missing(self.digests_of(each), self.with_rows) for each in results))
 
     def distribution(self, level: Level) -> pl.DataFrame:
         """Run.distribution of the chosen steps."""
@@ -280,8 +280,8 @@ def _of_statistics(source: OutcomeSource, entry: Entry, threshold: Threshold) ->
     return CorrectionOutcome(entry, source.gap, over, "statistics", steps.with_columns(**more), reason=reason)
 
 
-def _of_rows(source: OutcomeSource, entry: Entry, ledger: CorrectionResults) -> CorrectionOutcome:
-    frame = ledger.frame(source.digests_of(ledger)).filter(pl.col("step").is_in(source.with_rows))
+def _of_rows(source: OutcomeSource, entry: Entry, results: CorrectionResults) -> CorrectionOutcome:
+    frame = results.ledger.frame(source.digests_of(results)).filter(pl.col("step").is_in(source.with_rows))
     computed = frame.filter(pl.col("reason").is_null())
     values = compared_values({name: computed[name].to_numpy() for name in SUMS})
     columns = {f"{name}{end}": value for name, value in values.items() for end in ("", "_most")}
@@ -303,7 +303,7 @@ def _of_rows(source: OutcomeSource, entry: Entry, ledger: CorrectionResults) -> 
 
 
 def _filled(
-    source: OutcomeSource, each: CorrectionOutcome, ledger: CorrectionResults | None, common: Sequence[int]
+    source: OutcomeSource, each: CorrectionOutcome, results: CorrectionResults | None, common: Sequence[int]
 ) -> CorrectionOutcome:
     if not len(each.steps):
         return each
@@ -318,8 +318,8 @@ def _filled(
         if threshold == NOTHING:  # weights of 1 add up to another sum than exact ones: no mass was taken away
             whole["mass_removed"] = Interval(nan, nan)
         return replace(each, whole=whole, before=part, left=left, removed=share)
-    assert ledger is not None
-    frame = ledger.frame(source.digests_of(ledger)).filter(
+    assert results is not None
+    frame = results.ledger.frame(source.digests_of(results)).filter(
         pl.col("step").is_in(list(common)), pl.col("reason").is_null()
     )
     values = compared_values({name: np.array([frame[name].sum()], np.float64) for name in SUMS})

@@ -9,8 +9,8 @@ from ratioscope.ingest.analysis.run_comparison import PromptKey
 from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.jobs.correction_job import CorrectionJob, CorrectionWork, correction_job
 from ratioscope.ingest.jobs.correction_results import CorrectionResults, correction_text
-from ratioscope.ingest.jobs.pair_job import PairJob, PairWork, RunSteps, pair_job
-from ratioscope.ingest.jobs.part_job import PartResults, part_job
+from ratioscope.ingest.jobs.pair_job import PairJob, PairWork, RunSteps
+from ratioscope.ingest.jobs.part_job import PartResults, PartWork
 from ratioscope.ingest.jobs.step_job import StepJob
 from ratioscope.ingest.rows.part import Part
 from ratioscope.ingest.run import Run
@@ -66,11 +66,11 @@ class Jobs:
 
     def read_pairs(self, name: str, parts: Sequence[RunSteps], key: PromptKey, gap: str) -> None:
         """Starts to read the metrics of each prompt in these parts."""
-        self._start(name, pair_job(parts, key, gap, self._cache, self._turn))
+        self._start(name, StepJob(PairWork(parts, key, gap, self._cache), self._turn))
 
     def read_part(self, name: str, run: Run, results: PartResults, steps: Sequence[int]) -> None:
         """Starts to read the token rows of these steps that the results lack."""
-        self._start(name, part_job(run, results, steps, self._turn))
+        self._start(name, StepJob(PartWork(run, results, steps), self._turn))
 
     def _start(self, name: str, job: StepJob[Any]) -> None:
         with self._lock:

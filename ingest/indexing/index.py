@@ -176,7 +176,7 @@ class CorrectionPlan:
         work = run.row_work(SLICE)
         digests = run.row_digests()
         results = tuple(CorrectionResults(correction, work.rows.cache) for correction in corrections)
-        lacking = {each: frozenset(each.missing(digests, digests)) for each in results}
+        lacking = {each: frozenset(each.ledger.missing(digests, digests)) for each in results}
         steps = sorted(frozenset[int]().union(*lacking.values()))
         missing = {step: tuple(each for each in results if step in lacking[each]) for step in steps}
         return cls(run, work.rows, work.steps[0], digests, results, missing, work.rows.aside.times)
@@ -211,7 +211,7 @@ class CorrectionPlan:
     def save(self) -> None:
         """Writes what is in memory alone to the cache."""
         for each in self.results:
-            each.save(self.digests)
+            each.ledger.save(self.digests)
         self._saved = time.monotonic()
 
     def is_sound(self, task: IndexTask, path: str) -> bool:

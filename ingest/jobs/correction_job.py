@@ -21,7 +21,7 @@ class CorrectionWork:
         self._gaps = tuple(dict.fromkeys(gap_of(each.correction) for each in self.results))
         self._digests = {gap: run.row_digests(gap=gap) for gap in self._gaps}
         self._missing = {
-            each: frozenset(each.missing(self._digests[gap_of(each.correction)], steps)) for each in self.results
+            each: frozenset(each.ledger.missing(self._digests[gap_of(each.correction)], steps)) for each in self.results
         }
         self.pieces: Sequence[int] = sorted(frozenset().union(*self._missing.values()))
 
@@ -39,7 +39,7 @@ class CorrectionWork:
             newest: Digests = {**digests, **self._run.row_digests(self.pieces, gap)}
             for each in self.results:
                 if gap_of(each.correction) == gap:
-                    each.save(newest)
+                    each.ledger.save(newest)
 
 
 CorrectionJob = StepJob[CorrectionWork]

@@ -1,7 +1,7 @@
 """The effect of one correction on each step of a run, as far as it was computed: see step_ledger.py."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -15,7 +15,7 @@ from ratioscope.record import GAPS
 
 from ..analysis.correction_effects import TrainerCorrection
 from ..files.cache import Cache
-from .step_ledger import KEYS, Digests, Schema, StepLedger
+from .step_ledger import KEYS, Schema, StepLedger
 
 AnyCorrection = Correction | TrainerCorrection
 
@@ -107,24 +107,12 @@ def correction_text(correction: AnyCorrection) -> str:
 
 
 class CorrectionResults:
-    """The results of one correction on one run, by step. Threads may share it."""
+    """The results of one correction on one run: a ledger of rows of SCHEMA. Threads may share it."""
 
     def __init__(self, correction: AnyCorrection, cache: Cache) -> None:
         self.correction = correction
         self.ledger = StepLedger(("correction", correction_text(correction)), SCHEMA, cache)
 
-    def frame(self, digests: Digests) -> pl.DataFrame:
-        """The results as rows of SCHEMA, ascending. Only steps whose rows still have the digest they were computed from."""
-        return self.ledger.frame(digests)
-
-    def missing(self, digests: Digests, steps: Iterable[int]) -> list[int]:
-        """Those of the steps that have token rows and no result."""
-        return self.ledger.missing(digests, steps)
-
     def add(self, row: StepResult) -> None:
-        """Takes the result of one step; `save` writes it to the cache."""
+        """Takes the result of one step; `save` of the ledger writes it to the cache."""
         self.ledger.add(pl.DataFrame([_row(row)], schema=SCHEMA, orient="row"))
-
-    def save(self, digests: Digests) -> None:
-        """Writes the results that were added since the last call to the cache. digests: of the whole run."""
-        self.ledger.save(digests)

@@ -1,6 +1,5 @@
 """Reads the prompt tables of the runs on both sides of a comparison in the background: see step_job.py, run_comparison.py."""
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -46,8 +45,3 @@ class PairWork:
 
 
 PairJob = StepJob[PairWork]
-
-
-def pair_job(parts: Sequence[RunSteps], key: PromptKey, gap: str, cache: Cache, turn: threading.Lock) -> PairJob:
-    """A job that reads the steps whose prompt tables are not cached."""
-    return StepJob(PairWork(parts, key, gap, cache), turn)

@@ -1,6 +1,5 @@
 """Computes the statistics of a part of the tokens step by step: see step_job.py, step_ledger.py, analysis/part_rows.py."""
 
-import threading
 from collections.abc import Sequence
 
 import polars as pl
@@ -16,7 +15,7 @@ from ..files.cache import Cache
 from ..rows.part import Part, part_text
 from ..run import Run
 from ..statistics.row_statistics import frame_of
-from .step_job import StepJob, settled_rows
+from .step_job import settled_rows
 from .step_ledger import KEYS, Digests, Schema, StepLedger
 
 READ = ("mask", "minibatch", "entropy", "advantages", "inclusion_probability")
@@ -39,19 +38,11 @@ class PartResults:
         """True if a budget kept rows of these steps by chance, so that statistics are estimates."""
         return bool(self.ledger.frame(digests)["sampled"].any())
 
-    def missing(self, digests: Digests, steps: Sequence[int]) -> list[int]:
-        """Those of the steps that have token rows and were not read."""
-        return self.ledger.missing(digests, steps)
-
     def add(self, step: int, digest: str, statistics: pa.Table, *, sampled: bool) -> None:
         """Takes the statistics of one step."""
         mark = pl.DataFrame({"step": [step], "slice": [READ_MARK], "gap": [self.gap], "sampled": [sampled]})
         rows = pl.concat([frame_of(statistics), mark], how="diagonal_relaxed")
         self.ledger.add(rows.with_columns(pl.lit(digest).alias("digest"), pl.lit(step).alias("step")))
-
-    def save(self, digests: Digests) -> None:
-        """Writes what was added since the last call to the cache."""
-        self.ledger.save(digests)
 
 
 class PartWork:
@@ -60,7 +51,7 @@ class PartWork:
     def __init__(self, run: Run, results: PartResults, steps: Sequence[int]) -> None:
         self._run, self.results = run, results
         self.digests = part_digests(run, results.gap)
-        self.pieces: Sequence[int] = results.missing(self.digests, steps)
+        self.pieces: Sequence[int] = results.ledger.missing(self.digests, steps)
 
     def do(self, piece: int) -> None:
         part, gap = self.results.part, self.results.gap
@@ -74,10 +65,7 @@ class PartWork:
             )
 
     def save(self) -> None:
-        self.results.save(self.digests)
-
-
-PartJob = StepJob[PartWork]
+        self.results.ledger.save(self.digests)
 
 
 def part_digests(run: Run, gap: str) -> dict[int, str]:
@@ -89,11 +77,6 @@ def part_digests(run: Run, gap: str) -> dict[int, str]:
 def run_suffix(run: Run, gap: str) -> str:
     """The part that a gap of readings adds to the digests of the rows."""
     return "" if gap in GAPS else f" {run.reading_digest(gap)}"
-
-
-def part_job(run: Run, results: PartResults, steps: Sequence[int], turn: threading.Lock) -> PartJob:
-    """A job that reads those of the steps that the results lack."""
-    return StepJob(PartWork(run, results, steps), turn)
 
 
 def _schema() -> Schema:

@@ -56,7 +56,7 @@ def finished(run: Run, made: Sequence[CorrectionResults], steps: Sequence[int] |
 
 
 def sums(made: CorrectionResults, run: Run) -> pl.DataFrame:
-    return made.frame(run.row_digests()).select("step", *SUMS)
+    return made.ledger.frame(run.row_digests()).select("step", *SUMS)
 
 
 def wanted(run: Run, corrections: Sequence[Correction | TrainerCorrection] = ALL) -> list[pl.DataFrame]:
@@ -124,7 +124,7 @@ def test_a_growing_run_computes_new_steps_alone(tmp_path: Path, cache: Cache) ->
     for rows in STEPS[4:]:
         writer.step(rows)
     run.refresh()
-    assert made[0].missing(run.row_digests(), run.steps) == run.steps[4:]
+    assert made[0].ledger.missing(run.row_digests(), run.steps) == run.steps[4:]
     later = ledgers(cache)
     assert finished(run, later) == JobProgress("done", 2, 2)
     assert all(sums(ledger, run).equals(frame) for ledger, frame in zip(later, wanted(run), strict=True))
@@ -160,7 +160,7 @@ def test_a_foreign_table_under_our_name_is_not_believed(run: Run, cache: Cache) 
     (key,) = made.ledger.blocks(run.row_digests())
     for foreign in (pl.DataFrame({"step": [1]}), pl.DataFrame({name: ["x"] for name in SCHEMA})):
         cache.store(key, foreign.to_arrow())
-        assert CorrectionResults(TIS, cache).frame(run.row_digests()).is_empty()
+        assert CorrectionResults(TIS, cache).ledger.frame(run.row_digests()).is_empty()
 
 
 def test_without_a_cache_the_work_is_kept_in_memory(run: Run) -> None:
@@ -194,7 +194,7 @@ def test_what_a_correction_cannot_read_is_said_and_the_others_go_on(tmp_path: Pa
     made = ledgers(cache, [off_policy_clip(0.8, 1.2), off_policy, TIS])
     assert finished(run, made).state == "done"
     digests = run.row_digests()
-    total, theirs, ours = (ledger.frame(digests) for ledger in made)
+    total, theirs, ours = (each.ledger.frame(digests) for each in made)
     assert set(total["reason"]) == {"no row has both policies of total"} and set(total["gap"]) == {None}
     assert "current_logprobs" in theirs["reason"][0] and ours["reason"].null_count() == 6
     assert finished(run, ledgers(cache, [off_policy])) == JobProgress("done", 0, 0), "reasons are kept, too"
@@ -205,8 +205,8 @@ def test_only_total_is_enough_for_what_reads_total(tmp_path: Path, cache: Cache)
     assert run.gaps == ("total",)
     made = ledgers(cache, [off_policy_clip(0.8, 1.2), TIS])
     assert finished(run, made).state == "done"
-    assert made[0].frame(run.row_digests())["gap"].unique().to_list() == ["total"]
-    assert made[1].frame(run.row_digests())["gap"].null_count() == 6
+    assert made[0].ledger.frame(run.row_digests())["gap"].unique().to_list() == ["total"]
+    assert made[1].ledger.frame(run.row_digests())["gap"].null_count() == 6
 
 
 def test_rows_that_chance_kept_stand_for_those_it_did_not(tmp_path: Path, cache: Cache) -> None:
@@ -217,7 +217,7 @@ def test_rows_that_chance_kept_stand_for_those_it_did_not(tmp_path: Path, cache:
     run = open_run(tmp_path / "run")
     (made,) = ledgers(cache, [TIS])
     assert finished(run, [made]).done == 1
-    row = made.frame(run.row_digests()).row(0, named=True)
+    row = made.ledger.frame(run.row_digests()).row(0, named=True)
     assert row["sampled"] is True and row["tokens"] == pytest.approx(sum(row["counts"]))
     assert sums(made, run).equals(wanted(run, [TIS])[0])
 
@@ -228,7 +228,7 @@ def test_the_weights_that_are_left_are_counted_where_they_lie(run: Run, cache: C
     x = run.tokens().filter(pl.col("mismatch").is_not_null()).select("mismatch").collect()["mismatch"].to_numpy()
     kept = x[(np.exp(x) >= 0.5) & (np.exp(x) <= 1.2)]
     counts = np.zeros(BUCKETS)
-    for row in made.frame(run.row_digests()).iter_rows(named=True):
+    for row in made.ledger.frame(run.row_digests()).iter_rows(named=True):
         counts[row["buckets"]] += row["counts"]
     # log(exp(x)) may fall on the other side of an edge than x, so neighbours are compared by their running sum.
     difference = np.cumsum(counts - np.bincount(bucket_of(kept), minlength=BUCKETS))

@@ -64,16 +64,16 @@ def test_a_job_computes_them_beside_a_trainers_own_and_again_when_the_reading_ch
     results = [CorrectionResults(each, cache) for each in (OF_READING[1], own)]
     assert carried_out(run, results) == "done"
     of_reading, of_rows = run.row_digests(gap=GAP), run.row_digests()
-    assert list(of_reading) == [0, 1] and len(results[1].frame(of_rows)) == STEPS
+    assert list(of_reading) == [0, 1] and len(results[1].ledger.frame(of_rows)) == STEPS
     wanted = correction_effects(run, OF_READING[1:2], gap=GAP).sums.select("step", *SUMS)
-    assert results[0].frame(of_reading).select("step", *SUMS).equals(wanted)
+    assert results[0].ledger.frame(of_reading).select("step", *SUMS).equals(wanted)
     again = CorrectionResults(OF_READING[1], cache)
-    assert not again.missing(of_reading, run.steps)
+    assert not again.ledger.missing(of_reading, run.steps)
     record(folders[0], step=1, shift=0.5)
     run.refresh()
-    assert again.missing(run.row_digests(gap=GAP), run.steps) == [1]
+    assert again.ledger.missing(run.row_digests(gap=GAP), run.steps) == [1]
     assert carried_out(run, [again]) == "done"
-    kept = again.frame(run.row_digests(gap=GAP)).select("step", *SUMS)
+    kept = again.ledger.frame(run.row_digests(gap=GAP)).select("step", *SUMS)
     assert kept.equals(correction_effects(run, OF_READING[1:2], gap=GAP).sums.select("step", *SUMS))
     assert not kept.equals(wanted)
 

@@ -104,6 +104,6 @@ def test_the_verb_computes_the_usual_corrections_and_a_trainers(
     assert "computed 20 steps" in capsys.readouterr().out
     opened = open_run(run)
     results = CorrectionResults(CORRECTIONS[0], Cache(cache / "ratioscope" / "statistics"))
-    assert results.frame(opened.row_digests())["step"].to_list() == opened.steps
+    assert results.ledger.frame(opened.row_digests())["step"].to_list() == opened.steps
     assert main(["index", str(run), "--corrections", "nobody"]) == USAGE
     assert "nobody" in capsys.readouterr().err

@@ -100,9 +100,9 @@ def test_what_was_read_once_is_kept_also_where_no_token_is(tmp_path: Path) -> No
     read(run, "lag=6 and lag=7", tmp_path)
     again = PartResults(whole("lag=6 and lag=7"), "mismatch", Cache(tmp_path / "cache"))
     digests = part_digests(run, "mismatch")
-    assert again.missing(digests, run.steps) == [] and again.statistics(digests).is_empty()
+    assert again.ledger.missing(digests, run.steps) == [] and again.statistics(digests).is_empty()
     changed = digests | {run.steps[0]: "other rows"}
-    assert again.missing(changed, run.steps) == [run.steps[0]]
+    assert again.ledger.missing(changed, run.steps) == [run.steps[0]]
 
 
 def read(run: Run, text: str, folder: Path) -> PartResults:

@@ -178,11 +178,11 @@ def _read(scope: Scope, view: View, part: Part) -> int:
     digests = view.of(part_digests, scope.gap)
     chosen = [step for step in scope.steps.recorded(view.steps) if step in digests]
     _say_without_rows(len(scope.steps.recorded(view.steps)) - len(chosen))
-    missing = results.missing(digests, chosen)
+    missing = results.ledger.missing(digests, chosen)
     if missing and are_few(view, missing):
         with st.spinner("reading token rows"):
             _read_now(view, results, missing)
-        missing = results.missing(digests, chosen)
+        missing = results.ledger.missing(digests, chosen)
     elif missing:
         _in_background(view, results, missing)
     if results.sampled(digests):
