@@ -125,7 +125,10 @@ def shadows(hidden: Mapping[tuple[int, Cutoff], Mapping[int, int]], recorded: Ag
     for (attempt, cutoff), rows_of in hidden.items():
         since[attempt] = min(cutoff.step, since.get(attempt, cutoff.step))
         for step, rows in rows_of.items():
-            again = _again(attempt, cutoff, step, recorded)
+            # the later attempt that recorded the step: the one that replaces it, else the newest; None if none has
+            others = (by for by, rank in recorded if rank is None and by > attempt) if cutoff.rank is None else ()
+            ordered = (cutoff.by, *sorted(others, reverse=True))
+            again = next((by for by in ordered if step in recorded.get((by, cutoff.rank), ())), None)
             rank = -1 if cutoff.rank is None else cutoff.rank
             of_key = totals.setdefault((attempt, cutoff.by if again is None else again, rank, again is None), {})
             of_key[step] = of_key.get(step, 0) + rows
@@ -136,13 +139,6 @@ def shadows(hidden: Mapping[tuple[int, Cutoff], Mapping[int, int]], recorded: Ag
         )
         for (attempt, by, rank, is_apart), steps in sorted(totals.items())
     )  # fmt: skip
-
-
-def _again(attempt: int, cutoff: Cutoff, step: int, recorded: Again) -> int | None:
-    """The later attempt that recorded the step: the one that replaces it, else the newest; None if none has."""
-    others = (by for by, rank in recorded if rank is None and by > attempt) if cutoff.rank is None else ()
-    ordered = (cutoff.by, *sorted(others, reverse=True))
-    return next((by for by in ordered if step in recorded.get((by, cutoff.rank), ())), None)
 
 
 def _of_attempts(first: Mapping[int, int], alone: Collection[tuple[int, int]]) -> Iterator[tuple[int, Cutoff]]:

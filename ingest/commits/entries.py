@@ -183,7 +183,15 @@ def committed(entry: Mapping[str, Any], writer: str, attempt: int) -> TokenFile 
     if printable(path) != path:
         raise SourceError("a commit names it, but its name is no text")
     if _STATISTICS_FILE.fullmatch(path) or _SCALAR_FILE.fullmatch(path):
-        return _segment(entry, path, writer, attempt)
+        steps = entry.get("steps")
+        if not isinstance(steps, list) or not all(is_int64(step) for step in steps):
+            raise SourceError(f"its commit has steps {str(steps)[:60]!r}; wanted a list of whole numbers")
+        attempt = whole_number(entry, "attempt") if "attempt" in entry else attempt
+        size = whole_number(entry, "bytes", least=0)
+        replaces, measured = _origins(entry, _STATISTICS_FILE), _measured(entry, steps)
+        return Segment(
+            path, writer, attempt, frozenset(steps), size, text(entry, "sha256"), seconds(entry), replaces, measured
+        )
     match = _TOKEN_FILE.fullmatch(path)
     if match is None:
         raise SourceError("a commit names it, but it is no path of a token file or statistics segment")
@@ -214,18 +222,6 @@ def _token_file(entry: Mapping[str, Any], path: str, writer: str, attempt: int) 
         slice_columns=names_among(entry, "facts", SLICED_BY),
         replaces=_origins(entry, _TOKEN_FILE),
         unmeasured=entry.get("unmeasured") is True,
-    )
-
-
-def _segment(entry: Mapping[str, Any], path: str, writer: str, attempt: int) -> Segment:
-    steps = entry.get("steps")
-    if not isinstance(steps, list) or not all(is_int64(step) for step in steps):
-        raise SourceError(f"its commit has steps {str(steps)[:60]!r}; wanted a list of whole numbers")
-    attempt = whole_number(entry, "attempt") if "attempt" in entry else attempt
-    size = whole_number(entry, "bytes", least=0)
-    replaces, measured = _origins(entry, _STATISTICS_FILE), _measured(entry, steps)
-    return Segment(
-        path, writer, attempt, frozenset(steps), size, text(entry, "sha256"), seconds(entry), replaces, measured
     )
 
 

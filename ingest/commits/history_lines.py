@@ -119,7 +119,11 @@ def _commit(history: WriterHistory, entry: Mapping[str, Any]) -> None:
     else:  # a segment is committed again with every step, so its time belongs to its last step
         _set_time(history, max(item.steps, default=None), item.time)
         history.segments[item.path] = item
-        _settle(history, item)
+        # clears `unmeasured` for token files whose step the new segment covers
+        for path in [path for path in history.unmeasured if history.token_files[path].step in item.steps]:
+            history.token_files[path] = replace(history.token_files[path], unmeasured=False)
+            history.unmeasured.remove(path)
+            _add_fresh(history, history.token_files[path])
     _add_fresh(history, item)
     history.last_commit = item.time or history.last_commit
 
@@ -151,14 +155,6 @@ def _reading(history: WriterHistory, entry: Mapping[str, Any]) -> None:
 def _set_time(history: WriterHistory, step: int | None, time: float | None) -> None:
     if step is not None and time is not None and not history.is_offline:
         history.times.setdefault(step, time)
-
-
-def _settle(history: WriterHistory, segment: Segment) -> None:
-    """Clears `unmeasured` for token files whose step the new segment covers."""
-    for path in [path for path in history.unmeasured if history.token_files[path].step in segment.steps]:
-        history.token_files[path] = replace(history.token_files[path], unmeasured=False)
-        history.unmeasured.remove(path)
-        _add_fresh(history, history.token_files[path])
 
 
 def _event(history: WriterHistory, entry: Mapping[str, Any]) -> None:

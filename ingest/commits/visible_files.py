@@ -65,7 +65,15 @@ def next_visible_files(catalog: Catalog, version: int, before: VisibleFiles) -> 
     fresh = catalog.committed_since(version)
     if fresh is None or not _is_growth(fresh, before, {writer.attempt for writer in catalog.writers}):
         return visible_files(catalog)
-    return _grown(before, fresh)
+    files, steps = dict(before.token_files), set(before.steps).union(*map(steps_of, fresh))
+    for file in fresh:
+        if isinstance(file, TokenFile):
+            files[file.step] = _by_path(
+                [*(known for known in files.get(file.step, ()) if known.path != file.path), file]
+            )
+    parts = {segment.path: segment for segment in (*before.segments, *before.scalars)}
+    parts |= {item.path: item for item in fresh if isinstance(item, Segment) and item.steps}
+    return _in_order(steps, files, parts.values(), before.cutoffs)
 
 
 def _is_growth(fresh: Sequence[TokenFile | Segment], before: VisibleFiles, attempts: set[int]) -> bool:
@@ -80,18 +88,6 @@ def _is_growth(fresh: Sequence[TokenFile | Segment], before: VisibleFiles, attem
         and all(first is None or step >= first for item in fresh for step in steps_of(item))
         and all(known.get(item.path, _NONE) <= steps_of(item) for item in fresh)
     )
-
-
-def _grown(before: VisibleFiles, fresh: Sequence[TokenFile | Segment]) -> VisibleFiles:
-    files, steps = dict(before.token_files), set(before.steps).union(*map(steps_of, fresh))
-    for file in fresh:
-        if isinstance(file, TokenFile):
-            files[file.step] = _by_path(
-                [*(known for known in files.get(file.step, ()) if known.path != file.path), file]
-            )
-    parts = {segment.path: segment for segment in (*before.segments, *before.scalars)}
-    parts |= {item.path: item for item in fresh if isinstance(item, Segment) and item.steps}
-    return _in_order(steps, files, parts.values(), before.cutoffs)
 
 
 def _in_order(

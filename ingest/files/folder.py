@@ -85,17 +85,13 @@ def _no_run(folder: Path) -> str:
         return f"{folder} cannot be listed: {error.strerror}"
     if not names:
         return f"{folder} is an empty folder: nothing has been recorded in it yet; {HOLDS}, {DEMO}"
-    if runs := runs_in(folder) or _runs_further_down(folder, names):
+    if runs := runs_in(folder) or [run for name in names[:_MOST_ENTERED] for run in runs_in(folder / name)]:
         shown = ", ".join(str(run) for run in runs[:_MOST_SHOWN])
         more = f" and {len(runs) - _MOST_SHOWN} more" if len(runs) > _MOST_SHOWN else ""
         return f"{folder} is no run, but holds {'runs' if len(runs) > 1 else 'one'}: open {shown}{more}"
     shown = ", ".join(names[:_MOST_SHOWN]) + (", ..." if len(names) > _MOST_SHOWN else "")
     dumps = f"; if a trainer wrote them: ratioscope import {quote(str(folder))} -o RUN" if _has_files(folder) else ""
     return f"{folder} is no run: it holds {shown}{dumps}; {HOLDS}, {DEMO}"
-
-
-def _runs_further_down(folder: Path, names: list[str]) -> list[Path]:
-    return [run for name in names[:_MOST_ENTERED] for run in runs_in(folder / name)]
 
 
 def _has_files(folder: Path) -> bool:

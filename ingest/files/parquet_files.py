@@ -278,22 +278,18 @@ class ParquetFiles:
         source = pa.BufferReader(file.read()) if file_status.st_size <= (SMALL if is_known else LARGE) else file
         if not is_known:
             assert sha256 is not None
-            _demand_digest(source, sha256)
+            # raises FileChanged (a SourceError) if these bytes do not have the committed digest
+            if isinstance(source, BufferedReader):
+                digest = hashlib.file_digest(source, "sha256").hexdigest()
+            else:
+                digest = hashlib.sha256(source.read_buffer()).hexdigest()
+            source.seek(0)
+            if digest != sha256:
+                raise FileChanged(
+                    f"its bytes have changed since they were written: sha256 {digest[:12]} found, {sha256[:12]} committed"
+                )
             self._checked[path, sha256] = signature
         return source
-
-
-def _demand_digest(source: FileBytes, sha256: str) -> None:
-    """Raises FileChanged (a SourceError) if these bytes do not have the committed digest."""
-    if isinstance(source, BufferedReader):
-        digest = hashlib.file_digest(source, "sha256").hexdigest()
-    else:
-        digest = hashlib.sha256(source.read_buffer()).hexdigest()
-    source.seek(0)
-    if digest != sha256:
-        raise FileChanged(
-            f"its bytes have changed since they were written: sha256 {digest[:12]} found, {sha256[:12]} committed"
-        )
 
 
 def read(

@@ -194,7 +194,11 @@ def _typed(into: str, value: Any, row: Row) -> Any:
     if into == "advantages" and np.shape(value) == (1,):
         value = flat(value, "it")[0]  # in the Record, a list of one is the value of the whole sequence
     if into in PER_TOKEN or into == "prompt_ids" or (into in EITHER and np.ndim(value)):
-        return _within(into, _numbers(into, flat(value, "it")))
+        # the values, if they are such as the column may have: a truth is no log-prob
+        array = flat(value, "it")
+        if into not in MASKS and array.dtype.kind == "b":
+            raise FieldError("it holds true and false; wanted one number per token")
+        return _within(into, counted(array, "it") if into in MASKS else array)
     if into in WHOLE or into == "rollout_versions":
         low, high = _BOUNDS.get(into, (-(2**63), 2**63 - 1))
         if not low <= (found := whole(value, row)) <= high:
@@ -219,13 +223,6 @@ def targets() -> tuple[str, ...]:
 def is_target(into: str) -> bool:
     """True if a line of a table may begin so."""
     return into in targets() or into.startswith(("extra.", "key."))
-
-
-def _numbers(into: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The values, if they are such as the column may have: a truth is no log-prob."""
-    if into not in MASKS and array.dtype.kind == "b":
-        raise FieldError("it holds true and false; wanted one number per token")
-    return counted(array, "it") if into in MASKS else array
 
 
 def _within(into: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

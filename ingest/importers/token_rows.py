@@ -72,7 +72,8 @@ class TokenRows:
                 if own is not None:
                     own.fault = own.fault or lost
                 continue
-            values = self._flat(values)
+            dotted = [place for place in self._dotted if place not in values]
+            values = {**values, **{place: inside(values, place) for place in dotted}} if dotted else values
             key = tuple(_first(values, places) for places in self._key)
             if own is None or key != own.key:
                 if own is not None:
@@ -93,11 +94,6 @@ class TokenRows:
         self._seen.add(key)
         tokens: dict[str, list[Any]] = {place: [] for place in self._of_tokens}
         return _Sequence(key, number, tokens, {place: values.get(place) for place in self._of_sequences}, fault)
-
-    def _flat(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The row with its places as names."""
-        dotted = [place for place in self._dotted if place not in values]
-        return {**values, **{place: inside(values, place) for place in dotted}} if dotted else values
 
     @cached_property
     def _key(self) -> tuple[tuple[str, ...], ...]:

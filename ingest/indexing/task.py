@@ -77,7 +77,10 @@ def carried_out(task: IndexTask) -> TaskResult:
     else:
         statistics = RowStatistics(rows, Cache(None), aside)
         table = statistics.step(task.step, task.files, slice_named(task.slice), loops=_loops(task))
-    return TaskResult(_stream(table), tuple(refused))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return TaskResult(sink.getvalue().to_pybytes(), tuple(refused))
 
 
 def _loops(task: IndexTask) -> Loops:
@@ -88,13 +91,6 @@ def table_of(result: TaskResult) -> pa.Table:
     """The statistics of a result."""
     with pa.ipc.open_stream(result.table) as reader:
         return reader.read_all()
-
-
-def _stream(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue().to_pybytes()
 
 
 @lru_cache(maxsize=1)

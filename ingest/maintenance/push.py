@@ -118,7 +118,22 @@ def push(folder: Path, url: str, progress: OnUpload | None = None) -> Pushed:
         raise SourceError(f"{url} is no URL; wanted one such as s3://bucket/runs/{root.resolve().name}")
     store = Store(address)
     there = store.files()
-    _demand_same_run(root, store, there)
+    # SourceError where the URL holds another run, or logs that are longer than those of the folder
+    if layout.RUN_FILE in there:
+        stated = None
+        with suppress(ValueError, AttributeError):
+            stated = loaded(store.read(layout.RUN_FILE).decode()).get("id")
+        if isinstance(stated, str) and stated != stated_id(root):
+            raise SourceError(
+                f"{store.address} holds another run (id {stated[:40]!r}); wanted an empty place, or this run"
+            )
+    for path in sorted(_logs(root)):
+        if path in there and there[path].size > status(root, path).st_size:
+            raise SourceError(
+                f"{store.address} has more of {path} than {root}: the folder is an older copy; push from the newest one"
+            )
+        if path in there and there[path].size and not _continues(root, store, path, there[path].size):
+            raise SourceError(f"{store.address} has another {path} than {root}; wanted an empty place, or this run")
     with TemporaryDirectory(prefix="ratioscope-push-") as kept:
         taken = _snapshot(root, Path(kept))
         work = _Push(root, store, there, progress=progress)
@@ -195,7 +210,10 @@ def _announce(work: _Push, segments: Mapping[str, Path], kept: Path) -> None:
     before = before[: before.rfind(b"\n") + 1]
     lines = before.splitlines(keepends=True)
     chain = (layout.chain_of(lines[-1]) or "") if lines else ""
-    entries: list[dict[str, object]] = [] if lines else [_opening()]
+    # the first line of the log: it names no machine, because a store is read by others
+    entries: list[dict[str, object]] = (
+        [] if lines else [{"kind": layout.OFFLINE, "verb": "push", "writer": PUSHED, "schema": SCHEMA_VERSION}]
+    )
     entries += [
         {"kind": layout.ANNOUNCED, "file": path, "bytes": copy.stat().st_size, "sha256": _digest(copy)}
         for path, copy in segments.items()
@@ -206,11 +224,6 @@ def _announce(work: _Push, segments: Mapping[str, Path], kept: Path) -> None:
             line, chain = layout.chained_line({"time": time.time(), **entry}, number, chain)
             log.write(line)
     work.put(kept / "announced", PUSH_LOG)
-
-
-def _opening() -> dict[str, object]:
-    """The first line of the log: it names no machine, because a store is read by others."""
-    return {"kind": layout.OFFLINE, "verb": "push", "writer": PUSHED, "schema": SCHEMA_VERSION}
 
 
 def _snapshot(root: Path, kept: Path) -> Snapshot:
@@ -275,25 +288,6 @@ def _copy(root: Path, path: str, into: Path, nbytes: int | None = None) -> Path:
 def _digest(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _demand_same_run(root: Path, store: Store, there: Mapping[str, Stored]) -> None:
-    """SourceError where the URL holds another run, or logs that are longer than those of the folder."""
-    if layout.RUN_FILE in there:
-        stated = None
-        with suppress(ValueError, AttributeError):
-            stated = loaded(store.read(layout.RUN_FILE).decode()).get("id")
-        if isinstance(stated, str) and stated != stated_id(root):
-            raise SourceError(
-                f"{store.address} holds another run (id {stated[:40]!r}); wanted an empty place, or this run"
-            )
-    for path in sorted(_logs(root)):
-        if path in there and there[path].size > status(root, path).st_size:
-            raise SourceError(
-                f"{store.address} has more of {path} than {root}: the folder is an older copy; push from the newest one"
-            )
-        if path in there and there[path].size and not _continues(root, store, path, there[path].size):
-            raise SourceError(f"{store.address} has another {path} than {root}; wanted an empty place, or this run")
 
 
 def _continues(root: Path, store: Store, path: str, nbytes: int) -> bool:

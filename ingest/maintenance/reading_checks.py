@@ -66,21 +66,17 @@ def unnamed_commits(catalog: Catalog) -> Iterator[tuple[str, dict[str, Any]]]:
     """(path, its commit line) of complete files of readings that no line names. Others are set aside with the reason."""
     for path in unnamed_readings(catalog):
         with faults_set_aside(path, catalog.quarantine):
-            yield path, _commit(catalog, path)
+            entry = commit_in_footer(catalog.files, path)
+            if entry is None:
+                raise SourceError("no commit names it, and its footer does not say what it is a reading of")
+            with open_regular(catalog.root, path) as content:
+                data = content.read()
+            entry = {**entry, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+            demanded_rows(catalog.files, committed_reading(entry, "", 0))
+            yield path, entry
 
 
 def readings_of(catalog: Catalog, attempt: int, steps: Iterable[int]) -> tuple[str, ...]:
     """Files of readings of these steps: without the rows that they are of they mean nothing."""
     chosen = set(steps)
     return tuple(file.path for file in catalog.readings() if file.attempt == attempt and file.step in chosen)
-
-
-def _commit(catalog: Catalog, path: str) -> dict[str, Any]:
-    entry = commit_in_footer(catalog.files, path)
-    if entry is None:
-        raise SourceError("no commit names it, and its footer does not say what it is a reading of")
-    with open_regular(catalog.root, path) as content:
-        data = content.read()
-    entry = {**entry, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    demanded_rows(catalog.files, committed_reading(entry, "", 0))
-    return entry

@@ -49,7 +49,7 @@ def _of_attempt(
     alone: dict[str, int],
 ) -> Iterator[Trouble]:
     measured = segments.gaps_by_writer(own)
-    incomplete = _dropped(catalog)
+    incomplete = {(drop.writer, drop.step) for history in catalog.histories.values() for drop in history.drops}
     writers: dict[int, set[str]] = {}
     for writer, step in measured:
         # those of an offline writer are statistics of the rows on disk, whoever wrote them
@@ -91,10 +91,6 @@ def _not_comparable(
     if any(file.slices for file in files):
         return "their rows are slices of sequences"
     return "" if writers <= set(parts) else "some of their rows are not on record"
-
-
-def _dropped(catalog: Catalog) -> set[tuple[str, int | None]]:
-    return {(drop.writer, drop.step) for history in catalog.histories.values() for drop in history.drops}
 
 
 def _compared(

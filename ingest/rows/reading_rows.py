@@ -116,7 +116,9 @@ def _beside(records: pa.Table, rows: pa.Table, column: str) -> tuple[pa.Table, F
     found = index >= 0
     lengths = list_lengths(rows["logprobs"])
     fits = found.copy()
-    fits[found] = lengths[index[found]] == _tokens(records)[found]
+    names = [f"{policy}_logprobs" for policy in POLICIES if f"{policy}_logprobs" in records.column_names]
+    tokens: Integers = np.maximum.reduce([list_lengths(records[name]) for name in names])
+    fits[found] = lengths[index[found]] == tokens[found]
     place: ArrowColumn = pa.array(np.maximum(index, 0), mask=~fits)
     empty = pa.nulls(len(records), SCHEMA.field("logprobs").type)
     records = records.append_column(column, rows["logprobs"].take(place) if len(rows) else empty)
@@ -133,13 +135,6 @@ def _rows_of(records: pa.Table, rows: pa.Table) -> tuple[Integers, int]:
     place = np.full(int(keys.max(initial=-1)) + 1, -1, np.int64)
     place[theirs] = np.arange(len(theirs))
     return place[own], int((~np.isin(theirs, own)).sum())
-
-
-def _tokens(records: pa.Table) -> Integers:
-    """Tokens of each Record: those of its longest log-probs."""
-    names = [f"{policy}_logprobs" for policy in POLICIES if f"{policy}_logprobs" in records.column_names]
-    tokens: Integers = np.maximum.reduce([list_lengths(records[name]) for name in names])
-    return tokens
 
 
 def _weighed(records: pa.Table, rows: pa.Table, index: Integers, fits: Booleans) -> pa.Table:

@@ -88,7 +88,7 @@ def why_absent(logged: Sequence[str], gaps: Sequence[str]) -> dict[str, str]:
         if name in logged
         else f"because {SCALAR_LOG}, and the log has no number of this definition"
         for gap in gaps
-        for name in _names_of(gap)
+        for name in [f"{gap}/{metric.name}" for metric in METRICS if metric.is_of(gap)]
     }
 
 
@@ -115,10 +115,6 @@ def _finished(frame: pl.DataFrame, name: str) -> pl.Expr:
 def _columns(gap: str, metric: Metric) -> tuple[str, ...]:
     name = f"{gap}/{metric.name}"
     return (name, f"{name}_se") if metric.error is not None else (name,)
-
-
-def _names_of(gap: str) -> list[str]:
-    return [f"{gap}/{metric.name}" for metric in METRICS if metric.is_of(gap)]
 
 
 def _gaps(metrics: Sequence[str]) -> list[str]:

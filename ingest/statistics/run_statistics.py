@@ -120,7 +120,8 @@ class RunStatistics:
         present = frozenset[int]().union(*(part.steps for part in parts))
         cutoffs = {self.segments.version(segment): visible.cutoff(segment) for segment in own}
         visible_rows = [_shown(part.rows, cutoffs.get(part.version)) for part in parts]
-        recorded = pl.DataFrame(pa.concat_tables([_empty(columns), *visible_rows]))
+        empty = pa.Table.from_batches([], wanted(tuple(columns)))  # an `empty_table` imports pandas
+        recorded = pl.DataFrame(pa.concat_tables([empty, *visible_rows]))
         rows = [_without(_chosen(recorded, present, steps), replaced)]
         rows += [_chosen(frame, own, steps) for own, frame in computed if not steps.isdisjoint(own)]
         return merge(pl.concat(rows).rechunk(), KEYS)
@@ -183,7 +184,7 @@ class RunStatistics:
 
     def _computed(self, jobs: Mapping[int, RowJob], slices: Sequence[str], columns: Sequence[str]) -> pl.DataFrame:
         pairs = [(step, gap) for step, job in jobs.items() for gap in sorted(job.gaps)]
-        own = self._from_rows(jobs).frame.filter(pl.col("slice").is_in(slices)).select(_in_order(columns))
+        own = self._from_rows(jobs).frame.filter(pl.col("slice").is_in(slices)).select(wanted(tuple(columns)).names)
         return own.join(_pairs(pairs), on=["step", "gap"], how="semi", maintain_order="left")
 
     def _from_rows(self, jobs: Mapping[int, RowJob]) -> FromRows:
@@ -243,14 +244,6 @@ def _without(frame: pl.DataFrame, pairs: Sequence[tuple[int, str]]) -> pl.DataFr
 
 def _pairs(pairs: Sequence[tuple[int, str]]) -> pl.DataFrame:
     return pl.DataFrame(pairs, schema={"step": pl.Int64, "gap": pl.String}, orient="row")
-
-
-def _in_order(columns: Sequence[str]) -> list[str]:
-    return wanted(tuple(columns)).names
-
-
-def _empty(columns: Sequence[str]) -> pa.Table:
-    return pa.Table.from_batches([], wanted(tuple(columns)))  # an `empty_table` imports pandas
 
 
 def statistics_plan(
