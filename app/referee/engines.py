@@ -90,6 +90,10 @@ class Engine:
         """The server's answer on so many tokens, bounded by their number."""
         return self.server.ask(path, body, most_bytes=(1 << 20) + BYTES_OF_TOKEN * tokens)
 
+    def adapters(self, number: int) -> dict[str, Any]:
+        """The part of SGLang's body that names the adapter for so many prompts; vLLM has it as its model."""
+        return {"lora_path": [self.served] * number} if self.adapter else {}
+
     def _read(self, sequences: Sequence[Sequence_]) -> list[Singles]:
         path, body = _REQUESTS[self.kind](self, sequences)
         answer = self.ask(path, body, sum(sequence.length for sequence in sequences))
@@ -110,7 +114,7 @@ def well_formed(engine: Engine, path: str) -> Iterator[None]:
         raise SourceError(f"{engine.server.address}: {what}; wanted that of {_FORMS[engine.kind]}") from error
 
 
-_Pairs = list[tuple[int, float]]
+Pairs = list[tuple[int, float]]
 """(token id, log-prob) of each response token."""
 
 
@@ -122,8 +126,7 @@ def _vllm_request(engine: Engine, sequences: Sequence[Sequence_]) -> tuple[str, 
 
 def sglang_request(engine: Engine, sequences: Sequence[Sequence_]) -> tuple[str, dict[str, Any]]:
     """(path, body) of a prefill. The cache may be read before `logprob_start_len`."""
-    adapter = {"lora_path": [engine.served] * len(sequences)} if engine.adapter else {}
-    return "/generate", adapter | {
+    return "/generate", engine.adapters(len(sequences)) | {
         "input_ids": [[*sequence.prompt, *sequence.response] for sequence in sequences],
         "sampling_params": {"max_new_tokens": 0, "temperature": 0.0},
         "return_logprob": True,
@@ -131,20 +134,20 @@ def sglang_request(engine: Engine, sequences: Sequence[Sequence_]) -> tuple[str,
     }
 
 
-def _vllm_pairs(answer: Any, sequences: Sequence[Sequence_]) -> list[_Pairs]:
+def _vllm_pairs(answer: Any, sequences: Sequence[Sequence_]) -> list[Pairs]:
     """Each place has a mapping of token id -> entry, the first place none. The recorded id has to be in it."""
     choices = sorted(answer["choices"], key=lambda choice: choice["index"])
     return [_vllm_row(*each) for each in zip([choice["prompt_logprobs"] for choice in choices], sequences, strict=True)]
 
 
-def _vllm_row(places: Sequence[Mapping[str, Any]], sequence: Sequence_) -> _Pairs:
+def _vllm_row(places: Sequence[Mapping[str, Any]], sequence: Sequence_) -> Pairs:
     demand_length(len(places), sequence.length, sequence)
     own = places[len(sequence.prompt) :]
     ids = [id if str(id) in place else int(next(iter(place))) for id, place in zip(sequence.response, own, strict=True)]
     return [(id, place[str(id)]["logprob"]) for id, place in zip(ids, own, strict=True)]
 
 
-def _sglang_pairs(answer: Any, sequences: Sequence[Sequence_]) -> list[_Pairs]:
+def _sglang_pairs(answer: Any, sequences: Sequence[Sequence_]) -> list[Pairs]:
     """Each place has [log-prob, id, text], from the last of the prompt on, which has no log-prob."""
     rows = [one["meta_info"]["input_token_logprobs"] for one in answer]
     for row, sequence in zip(rows, sequences, strict=True):
@@ -166,7 +169,7 @@ def demand_length(found: int, wanted: int, sequence: Sequence_) -> None:
         )
 
 
-def checked(sequence: Sequence_, pairs: _Pairs) -> Singles:
+def checked(sequence: Sequence_, pairs: Pairs) -> Singles:
     """The log-probs of a sequence. SourceError unless they are of its own tokens, and are log-probs."""
     at = f"sequence {sequence.sequence_id!r} of step {sequence.step}"
     for place, (wanted, (id, logprob)) in enumerate(zip(sequence.response, pairs, strict=True)):

@@ -15,7 +15,7 @@ from .engines import Engine
 from .hypotheses import Hypothesis, damaged, of_checkpoint, read_under
 from .inputs import ModelBounds, Sequence_
 from .model import Referee, model_in
-from .own_distance import OwnDistance, own_distance
+from .sampled import OwnDistance, own_distance
 from .scoring import Logprobs, scores_under
 
 PRECISIONS: Mapping[str, tuple[Perturbation, ...]] = {

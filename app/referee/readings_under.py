@@ -14,7 +14,7 @@ from .answer import BOUND, ROUNDING
 from .hypotheses import PLAIN, Hypothesis, read_under
 from .inputs import Sequence_
 from .judges import ASSUMED, DECODE, PRECISIONS, Judge
-from .own_distance import OwnDistance
+from .sampled import OwnDistance
 from .scoring import Logprobs
 
 OnTried = Callable[[int, int, str], None]

@@ -31,9 +31,6 @@ class EngineServer:
     served: str = "tiny"
     adapters: Mapping[str, Logprobs] = field(default_factory=dict)
     """Name of a LoRA adapter of the model -> its log-probs."""
-    decoded: Callable[[str, list[int], int], tuple[list[int], Any]] | None = None
-    """A function of (adapter or "", prompt, tokens) that gives the ids that it samples and their log-probs; None: it does not
-    generate."""
     weight_version: str = "7"
     root: str = "/models"
     """The folder of its weights."""
@@ -44,10 +41,10 @@ class EngineServer:
     fault: Fault | None = None
     statuses: list[int] = field(default_factory=list)
     """Status codes of the next scoring requests, before it answers them."""
-    sampler: Callable[[list[int], int, int], list[int]] | None = None
-    """A function of (prompt, tokens, seed) that samples a response."""
-    decode: Logprobs | None = None
-    """The log-probs of a response that it samples; None: those of a prefill."""
+    sampler: Callable[[str, list[int], int], list[int]] | None = None
+    """A function of (adapter or "", prompt, tokens) that samples a response; None: it does not generate."""
+    decode: Callable[[str, list[int], list[int]], Any] | None = None
+    """A function of (adapter or "", prompt, response) that gives the log-probs of its decode; None: those of a prefill."""
     stale: Logprobs | None = None
     """The log-probs behind a prompt that comes from the cache; None: the same as behind any."""
     noise: float = 0.0
@@ -94,27 +91,11 @@ class EngineServer:
         if path == {"vllm": "/weight_checker", "sglang": "/weights_checker"}[self.kind]:
             return None if self.checksums is None else self.checksums()
         if self.kind == "vllm" and path == "/v1/completions":
-            if "prompt_logprobs" in body:
-                return self._vllm_scored(body)
-            if "return_token_ids" in body:
-                made = self._gone_on("" if body["model"] == self.served else body["model"], body, body["prompt"])
-                return made and {"choices": [self._choice(*each) for each in enumerate(made)]}
-            return self._vllm_sampled(body)
+            return self._vllm_scored(body) if "prompt_logprobs" in body else self._vllm_sampled(body)
         if self.kind == "sglang" and path == "/generate":
             assert body["return_logprob"] is True
-            return self._sglang(body, body.get("lora_path", [""])[0])
+            return (self._sglang_sampled if body["sampling_params"]["max_new_tokens"] else self._sglang_scored)(body)
         return None
-
-    def _gone_on(self, model: str, sampling: Any, prompts: list[list[int]]) -> list[tuple[list[int], Any]] | None:
-        """(ids, log-probs) after each prompt, sampled at temperature 1 and not cut; None if it does not generate."""
-        if self.decoded is None:
-            return None
-        assert (sampling["temperature"], sampling["top_p"], sampling["top_k"]) == (1.0, 1.0, -1)
-        most = sampling.get("max_tokens") or sampling["max_new_tokens"]
-        return [self.decoded(model, prompt, most) for prompt in prompts]
-
-    def _choice(self, index: int, made: tuple[list[int], Any]) -> Any:
-        return {"index": index, "token_ids": made[0], "logprobs": {"token_logprobs": [float(x) for x in made[1]]}}
 
     def _vllm_scored(self, body: Any) -> Any:
         assert body["max_tokens"] == 1 and body["prompt_logprobs"] == 0
@@ -131,31 +112,34 @@ class EngineServer:
         return self.adapters[model] if model else self.logprobs
 
     def _vllm_sampled(self, body: Any) -> Any:
-        assert body["temperature"] == body["top_p"] == 1.0 and body["return_tokens_as_token_ids"]
-        (prompt,) = body["prompt"]
-        ids, logprobs, hit = self._sampled(prompt, body["max_tokens"], body["seed"], body.get("cache_salt", ""))
-        own = {"tokens": [f"token_id:{id}" for id in ids], "token_logprobs": logprobs}
-        details = {"cached_tokens": hit} if self.tells_cached and hit else None
-        return {"choices": [{"index": 0, "text": "", "logprobs": own}], "usage": {"prompt_tokens_details": details}}
+        model = "" if body["model"] == self.served else body["model"]
+        made = self._sampled(model, body, body["prompt"], body["max_tokens"], body.get("cache_salt", ""))
+        if made is None or not body["return_token_ids"]:
+            return None
+        choices = [
+            {"index": index, "text": "", "token_ids": ids, "logprobs": {"token_logprobs": own}}
+            for index, (ids, own, _) in enumerate(made)
+        ]
+        details = {"cached_tokens": hits} if self.tells_cached and (hits := sum(hit for *_, hit in made)) else None
+        return {"choices": choices[::-1], "usage": {"prompt_tokens_details": details}}
 
-    def _sglang(self, body: Any, model: str) -> Any:
-        tokens, answers = body["sampling_params"]["max_new_tokens"], []
-        if tokens and self.sampler is None:
-            made = self._gone_on(model, body["sampling_params"], body["input_ids"])
-            found = [[[float(x), id, None] for id, x in zip(ids, own, strict=True)] for ids, own in made or ()]
-            return [{"text": "", "meta_info": {"output_token_logprobs": row}} for row in found] or None
-        for index, ids in enumerate(body["input_ids"]):
-            if tokens:
-                out, logprobs, hit = self._sampled(ids, tokens, index, "")
-                pairs = [[x, id, None] for x, id in zip(logprobs, out, strict=True)]
-                about = {"output_token_logprobs": pairs, "cached_tokens": hit}
-            else:
-                start = body["logprob_start_len"][index]
-                hit = start if self._is_cached(ids[:start], "") else 0
-                own = (self.stale if hit else None) or self._scorer(model)
-                self._keep(ids, "")
-                row = self._row(ids, start, own, len(body["input_ids"]))
-                about = {"input_token_logprobs": [[x, i, None] for i, x in row], "cached_tokens": hit}
+    def _sglang_sampled(self, body: Any) -> Any:
+        sampling, (model, *_) = body["sampling_params"], body.get("lora_path", [""])
+        made = self._sampled(model, sampling, body["input_ids"], sampling["max_new_tokens"], body.get("extra_key", ""))
+        return made and [
+            {"text": "", "meta_info": {"output_token_logprobs": [[x, id, None] for x, id in zip(own, ids, strict=True)],
+                                       "cached_tokens": hit}}
+            for ids, own, hit in made
+        ]  # fmt: skip
+
+    def _sglang_scored(self, body: Any) -> Any:
+        answers, (model, *_) = [], body.get("lora_path", [""])
+        for ids, start in zip(body["input_ids"], body["logprob_start_len"], strict=True):
+            hit = start if self._is_cached(ids[:start], "") else 0
+            own = (self.stale if hit else None) or self._scorer(model)
+            self._keep(ids, "")
+            row = self._row(ids, start, own, len(body["input_ids"]))
+            about = {"input_token_logprobs": [[x, i, None] for i, x in row], "cached_tokens": hit}
             answers.append({"text": "", "meta_info": about})
         return answers
 
@@ -166,14 +150,20 @@ class EngineServer:
         found = [float(x) - off for x in logprobs(ids[: start + 1], ids[start + 1 :])]
         return list(zip(ids[start:], [None, *found], strict=True))
 
-    def _sampled(self, prompt: list[int], tokens: int, seed: int, salt: str) -> tuple[list[int], list[float], int]:
-        """(ids, log-probs, tokens of the prompt from the cache) of a response."""
-        assert self.sampler is not None
-        ids = self.sampler(prompt, tokens, seed)
+    def _sampled(
+        self, model: str, sampling: Any, prompts: list[list[int]], most: int, salt: str
+    ) -> list[tuple[list[int], list[float], int]] | None:
+        """(ids, log-probs, tokens from the cache) after each prompt, at temperature 1 and not cut; None: it does not generate."""
+        if self.sampler is None:
+            return None
+        assert (sampling["temperature"], sampling["top_p"], sampling["top_k"]) == (1.0, 1.0, -1)
+        return [self._gone_on(self.sampler(model, prompt, most), model, prompt, salt) for prompt in prompts]
+
+    def _gone_on(self, ids: list[int], model: str, prompt: list[int], salt: str) -> tuple[list[int], list[float], int]:
         hit = len(prompt) - 1 if self._is_cached(prompt, salt) else 0
-        own = (self.stale if hit else None) or self.decode or self.logprobs
+        decode = self._scorer(model) if self.decode is None else partial(self.decode, model)
         self._keep(prompt, salt)
-        return ids, [float(x) for x in own(prompt, ids)], hit
+        return ids, [float(x) for x in ((self.stale if hit else None) or decode)(prompt, ids)], hit
 
     def _is_cached(self, ids: list[int], salt: str) -> bool:
         return self.caches and bool(ids) and (salt, tuple(ids)) in self.cached

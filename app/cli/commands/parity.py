@@ -198,10 +198,10 @@ def _sampled(scorer: "Scorer", prompts: "list[tuple[int, ...]]", sample: int) ->
     """A response to each prompt by the first scorer. ConfigError if it only reads."""
     from ...referee.engines import Engine
     from ...referee.model import Referee
-    from ...referee.parity.engine_arms import decoded
+    from ...referee.sampled import sampled_apart
 
     if isinstance(scorer, Engine):
-        return [each.sequence for each in decoded(scorer, prompts, [sample] * len(prompts))]
+        return [each.sequence for each in sampled_apart(scorer, prompts, [sample] * len(prompts))]
     if not isinstance(scorer, Referee):
         raise ConfigError("--prompts: a command samples nothing; wanted a server or a checkpoint first, or --tokens")
     from ...referee.parity.model_arms import sampled

@@ -65,8 +65,8 @@ def scored(weights: Any, off: float = 0.0) -> Callable[..., Any]:
 
 @pytest.fixture(params=KINDS)
 def served(request: pytest.FixtureRequest, weights: Any) -> Iterator[EngineServer]:
-    def sampler(prompt: list[int], tokens: int, seed: int) -> list[int]:
-        return tiny.sampled(weights, prompt, tokens, seed)
+    def sampler(model: str, prompt: list[int], tokens: int) -> list[int]:
+        return tiny.sampled(weights, prompt, tokens, 0)
 
     with engine_server(request.param, scored(weights), sampler=sampler) as made:
         yield made
@@ -210,7 +210,7 @@ def test_an_engine_agrees_with_a_model_and_with_itself(
 FAULTS: dict[str, Callable[[EngineServer, Any], None]] = {
     "batch": lambda own, weights: setattr(own, "noise", 0.05),
     "prefix": lambda own, weights: setattr(own, "stale", scored(weights, 0.05)),
-    "decode": lambda own, weights: setattr(own, "decode", scored(weights, 0.05)),
+    "decode": lambda own, weights: setattr(own, "decode", lambda _, *pair: scored(weights, 0.05)(*pair)),
 }
 
 
@@ -253,9 +253,9 @@ def test_a_decode_that_goes_on_otherwise_once_cached_is_compared_up_to_there(
 ) -> None:
     asked: list[int] = []
 
-    def sampler(prompt: list[int], tokens: int, seed: int) -> list[int]:
-        asked.append(seed)
-        own = tiny.sampled(weights, prompt, tokens, seed)
+    def sampler(model: str, prompt: list[int], tokens: int) -> list[int]:
+        asked.append(tokens)
+        own = tiny.sampled(weights, prompt, tokens, 0)
         return own if len(asked) <= 8 else [*own[:3], (own[3] + 1) % tiny.VOCABULARY, *own[4:]]
 
     with engine_server("vllm", scored(weights), sampler=sampler) as made:
@@ -288,7 +288,7 @@ def test_a_hostile_server_is_an_error(fault: Any, served: EngineServer, tokens: 
 def test_a_decode_of_another_form_is_an_error(
     ids: list[Any], served: EngineServer, tokens: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    served.sampler, served.decode = lambda *_: ids, lambda prompt, response: [-1.0] * len(response)
+    served.sampler, served.decode = lambda *_: ids, lambda _, prompt, response: [-1.0] * len(response)
     assert main(["parity", served.address, "--tokens", str(tokens), "--arms", "decode"]) == 3
     assert served.address in capsys.readouterr().err
 
@@ -299,7 +299,7 @@ def test_a_decode_without_log_probs_is_an_error(number: Any, served: EngineServe
         text = json.dumps(found)
         return json.loads(text.replace("-0.125", json.dumps(number)))
 
-    served.decode, served.fault = lambda prompt, response: [-0.125] * len(response), faulty
+    served.decode, served.fault = lambda _, prompt, response: [-0.125] * len(response), faulty
     assert answer(served.address, "--tokens", tokens, "--arms", "decode")[0] == 3
 
 

@@ -49,12 +49,13 @@ def served(kind: str, weights: Any, size: float = SIZE, **settings: Any) -> Any:
     loras = settings.pop("loras", {})
     settings["adapters"] = {name: rounded(own, 0, size) for name, own in loras.items()}
 
-    def decoded(model: str, prompt: list[int], tokens: int) -> tuple[list[int], Any]:
-        own = loras[model] if model else weights
-        ids = tiny.sampled(own, prompt, min(24, tokens), len(prompt))
-        return ids, rounded(own, 1, size)(prompt, ids)
+    def sampler(model: str, prompt: list[int], tokens: int) -> list[int]:
+        return tiny.sampled(loras[model] if model else weights, prompt, min(24, tokens), len(prompt))
 
-    return engine_server(kind, rounded(weights, 0, size), **({"decoded": decoded} | settings))
+    def decode(model: str, prompt: list[int], response: list[int]) -> Any:
+        return rounded(loras[model] if model else weights, 1, size)(prompt, response)
+
+    return engine_server(kind, rounded(weights, 0, size), **({"sampler": sampler, "decode": decode} | settings))
 
 
 def recorded(folder: Path, weights: Any, change: Callable[[list[int]], list[int]], **options: Any) -> Path:
@@ -138,8 +139,8 @@ def test_two_alternatives_that_read_alike_are_a_set(
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"decoded": None}, "status 404"),
-        ({"decoded": lambda *_: ([1], [np.nan])}, "no token with a finite log-prob"),
+        ({"sampler": None}, "status 404"),
+        ({"decode": lambda _, prompt, response: [np.nan] * len(response)}, "gives the log-prob nan"),
     ],
 )
 def test_a_server_that_does_not_show_its_decode_has_no_floor_and_proves_nothing(
