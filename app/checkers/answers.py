@@ -9,15 +9,15 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from ratioscope.errors import SourceError
 from ratioscope.ingest.files.quarantine import printable
 
-from ..referee.engines import Engine, engine_at
-from ..referee.server import Absent, Server, answered
+from ..referee.engines import Engine, well_formed
+from ..referee.server import Absent, answered
 
 PATHS = {"vllm": "/weight_checker", "sglang": "/weights_checker"}
 REQUEST = {"action": "checksum"}
@@ -68,17 +68,9 @@ class Held:
     """Duration of the request."""
 
 
-@dataclass(frozen=True)
-class _Shard:
-    """A checksum with its place."""
-
-    dp: int
-    """Data-parallel rank."""
-    place: tuple[int, int, int]
-    """(pipeline, context, tensor) rank."""
-    name: str
-    """The tensor."""
-    checksum: str
+_Shard = tuple[tuple[int, int, int, int], str, str]
+"""(rank on each of _AXES, tensor, checksum)."""
+_AXES = ("dp", "pp", "pcp", "tp")
 
 
 @dataclass(frozen=True)
@@ -92,21 +84,22 @@ class Checker:
     """Who makes its checksums, of numbers of which type."""
     dtype: str
     """As the server gives it; "" if it does not."""
-    server: Server = field(repr=False)
 
     def read(self) -> list[Held]:
         """The weights that each replica of the server holds now. SourceError for an answer of another form."""
         path, began = PATHS[self.engine.kind], time.monotonic()
         try:
-            answer = self.server.ask(path, REQUEST, most_bytes=MOST_BYTES, tries=1)
+            answer = self.engine.server.ask(path, REQUEST, most_bytes=MOST_BYTES, tries=1)
         except Absent as error:
             raise SourceError(f"{error}; {ABSENT[self.engine.kind]}") from None
-        return list(held(self, answer, time.monotonic() - began))
+        seconds = time.monotonic() - began
+        with well_formed(self.engine, path):
+            return list(_held(self, _checked(list(_SHARDS[self.engine.kind](answer)), self.engine.kind), seconds))
 
 
-def checkers(servers: Mapping[str, Server]) -> list[Checker]:
-    """The servers by name, after each was asked what it is. SourceError if one is neither vLLM nor SGLang."""
-    return list(answered((partial(_checker, *each) for each in servers.items()), len(servers)))
+def checkers(engines: Mapping[str, Engine]) -> list[Checker]:
+    """The engines by name of their replicas, after each was asked for the type of its numbers."""
+    return list(answered((partial(_checker, *each) for each in engines.items()), len(engines)))
 
 
 def read_all(asked: Sequence[Checker]) -> list[Held]:
@@ -114,53 +107,41 @@ def read_all(asked: Sequence[Checker]) -> list[Held]:
     return [each for own in answered((one.read for one in asked), len(asked)) for each in own]
 
 
-def _checker(name: str, server: Server) -> Checker:
-    engine = engine_at(server)
-    dtype, method = _numbers(server, engine.kind)
+def _checker(name: str, engine: Engine) -> Checker:
+    dtype, method = _numbers(engine)
     version = engine.made_of["engine"] if engine.kind == "sglang" else "vllm"  # SGLang's hash depends on its version
     of = f"{dtype}{method}" if dtype else f"of {name}"  # of unknown numbers: comparable with its own earlier ones alone
-    return Checker(name, engine, printable(f"{version} {of}"), dtype, server)
+    return Checker(name, engine, printable(f"{version} {of}"), dtype)
 
 
-def _numbers(server: Server, kind: str) -> tuple[str, str]:
+def _numbers(engine: Engine) -> tuple[str, str]:
     """(dtype, "/method" of its quantisation) as the server gives them; "" for what it does not."""
+    is_vllm = engine.kind == "vllm"
+    path = f"/server_info{'?config_format=json' if is_vllm else ''}"
     try:
-        answer = server.ask(
-            "/server_info" + ("?config_format=json" if kind == "vllm" else ""), most_bytes=1 << 22, tries=1
-        )
-        own = answer["vllm_config"]["model_config"] if kind == "vllm" else answer
+        answer = engine.server.ask(path, most_bytes=1 << 22, tries=1)
+        own = answer["vllm_config"]["model_config"] if is_vllm else answer
         dtype, method = str(own["dtype"]).removeprefix("torch."), str(own.get("quantization") or "")
     except (SourceError, AttributeError, KeyError, TypeError):
         return "", ""
     return (dtype, method and f"/{method}") if _DTYPE.fullmatch(dtype) and len(method) < 24 else ("", "")
 
 
-def held(checker: Checker, answer: Any, seconds: float) -> Iterator[Held]:
+def _held(checker: Checker, shards: Sequence[_Shard], seconds: float) -> Iterator[Held]:
     """One entry for each data-parallel rank of the server; where there are several, another one for the experts of all."""
-    kind = checker.engine.kind
-    try:
-        shards = list(_SHARDS[kind](answer))
-        _demand(shards, kind)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        what = f"the answer to {PATHS[kind]} has another form ({type(error).__name__}: {str(error)[:100]})"
-        raise SourceError(f"{checker.server.address}: {what}; wanted checksums by name") from None
-    several = [len({shard.place[axis] for shard in shards}) > 1 for axis in range(3)]
-    dps, tensor = sorted({shard.dp for shard in shards}), len({shard.place[2] for shard in shards})
+    dps, *_, tensor = ranks = [len({place[axis] for place, _, _ in shards}) for axis in range(4)]
     by = f"{checker.by[:32]} tp{tensor}" if tensor > 1 else checker.by[:40]
     units: dict[str, dict[str, str]] = {}
-    for shard in shards:
-        unit = EXPERTS if len(dps) > 1 and EXPERT in shard.name else f"dp{shard.dp}"
-        units.setdefault(unit, {})[_name(shard, (unit == EXPERTS, *several))] = shard.checksum
+    for place, tensor_name, checksum in shards:
+        unit = EXPERTS if dps > 1 and EXPERT in tensor_name else f"dp{place[0]}"
+        shown = (unit == EXPERTS, *(number > 1 for number in ranks[1:]))
+        before = "".join(f"{axis}{at}:" for axis, at, is_shown in zip(_AXES, place, shown, strict=True) if is_shown)
+        units.setdefault(unit, {})[before + tensor_name] = checksum
     for unit, own in sorted(units.items()):
         full = {name: checksum for name, checksum in own.items() if checksum not in EMPTY}
-        name = f"{checker.name}/{unit}" if len(dps) > 1 else checker.name
-        yield Held(name, kind, by, checker.dtype, tensor, full, tuple(sorted(own.keys() - full.keys())), seconds)
-
-
-def _name(shard: _Shard, shown: Sequence[bool]) -> str:
-    """The tensor behind its ranks, as far as they are shown."""
-    ranks = zip(("dp", "pp", "pcp", "tp"), (shard.dp, *shard.place), shown, strict=True)
-    return "".join(f"{axis}{rank}:" for axis, rank, is_shown in ranks if is_shown) + shard.name
+        empty = tuple(sorted(own.keys() - full.keys()))
+        replica = f"{checker.name}/{unit}" if dps > 1 else checker.name
+        yield Held(replica, checker.engine.kind, by, checker.dtype, tensor, full, empty, seconds)
 
 
 def _vllm_shards(answer: Any) -> Iterator[_Shard]:
@@ -168,7 +149,7 @@ def _vllm_shards(answer: Any) -> Iterator[_Shard]:
         if (match := _VLLM_KEY.fullmatch(key)) is None:
             raise ValueError(f"the key {key[:80]!r}, wanted dp0:pp0:pcp0:tp0:NAME")
         dp, pp, pcp, tp = map(int, match.groups()[:4])
-        yield _Shard(dp, (pp, pcp, tp), printable(match[5]), checksum)
+        yield (dp, pp, pcp, tp), printable(match[5]), checksum
 
 
 def _sglang_shards(answer: Any) -> Iterator[_Shard]:
@@ -179,21 +160,22 @@ def _sglang_shards(answer: Any) -> Iterator[_Shard]:
         if any(type(each) is not int or not 0 <= each < 10**6 for each in (dp, pp, tp)):
             raise ValueError(f"the ranks {str((dp, pp, tp))[:60]}, wanted numbers")
         for name, checksum in rank["checksums"].items():
-            yield _Shard(dp, (pp, 0, tp), printable(name), checksum)
+            yield (dp, pp, 0, tp), printable(name), checksum
 
 
 _SHARDS = {"vllm": _vllm_shards, "sglang": _sglang_shards}
 
 
-def _demand(shards: Sequence[_Shard], kind: str) -> None:
-    """ValueError unless there are checksums of this kind of server, one for each tensor and rank, under names that fit."""
+def _checked(shards: Sequence[_Shard], kind: str) -> Sequence[_Shard]:
+    """The shards. ValueError unless there are checksums of this kind, one for each tensor and rank, under names that fit."""
     if not shards:
         raise ValueError("no checksum")
-    for shard in shards:
-        if not isinstance(shard.checksum, str) or CHECKSUM[kind].fullmatch(shard.checksum) is None:
-            raise ValueError(f"{shard.name[:60]!r} has {str(shard.checksum)[:40]!r}, wanted hexadecimal digits")
-        if len(shard.name) > LONGEST_NAME:
-            raise ValueError(f"a name of {len(shard.name):,} characters")
-    (most, times), *_ = Counter((shard.dp, shard.place, shard.name) for shard in shards).most_common(1)
+    for _, name, checksum in shards:
+        if not isinstance(checksum, str) or CHECKSUM[kind].fullmatch(checksum) is None:
+            raise ValueError(f"{name[:60]!r} has {str(checksum)[:40]!r}, wanted hexadecimal digits")
+        if len(name) > LONGEST_NAME:
+            raise ValueError(f"a name of {len(name):,} characters")
+    (most, times), *_ = Counter((place, name) for place, name, _ in shards).most_common(1)
     if times > 1:
-        raise ValueError(f"{most[2][:60]!r} twice of one rank")
+        raise ValueError(f"{most[1][:60]!r} twice of one rank")
+    return shards

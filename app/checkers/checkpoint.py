@@ -41,6 +41,8 @@ VOCABULARY_MULTIPLE = 64
 """Rows of the vocabulary are filled up with zeros to a multiple of this."""
 FLOATS = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 """dtype of an engine -> type of a safetensors file."""
+_Place = tuple[int, int]
+"""(one of the tensor-parallel ranks, their number)."""
 _RANKS = re.compile(r"((?:[a-z]+\d+:)*)(.*)", re.DOTALL)
 _CAST_AT_ONCE = 1 << 24  # elements; bounds the copies in float32
 
@@ -68,7 +70,7 @@ class Checkpoint:
         if rule is None or not self.is_known or None in stored:
             return ()
         tensor = re.search(r"(?<![a-z])tp(\d+):", ranks)
-        place = _Place(int(tensor[1]) if tensor else 0, of.shards)
+        place = int(tensor[1]) if tensor else 0, of.shards
         pieces = []
         for part, (kind, array) in enumerate(filter(None, stored)):
             shard = self._shard(array, rule, part, place)
@@ -88,9 +90,10 @@ class Checkpoint:
         is_tied = name == "lm_head.weight" and name not in self.tensors and bool(self.config.get("tie_word_embeddings"))
         return ["model.embed_tokens.weight" if is_tied else name]
 
-    def _shard(self, array: Array, rule: Rule, part: int, place: "_Place") -> Array | None:
+    def _shard(self, array: Array, rule: Rule, part: int, place: _Place) -> Array | None:
         """The part of a tensor that a rank holds; None if it cannot be cut so."""
-        if rule == "whole" or (place.ranks == 1 and rule != "vocabulary"):
+        rank, ranks = place
+        if rule == "whole" or (ranks == 1 and rule != "vocabulary"):
             return array
         if rule == "columns":
             return _cut(array, 1, place) if array.ndim == 2 else None
@@ -102,25 +105,18 @@ class Checkpoint:
             heads = self.config.get("num_key_value_heads", self.config.get("num_attention_heads"))
             if type(heads) is not int or not 0 < heads:
                 return None
-            if heads < place.ranks:  # several ranks hold the same head
-                return _cut(array, 0, _Place(place.rank // (place.ranks // heads), heads))
+            if heads < ranks:  # several ranks hold the same head
+                return _cut(array, 0, (rank // (ranks // heads), heads))
         return _cut(array, 0, place)
-
-
-@dataclass(frozen=True)
-class _Place:
-    """One of several tensor-parallel ranks."""
-
-    rank: int
-    ranks: int
 
 
 def _cut(array: Array, axis: int, place: _Place) -> Array | None:
     """An equal share of the array along an axis; None if it has none."""
-    if array.ndim <= axis or array.shape[axis] % place.ranks:
+    rank, ranks = place
+    if array.ndim <= axis or array.shape[axis] % ranks:
         return None
-    size = array.shape[axis] // place.ranks
-    return array[(slice(None),) * axis + (slice(place.rank * size, (place.rank + 1) * size),)]
+    size = array.shape[axis] // ranks
+    return array[(slice(None),) * axis + (slice(rank * size, (rank + 1) * size),)]
 
 
 def _cast(array: Array, kind: str, wanted: str) -> Array | None:
@@ -130,12 +126,9 @@ def _cast(array: Array, kind: str, wanted: str) -> Array | None:
         return flat.view(np.uint8)
     if not {kind, wanted} <= set(FLOATS.values()):
         return None
-    starts = range(0, max(len(flat), 1), _CAST_AT_ONCE)
-    return np.concatenate([_rounded(_widened(flat[at : at + _CAST_AT_ONCE], kind), wanted) for at in starts])
-
-
-def _widened(flat: Array, kind: str) -> Array:
-    return widened(flat) if kind == "BF16" else flat.astype(np.float32)
+    parts = (flat[at : at + _CAST_AT_ONCE] for at in range(0, max(len(flat), 1), _CAST_AT_ONCE))
+    wide = (widened(part) if kind == "BF16" else part.astype(np.float32) for part in parts)
+    return np.concatenate([_rounded(part, wanted) for part in wide])
 
 
 def _rounded(numbers: Array, wanted: str) -> Array:

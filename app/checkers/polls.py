@@ -14,6 +14,7 @@ from ratioscope import layout
 from ratioscope.collectors.writing.offline import OfflineWriter
 from ratioscope.collectors.writing.writer_thread import WeightLines
 from ratioscope.errors import SourceError, not_writable
+from ratioscope.ingest.analysis.on_record import SYNC
 from ratioscope.ingest.analysis.weight_arrivals import Arrival, arrivals
 from ratioscope.ingest.commits.weight_entries import TensorTable, WeightDigests, name_table, weight_digests
 
@@ -24,7 +25,6 @@ from .references import Kept, Reference, of_checkpoint, of_kept
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
 
-SYNC = "weight_sync"
 NO_BYTES = "tensors without a byte"
 _MOST_TIMES = 32  # replicas whose times an event lists
 
@@ -90,8 +90,7 @@ def newest_sync(run: "Run", until: int | None = None) -> Moment | None:
     events = events if until is None else events.filter(pl.col("step") <= until)
     if events.is_empty():
         return None
-    step, note = events.row(-1, named=True)["step"], str(events["note"][-1])
-    version = note.removeprefix("version ")
+    step, version = events["step"][-1], str(events["note"][-1]).removeprefix("version ")
     return Moment(step, int(version) if version.isdecimal() and len(version) < 19 else step, _attempt(run))
 
 
@@ -116,7 +115,7 @@ def poll(asked: Sequence[Checker], known: Known, step: int | None = None) -> Pol
     at = moment(known, step)
     synced = None if known.run is None else newest_sync(known.run)
     held = read_all(asked)
-    if any(len({_whole(one) for one in own}) > 1 for own in _by_maker(held)):
+    if any(len({_whole(one) for one in own}) > 1 for own in by_maker(held)):
         again = read_all(asked)
         if list(map(_whole, held)) != list(map(_whole, again)):
             raise SourceError(
@@ -131,7 +130,8 @@ def _whole(one: Held) -> tuple[str, tuple[tuple[str, str], ...]]:
     return one.by, tuple(sorted(one.checksums.items()))
 
 
-def _by_maker(held: Iterable[Held]) -> list[list[Held]]:
+def by_maker(held: Iterable[Held]) -> list[list[Held]]:
+    """The replicas in groups that can be compared."""
     groups: dict[str, list[Held]] = {}
     for one in held:
         groups.setdefault(one.by, []).append(one)
@@ -141,31 +141,27 @@ def _by_maker(held: Iterable[Held]) -> list[list[Held]]:
 def compared(held: Sequence[Held], known: Known, at: Moment) -> Poll:
     """The replicas against the references, the record and each other."""
     before, tables = _on_record(known, at)
-    lines, references, entries = WeightLines(), list[Reference](), list[dict[str, Any]]()
-
-    def note(step: int, version: int, replica: str | None, own: Mapping[str, str], by: str) -> None:
-        made = lines.of(step, version, replica, own, by=by)
-        entries.extend({**entry, "attempt": at.attempt} if entry["kind"] == layout.WEIGHTS else entry for entry in made)
-
-    for group in _by_maker(held):
-        by = group[0].by
-        equalled = [
-            name for line in before if line.replica is None and line.by == by for name, _ in tables.get(line.names, ())
-        ]
+    references, lines = list[Reference](), WeightLines()
+    own = list[tuple[int, int, str | None, Mapping[str, str], str]]()
+    for group in by_maker(held):
         sent = of_kept(known.kept, group)
         if known.checkpoint is not None:
+            trainers = (line for line in before if line.replica is None and line.by == group[0].by)
+            equalled = [name for line in trainers for name, _ in tables.get(line.names, ())]
             sent[at.step] = of_checkpoint(known.checkpoint, group, equalled)
-        for step, reference in sorted(sent.items()):
-            if reference.checksums:
+        for step, one in sorted(sent.items()):
+            if one.checksums:
                 version = at.version if step == at.step else moment(known, step).version
-                note(step, version, None, reference.checksums, by)
+                own.append((step, version, None, one.checksums, one.by))
         references += [sent[at.step]] if at.step in sent else []
-    for one in held:
-        note(at.step, at.version, one.replica, {**one.checksums, **_empty(one)}, one.by)
-    now, own_tables = _parsed(entries)
-    replicas = arrivals([*before, *now], {**tables, **own_tables})
+    own += [(at.step, at.version, one.replica, {**one.checksums, **_empty(one)}, one.by) for one in held]
+    made = (lines.of(step, version, replica, sums, by=by) for step, version, replica, sums, by in own)
+    entries = [entry for each in made for entry in each]
+    entries = [entry | ({"attempt": at.attempt} if entry["kind"] == layout.WEIGHTS else {}) for entry in entries]
+    now = [weight_digests(entry, 0) for entry in entries if entry["kind"] == layout.WEIGHTS]
+    tables = tables | dict(name_table(entry) for entry in entries if entry["kind"] == layout.WEIGHT_NAMES)
     mine = {one.replica for one in held}
-    found = tuple(one.newest for one in replicas if one.newest.replica in mine)
+    found = tuple(one.newest for one in arrivals([*before, *now], tables) if one.newest.replica in mine)
     steps = {line.version: line.step for line in [*before, *now]}
     return Poll(at, tuple(held), tuple(references), found, tuple(_splits(held, references)), steps, tuple(entries))
 
@@ -182,15 +178,9 @@ def _on_record(known: Known, at: Moment) -> tuple[list[WeightDigests], dict[str,
     return [line for line in lines if (line.attempt, line.version) <= (at.attempt, at.version)], tables
 
 
-def _parsed(entries: Iterable[Mapping[str, Any]]) -> tuple[list[WeightDigests], dict[str, TensorTable]]:
-    """The lines as a reader of the run has them."""
-    tables = dict(name_table(entry) for entry in entries if entry["kind"] == layout.WEIGHT_NAMES)
-    return [weight_digests(entry, 0) for entry in entries if entry["kind"] == layout.WEIGHTS], tables
-
-
 def _splits(held: Sequence[Held], references: Sequence[Reference]) -> Iterator[Split]:
     settled = {one.by: one.checksums for one in references}
-    for group in _by_maker(held):
+    for group in by_maker(held):
         (_, most), *_ = Counter(map(_whole, group)).most_common(1)
         if 2 * most > len(group):
             continue
@@ -219,23 +209,19 @@ class Recorder:
 
     def record(self, poll: Poll) -> str:
         """Writes the lines of the poll; the log, relative to the run. SourceError if the run cannot be written."""
-        self._writer = self._writer or OfflineWriter(self.run.path, "weights")
-        times = [
+        times = (
             f"{one.replica}: {len(one.checksums)} tensors in {one.seconds:.3g} s" for one in poll.held[:_MOST_TIMES]
-        ]
+        )
         told = {"kind": layout.EVENT, "event": layout.WEIGHTS_READ, "step": poll.at.step, "note": "; ".join(times)}
+        new = [
+            entry
+            for entry in poll.entries
+            if entry["kind"] != layout.WEIGHT_NAMES or entry["names"] not in self._tables
+        ]
         try:
-            self._writer.say(*(entry for entry in poll.entries if not self._has_table(entry)), told)
-        except SourceError:
-            raise
+            self._writer = self._writer or OfflineWriter(self.run.path, "weights")
+            self._writer.say(*new, told)
         except OSError as error:
             raise not_writable(self.run.path, error) from error
+        self._tables |= {entry["names"] for entry in new if entry["kind"] == layout.WEIGHT_NAMES}
         return layout.commit_file(self._writer.writer).as_posix()
-
-    def _has_table(self, entry: Mapping[str, Any]) -> bool:
-        """True for a table of names that was written before. Notes it otherwise."""
-        if entry["kind"] != layout.WEIGHT_NAMES:
-            return False
-        before = len(self._tables)
-        self._tables.add(entry["names"])
-        return len(self._tables) == before

@@ -9,7 +9,6 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ratioscope.errors import ConfigError, SourceError
 from ratioscope.flat_json import loaded
@@ -85,31 +84,23 @@ def kept(text: str) -> Kept:
     match = _KEPT.fullmatch(text)
     if match is None:
         raise ConfigError(f"--digests {text}: wanted STEP=FILE, such as --digests 41=step41.json")
-    return Kept(int(match[1]), *_checksums(Path(match[2])))
-
-
-def _checksums(file: Path) -> tuple[str, dict[str, str]]:
-    """(maker, name -> checksum) of the first replica in the file."""
-    wanted = "wanted the output of ratioscope weights --json, or an object of names and checksums"
+    file, wanted = Path(match[2]), "wanted the output of ratioscope weights --json, or an object of names and checksums"
     try:
-        if file.stat().st_size > MOST_BYTES:
-            raise SourceError(f"{file} has more than {MOST_BYTES:,} bytes; {wanted}")
-        content = loaded(file.read_bytes())
+        with file.open("rb") as opened:
+            content = opened.read(MOST_BYTES + 1)
+        own = loaded(content) if len(content) <= MOST_BYTES else None
     except (OSError, ValueError) as error:
-        if isinstance(error, SourceError):
-            raise
         raise SourceError(f"{file} cannot be read: {str(error)[:100]}; {wanted}") from None
-    by, own = _first_replica(content)
-    if not own or not all(isinstance(each, str) and _is_checksum(each) for each in own.values()):
-        raise SourceError(f"{file} has no checksums of an engine; {wanted}")
-    return by, own
-
-
-def _first_replica(content: Any) -> tuple[str, dict[str, Any]]:
-    rows, by = content.get("replicas") if isinstance(content, dict) else None, ""
+    by, rows = "", own.get("replicas") if isinstance(own, dict) else None
     if isinstance(rows, list) and rows and isinstance(rows[0], dict):
-        content, by = rows[0].get("checksums"), str(rows[0].get("by"))
-    return by, content if isinstance(content, dict) else {}
+        by, own = str(rows[0].get("by")), rows[0].get("checksums")
+    if (
+        not isinstance(own, dict)
+        or not own
+        or not all(isinstance(each, str) and _is_checksum(each) for each in own.values())
+    ):
+        raise SourceError(f"{file} has no checksums of an engine, or more than {MOST_BYTES:,} bytes; {wanted}")
+    return Kept(int(match[1]), by, own)
 
 
 def _is_checksum(text: str) -> bool:

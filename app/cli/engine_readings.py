@@ -1,18 +1,17 @@
 """`ratioscope rescore RUN --engine URL`: running servers read the recorded tokens again, and say what the engine's part is."""
 
-import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ratioscope.errors import ConfigError, SourceError
+from ratioscope.errors import ConfigError
 
 from ..blocks import Block, Paragraph
 from ..presentation.digits import count
 from .blocks_printed import print_blocks
-from .terminal import counting, note, print_json, working
+from .engine_options import engines_at, named, tell_load
+from .terminal import counting, print_json
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
@@ -25,11 +24,6 @@ if TYPE_CHECKING:
 
 PREFILL = "engine_prefill"
 """The reading of a server without a name."""
-_NAMED = re.compile(r"([A-Za-z0-9_]+)=(?=https?://)")
-LOAD = (
-    "a server that serves training is slowed while it reads: at most {} are in flight (--in-flight), and training that waits for"
-    " its samples waits longer"
-)
 
 
 def read_by_engines(
@@ -42,20 +36,17 @@ def read_by_engines(
     tokenizer: Path | None,
 ) -> Iterator["tuple[Rescored, Engine, list[str]]"]:
     """The reading of each server, and doubts in words. All are asked what they are before one reads."""
-    from ..referee.engines import demand_model, engine_at
+    from ..referee.engines import demand_model
     from ..referee.model import demand_extra
     from ..referee.model import tokenizer as tokenizer_in
     from ..referee.moved_weights import moved_doubts
     from ..referee.rescoring import rescore
     from ..referee.scale import scale_doubts
-    from ..referee.server import server_at
 
-    key, doubts = engine_key(key_file), scale_doubts(run, refuse=True)
-    servers = {name: server_at(address, key) for name, address in _named(engines).items()}
-    with working("asking the servers what they are"):
-        judges = {name: engine_at(server, in_flight) for name, server in servers.items()}
-        own = {name: [*filter(None, [demand_model(run, judge)]), *doubts] for name, judge in judges.items()}
-    note(LOAD.format(count(in_flight, "request")))
+    doubts = scale_doubts(run, refuse=True)
+    judges = engines_at(_readings(engines), key_file, in_flight)
+    own = {name: [*filter(None, [demand_model(run, judge)]), *doubts] for name, judge in judges.items()}
+    tell_load(in_flight)
     if tokenizer is not None:
         demand_extra()
     tokens = tokenizer_in(tokenizer)
@@ -95,8 +86,14 @@ def tell_engine_readings(
 def _told(done: "Rescored", part: "EnginePart | None", doubts: list[str]) -> Iterator[Block]:
     none = "the run has no log-probs of engine and trainer at these tokens, between which the prefill could stand"
     yield Paragraph(none if part is None else part.sentence, "lead")
+    yield from reading_words(done, doubts, has_rate=True)
+    yield Paragraph(f"every metric: ratioscope metrics RUN --gap rollout:{done.reading}", "muted")
+
+
+def reading_words(done: "Rescored", doubts: Sequence[str] = (), *, has_rate: bool = False) -> Iterator[Block]:
+    """The sequences that were read, those that were not, and doubts. has_rate: with tokens per second."""
     before = f", {done.before:,} more were read before" if done.before else ""
-    rate = f" at {done.tokens / done.seconds:,.0f} tokens/s" if done.tokens and done.seconds else ""
+    rate = f" at {done.tokens / done.seconds:,.0f} tokens/s" if has_rate and done.tokens and done.seconds else ""
     yield Paragraph(
         f"read {count(done.sequences, 'sequence')} of {count(done.tokens, 'token')} as {done.reading!r}{rate}{before}"
     )
@@ -104,37 +101,17 @@ def _told(done: "Rescored", part: "EnginePart | None", doubts: list[str]) -> Ite
         Paragraph(f"not read: {count(number, 'sequence')}: {reason}") for reason, number in done.left_out.items()
     )
     yield from (Paragraph(f"not certain: {doubt}") for doubt in [*doubts, *filter(None, [done.certainty])])
-    yield Paragraph(f"every metric: ratioscope metrics RUN --gap rollout:{done.reading}", "muted")
 
 
-def _named(engines: Sequence[str]) -> dict[str, str]:
+def _readings(engines: Sequence[str]) -> dict[str, str]:
     """Reading -> address. ConfigError for a name that does not fit, or that two have."""
     from ratioscope.record import reading_fault
 
     from ..referee.answer import REFEREE
 
-    found: dict[str, str] = {}
-    for text in engines:
-        match = _NAMED.match(text)
-        name, address = (match[1], text[match.end() :]) if match else (PREFILL, text)
+    found = named(engines, lambda place: PREFILL)
+    for name in found:
         fault = reading_fault(name) or (f"{name!r} is the model's that judges both sides" if name == REFEREE else "")
-        if fault or name in found:
-            raise ConfigError(
-                f"--engine {name}=URL: {fault or 'two have this name'}; wanted a name each, such as {PREFILL}_2"
-            )
-        found[name] = address
+        if fault:
+            raise ConfigError(f"--engine {name}=URL: {fault}; wanted another name, such as {PREFILL}_2")
     return found
-
-
-def engine_key(path: Path | None) -> str:
-    """The key of the servers, from a file or the environment; "" without one."""
-    from ..referee.server import KEY
-
-    if path is None:
-        return os.environ.get(KEY, "").strip()
-    try:
-        return path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SourceError(
-            f"--engine-key-file {path} cannot be read: {type(error).__name__}; wanted a file with the key"
-        ) from None

@@ -111,7 +111,7 @@ def well_formed(engine: Engine, path: str) -> Iterator[None]:
         if isinstance(error, SourceError):
             raise SourceError(f"{engine.server.address}: {error}") from None
         what = f"the answer to {path} has another form ({type(error).__name__}: {str(error)[:100]})"
-        raise SourceError(f"{engine.server.address}: {what}; wanted that of {_FORMS[engine.kind]}") from error
+        raise SourceError(f"{engine.server.address}: {what}; wanted that of {_BRANDS[engine.kind]}'s {path}") from error
 
 
 Pairs = list[tuple[int, float]]
@@ -157,7 +157,7 @@ def _sglang_pairs(answer: Any, sequences: Sequence[Sequence_]) -> list[Pairs]:
 
 _REQUESTS = {"vllm": _vllm_request, "sglang": sglang_request}
 _PAIRS = {"vllm": _vllm_pairs, "sglang": _sglang_pairs}
-_FORMS = {"vllm": "vLLM's /v1/completions", "sglang": "SGLang's /generate"}
+_BRANDS = {"vllm": "vLLM", "sglang": "SGLang"}
 
 
 def demand_length(found: int, wanted: int, sequence: Sequence_) -> None:
@@ -188,8 +188,13 @@ def checked(sequence: Sequence_, pairs: Pairs) -> Singles:
 
 def engine_at(server: Server, in_flight: int = IN_FLIGHT) -> Engine:
     """The engine at an address: its kind, version, model and context. SourceError if it is neither vLLM nor SGLang."""
-    (found,) = answered([partial(_engine, server, in_flight)], 1)
-    return found
+    return engines_at({"": server}, in_flight)[""]
+
+
+def engines_at(servers: Mapping[str, Server], in_flight: int = IN_FLIGHT) -> dict[str, Engine]:
+    """The engines at several addresses, by the same names. All are asked at once."""
+    asked = (partial(_engine, server, in_flight) for server in servers.values())
+    return dict(zip(servers, answered(asked, len(servers)), strict=True))
 
 
 def _engine(server: Server, in_flight: int) -> Engine:
@@ -213,17 +218,8 @@ def _engine(server: Server, in_flight: int) -> Engine:
     root = str(told.pop("model_path", card.get("root") or ""))
     engine = f"{kind} {told.pop('version', 'of unknown version')}"
     made_of = {"engine": engine, "served": str(card["id"])[:200], "log-probs": "prompt", **told}
-    return Engine(
-        server,
-        kind,
-        str(card["id"]),
-        root,
-        bool(card.get("parent")),
-        room,
-        made_of,
-        in_flight,
-        parent=str(card.get("parent") or ""),
-    )
+    parent = str(card.get("parent") or "")
+    return Engine(server, kind, str(card["id"]), root, bool(parent), room, made_of, in_flight, parent=parent)
 
 
 def _cards(server: Server) -> list[dict[str, Any]]:

@@ -1,7 +1,6 @@
 """`ratioscope parity A B`: two scorers on the same tokens before a run: how far are they apart, and each from itself?"""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,18 +8,17 @@ import typer
 
 from ratioscope.errors import ConfigError
 
-from ...presentation.digits import count
 from ..blocks_printed import print_blocks
-from ..engine_readings import LOAD, engine_key
+from ..engine_options import DeviceOption, InFlightOption, KeyOption, engine_key, named, tell_load
 from ..exit_codes import FINDINGS, OK, UNMEASURED
-from ..parity_words import blocks, plain
 from ..terminal import counting, note, print_json, working
 from .arguments import AsJson, opened
 
 if TYPE_CHECKING:
-    from ...referee.inputs import Sequence_
     from ...referee.parity.parity import Parity, Scorer
 
+DTYPES = ("float32", "bfloat16", "float16")
+COMMAND = "cmd:"
 SCORER = (
     "http://HOST:PORT[#MODEL], a checkpoint's folder (#bfloat16 loads it so), or cmd:COMMAND; NAME= before it names it."
 )
@@ -58,30 +56,7 @@ SyncOption = Annotated[
 TokenizerOption = Annotated[
     Path | None, typer.Option(metavar="PATH", help="A tokenizer's folder, for prompts that are text.")
 ]
-DeviceOption = Annotated[
-    str | None, typer.Option(metavar="cpu|cuda", help="Device of a checkpoint; else cuda if there is one.")
-]
 TimeoutOption = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="The time that a command may take.")]
-InFlightOption = Annotated[int, typer.Option(min=1, max=64, help="Requests that a server gets at a time.")]
-KeyOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--engine-key-file",
-        "--key-file",
-        metavar="PATH",
-        help="A file with the servers' key; else $RATIOSCOPE_ENGINE_KEY. It is never kept.",
-    ),
-]
-
-
-@dataclass(frozen=True)
-class Source:
-    """The options that name the tokens: tokens, run, prompts and tokenizer."""
-
-    tokens: Path | None
-    run: Path | None
-    prompts: Path | None
-    tokenizer: Path | None
 
 
 def parity(
@@ -109,104 +84,71 @@ def parity(
     Exit 0 if every comparison is within --limit, 1 if one is not, 2 wrong options, 3 a scorer that cannot be read, 4 if nothing
     was measured or an arm that --arms names was not. docs/parity.md describes the arms.
     """
-    from ...referee.parity.arm import Plan
+    from ...referee.engines import Engine
+    from ...referee.parity.arm import Reader
     from ...referee.parity.command import command_of
     from ...referee.parity.folder import demand_new, record
     from ...referee.parity.limits import limits_of
     from ...referee.parity.parity import arms_of
     from ...referee.parity.parity import parity as measured
-    from ...referee.parity.scorers import Access, named, scorer_at
+    from ...referee.parity.tokens import readable, sampled_by, sequences_in, sequences_of
+    from ...referee.parity.words import blocks, plain
 
-    _demand_one(tokens, run, prompts)
-    limits, chosen, texts = limits_of(limit), arms_of(arms), named((a,) if b is None else (a, b))
-    syncing = None if sync is None else command_of(sync, timeout)
-    if output is not None:
-        demand_new(output)
-    access = Access(engine_key(engine_key_file), in_flight, device, timeout)
-    with working("loading the scorers"):
-        loaded = {text: scorer_at(text, access) for text in dict.fromkeys(texts.values())}
-    scorers = {name: loaded[text] for name, text in texts.items()}
-    _tell_load(scorers.values(), in_flight, batch if "batch" in chosen else 0)
-    with working("collecting tokens"):
-        read, left_out = _tokens(scorers, Source(tokens, run, prompts, tokenizer), sequences, sample)
-    with counting("reading") as progress:
-        done = measured(scorers, read, chosen, Plan(batch, sample), limits, sync=syncing, progress=progress)
-    made_of = {name: scorer.made_of for name, scorer in scorers.items()}
-    if output is not None:
-        record(output, read, done.readings, made_of)
-    if as_json:
-        print_json(plain(done, limits, made_of, left_out) | {"folder": None if output is None else str(output)})
-    else:
-        print_blocks(blocks(done, limits, {name: scorer.name for name, scorer in scorers.items()}, left_out, output))
-    return _code(done, () if arms is None else chosen)
-
-
-def _demand_one(*sources: Path | None) -> None:
-    """ConfigError unless the tokens come from one place."""
-    if sum(source is not None for source in sources) != 1:
+    if sum(source is not None for source in (tokens, run, prompts)) != 1:
         raise ConfigError(
             "wanted the tokens from one place: --tokens FILE.jsonl, --run RUN, or --prompts FILE.jsonl, from which A samples"
         )
-
-
-def _tell_load(scorers: "Iterable[Scorer]", in_flight: int, batch: int) -> None:
-    """Says what a server is asked to bear, if there is one."""
-    from ...referee.engines import Engine
-
+    limits, chosen, texts = limits_of(limit), arms_of(arms), named((a,) if b is None else (a, b), "AB".__getitem__)
+    syncing = None if sync is None else command_of(sync, timeout)
+    if output is not None:
+        demand_new(output)
+    key = engine_key(engine_key_file)
+    with working("loading the scorers"):
+        loaded = {text: _scorer(text, key, in_flight, device, timeout) for text in dict.fromkeys(texts.values())}
+    scorers = [loaded[text] for text in texts.values()]
     if any(isinstance(scorer, Engine) for scorer in scorers):
-        note(LOAD.format(count(in_flight, "request")))
-        if batch:
+        tell_load(in_flight)
+        if "batch" in chosen:
             note(f"the arm batch sends {batch} sequences in one request; --arms without it, or --batch, sends fewer")
-
-
-def _tokens(
-    scorers: "Mapping[str, Scorer]", source: Source, most: int, sample: int
-) -> "tuple[list[Sequence_], list[str]]":
-    """(the tokens that every scorer can read, why others are left out)."""
-    from ...referee.parity.tokens import readable, sequences_in, sequences_of
-
-    rooms, left_out = [scorer.room for scorer in scorers.values()], list[str]()
-    if source.tokens is not None:
-        given = sequences_in(source.tokens, most)
-    elif source.run is not None:
-        inputs = sequences_of(opened(source.run), most, rooms[0])
-        given = inputs.sequences
-        left_out = [f"{count(number, 'sequence')}: {reason}" for reason, number in inputs.left_out.items()]
+    with working("collecting tokens"):
+        if tokens is not None:
+            given, left_out = sequences_in(tokens, sequences), list[str]()
+        elif run is not None:
+            given, left_out = sequences_of(opened(run), sequences, scorers[0].room)
+        else:
+            assert prompts is not None
+            given, left_out = sampled_by(scorers, prompts, sequences, sample, tokenizer)
+        read, longer = readable(given, scorers)
+    readers = {name: Reader(loaded[text], read, batch, sample) for name, text in texts.items()}
+    with counting("reading") as progress:
+        done = measured(readers, chosen, limits, syncing, progress)
+    made_of = {name: loaded[text].made_of for name, text in texts.items()}
+    if output is not None:
+        record(output, read, done.readings, made_of)
+    if as_json:
+        print_json(plain(done, made_of, [*left_out, *longer], output))
     else:
-        wanted, left_out = readable(_prompts(next(iter(scorers.values())), source, most, sample), rooms)
-        given = _sampled(next(iter(scorers.values())), [own.prompt for own in wanted], sample)
-    read, longer = readable(given, rooms)
-    return read, left_out + longer
+        print_blocks(
+            blocks(done, {name: loaded[text].name for name, text in texts.items()}, [*left_out, *longer], output)
+        )
+    return _code(done, () if arms is None else chosen)
 
 
-def _prompts(scorer: "Scorer", source: Source, most: int, sample: int) -> "list[Sequence_]":
-    """The prompts, each with room for its response."""
-    from ...referee.inputs import Sequence_
-    from ...referee.model import Referee, demand_extra
-    from ...referee.model import tokenizer as tokenizer_in
-    from ...referee.parity.tokens import prompts_in
+def _scorer(text: str, key: str, in_flight: int, device: str | None, seconds: float) -> "Scorer":
+    """The scorer, ready to read. PATH#bfloat16 loads the weights in bfloat16. ConfigError or SourceError if there is none."""
+    from ...referee.engines import engine_at
+    from ...referee.model import referee
+    from ...referee.parity.command import command_of
+    from ...referee.server import server_at
 
-    assert source.prompts is not None
-    folder = source.tokenizer or (scorer.path if isinstance(scorer, Referee) else None)
-    if folder is not None:
-        demand_extra()
-    prompts = prompts_in(source.prompts, most, tokenizer_in(folder))
-    return [Sequence_(0, 0, f"prompt-{number}", prompt, (0,) * sample) for number, prompt in enumerate(prompts)]
-
-
-def _sampled(scorer: "Scorer", prompts: "list[tuple[int, ...]]", sample: int) -> "list[Sequence_]":
-    """A response to each prompt by the first scorer. ConfigError if it only reads."""
-    from ...referee.engines import Engine
-    from ...referee.model import Referee
-    from ...referee.sampled import sampled_apart
-
-    if isinstance(scorer, Engine):
-        return [each.sequence for each in sampled_apart(scorer, prompts, [sample] * len(prompts))]
-    if not isinstance(scorer, Referee):
-        raise ConfigError("--prompts: a command samples nothing; wanted a server or a checkpoint first, or --tokens")
-    from ...referee.parity.model_arms import sampled
-
-    return sampled(scorer, prompts, sample)
+    if text.startswith(("http://", "https://")):
+        return engine_at(server_at(text, key), in_flight)
+    if text.startswith(COMMAND):
+        return command_of(text.removeprefix(COMMAND), seconds)
+    if "://" in text:
+        raise ConfigError(f"{text[:60]}: wanted http://HOST:PORT, a checkpoint's folder, or {COMMAND}COMMAND")
+    path, _, dtype = text.rpartition("#") if text.rpartition("#")[2] in DTYPES else (text, "", DTYPES[0])
+    return referee(Path(path), device=device, dtype=dtype)
 
 
 def _code(done: "Parity", demanded: Sequence[str]) -> int:

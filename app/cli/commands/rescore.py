@@ -12,9 +12,9 @@ import typer
 from ratioscope.errors import ConfigError
 
 from ...blocks import Block, Paragraph, text_table
-from ...presentation.digits import count
 from ..blocks_printed import print_blocks
-from ..engine_readings import read_by_engines, tell_engine_readings
+from ..engine_options import DeviceOption, InFlightOption, KeyOption
+from ..engine_readings import read_by_engines, reading_words, tell_engine_readings
 from ..terminal import counting, print_json, working
 from .arguments import AsJson, OwnRun, opened, steps_of
 
@@ -42,11 +42,6 @@ EngineOption = Annotated[
         " URL#MODEL names one of several models.",
     ),
 ]
-InFlightOption = Annotated[int, typer.Option(min=1, max=64, help="Requests that a server gets at a time.")]
-KeyOption = Annotated[
-    Path | None,
-    typer.Option(metavar="PATH", help="A file with the servers' key; else $RATIOSCOPE_ENGINE_KEY. It is never kept."),
-]
 StepsOption = Annotated[str | None, typer.Option(metavar="A:B", help="Only steps A to B, both included.")]
 NumberOption = Annotated[
     int | None,
@@ -61,9 +56,6 @@ NameOption = Annotated[str, typer.Option(metavar="NAME", help="The name of a mod
 TokenizerOption = Annotated[
     Path | None,
     typer.Option(metavar="PATH", help="A tokenizer's folder, for prompts without ids on record; else PATH of --model."),
-]
-DeviceOption = Annotated[
-    str | None, typer.Option(metavar="cpu|cuda", help="The device that computes; else cuda if there is one.")
 ]
 DtypeOption = Annotated[
     str, typer.Option(metavar="float32|bfloat16|float16", help="Numbers that the weights are held in.")
@@ -351,14 +343,7 @@ def _read(done: "Rescored", result: "RefereeAnswer") -> Iterator[Block]:
     from ...referee.choice import at_even_distances
 
     yield Paragraph(result.sentence, "lead")
-    before = f", {done.before:,} more were read before" if done.before else ""
-    yield Paragraph(
-        f"read {count(done.sequences, 'sequence')} of {count(done.tokens, 'token')} as {done.reading!r}{before}"
-    )
-    for reason, number in done.left_out.items():
-        yield Paragraph(f"not read: {count(number, 'sequence')}: {reason}")
-    if done.certainty:
-        yield Paragraph(f"not certain: {done.certainty}")
+    yield from reading_words(done)
     steps = sorted({step for own in result.by_step.values() for step in own})
     if len(steps) > 1:
         yield Paragraph("")

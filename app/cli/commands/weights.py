@@ -1,18 +1,15 @@
 """`ratioscope weights --engine URL`: which weights do running engines hold, and does one of them hold older ones?"""
 
-import re
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import sleep
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ratioscope.errors import ConfigError, SourceError
 
-from ...blocks import Block, Paragraph, text_table
 from ..blocks_printed import print_blocks
-from ..engine_readings import engine_key
+from ..engine_options import KeyOption, engines_at, named
 from ..exit_codes import FINDINGS, OK
 from ..terminal import note, print_json, working
 from .arguments import AsJson, opened
@@ -22,7 +19,6 @@ if TYPE_CHECKING:
 
     from ...checkers.answers import Checker
     from ...checkers.polls import Known, Poll, Recorder
-    from ...referee.server import Server
 
 EnginesOption = Annotated[
     list[str],
@@ -57,14 +53,8 @@ StepOption = Annotated[
 FollowOption = Annotated[
     bool, typer.Option("--every-sync", help="Go on, and read them again after each weight sync of RUN, until it ends.")
 ]
-KeyOption = Annotated[
-    Path | None,
-    typer.Option(metavar="PATH", help="A file with the servers' key; else $RATIOSCOPE_ENGINE_KEY. It is never kept."),
-]
-_NAMED = re.compile(r"([\w.:-]{1,60})=(?=https?://)", re.ASCII)
 EVERY = 2.0
 """Seconds between two looks for a new sync."""
-MOST_ENGINES = 256
 
 
 def weights(
@@ -82,18 +72,19 @@ def weights(
     Each engine computes no token while it hashes its weights. Nothing but the action `checksum` is ever sent. It ends with code 1
     if weights differ.
     """
+    from ...checkers.answers import checkers
     from ...checkers.checkpoint import checkpoint
     from ...checkers.polls import Known, Recorder, poll
     from ...checkers.references import kept
 
     _demand(model, run, step, every_sync)
-    servers = _servers(engine, engine_key(engine_key_file))
+    addresses = named(engine, str)
     known = Known(
         None if model is None else checkpoint(model),
         list(map(kept, digests or ())),
         None if run is None else _newest_start(run),
     )
-    asked = _asked(servers)
+    asked = checkers(engines_at(addresses, engine_key_file))
     recorder = None if known.run is None else Recorder(known.run)
     if every_sync and recorder is not None:
         return _follow(asked, known, recorder, as_json=as_json)
@@ -113,29 +104,6 @@ def _demand(model: Path | None, run: Path | None, step: int | None, every_sync: 
         raise ConfigError(
             "--model and --run: the step of the checkpoint is not given; wanted it, to record it: --step N"
         )
-
-
-def _servers(texts: Sequence[str], key: str) -> "dict[str, Server]":
-    """Replica -> server. A server without a name has its number."""
-    from ...referee.server import server_at
-
-    if len(texts) > MOST_ENGINES:
-        raise ConfigError(f"{len(texts)} engines; wanted at most {MOST_ENGINES}")
-    found: dict[str, Server] = {}
-    for number, text in enumerate(texts):
-        match = _NAMED.match(text)
-        name, address = (match[1], text[match.end() :]) if match else (str(number), text)
-        if name in found:
-            raise ConfigError(f"two engines have the name {name}; wanted a name each: --engine NAME={address}")
-        found[name] = server_at(address, key)
-    return found
-
-
-def _asked(servers: "dict[str, Server]") -> "list[Checker]":
-    from ...checkers.answers import checkers
-
-    with working("asking the servers what they are"):
-        return checkers(servers)
 
 
 def _newest_start(path: Path) -> "Run":
@@ -170,42 +138,10 @@ def _follow(asked: "list[Checker]", known: "Known", recorder: "Recorder", *, as_
 
 
 def _tell(made: "Poll", known: "Known", recorder: "Recorder | None", *, as_json: bool) -> None:
+    from ...checkers.words import blocks, plain
+
     log = None if recorder is None else recorder.record(made)
     if as_json:
-        print_json(_plain(made, log))
+        print_json(plain(made, log))
     else:
-        print_blocks(_told(made, known, log))
-
-
-def _told(made: "Poll", known: "Known", log: str | None) -> Iterator[Block]:
-    from ...checkers.words import agreements, findings, left_out, pauses
-
-    yield from (Paragraph(words, "warning") for words in findings(made))
-    yield from (Paragraph(words, "" if made.has_findings else "lead") for words in agreements(made, known))
-    yield from (Paragraph(words) for words in left_out(made))
-    rows = [[one.replica, one.by, str(len(one.checksums)), f"{one.seconds:.3g}"] for one in made.held]
-    yield text_table("replicas", ("replica", "checksums by", "tensors", "seconds"), rows)
-    yield from (Paragraph(words, "muted") for words in pauses(made))
-    yield Paragraph("nothing is recorded: no --run" if log is None else f"recorded at step {made.at.step}", "muted")
-
-
-def _plain(made: "Poll", log: str | None) -> dict[str, Any]:
-    from ...checkers.words import findings, left_out
-
-    arrivals = {one.replica: one for one in made.found}
-    return {
-        "step": made.at.step,
-        "version": made.at.version,
-        "findings": list(findings(made)),
-        "not_compared": list(left_out(made)),
-        "recorded": log,
-        "replicas": [
-            {
-                "replica": one.replica, "engine": one.kind, "by": one.by, "seconds": one.seconds,
-                "state": arrivals[one.replica].state, "differing": list(arrivals[one.replica].differing),
-                "holds_version": arrivals[one.replica].holds, "why": arrivals[one.replica].why,
-                "empty": list(one.empty), "checksums": dict(one.checksums),
-            }
-            for one in made.held
-        ],
-    }  # fmt: skip
+        print_blocks(blocks(made, known, log))

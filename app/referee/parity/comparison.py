@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ratioscope.arrays import Singles
+from ratioscope.arrays import Floats, Singles
 
 from ..distance import Distance, distance
 
@@ -37,23 +37,20 @@ def compared(earlier: Columns, later: Columns) -> Comparison:
     >>> compared(one, one).equal, compared(one, [one[0], one[1] - 1]).first
     (1.0, (1, 0))
     """
-    sequence = np.repeat(np.arange(len(earlier)), [len(own) for own in earlier])
-    place = np.concatenate([np.arange(len(own)) for own in earlier]) if len(earlier) else np.empty(0, np.int64)
-    a, b = (np.concatenate([*own, np.empty(0, np.float32)]).astype(np.float32) for own in (earlier, later))
-    known = np.isfinite(a) & np.isfinite(b)
-    same = known & (a.view(np.uint32) == b.view(np.uint32))
-    with np.errstate(invalid="ignore"):
-        x = b.astype(np.float64) - a.astype(np.float64)
-    apart = np.flatnonzero(~same)
-    first = (int(sequence[apart[0]]), int(place[apart[0]])) if len(apart) else None
-    some, size = bool(known.any()), np.abs(x[known])
+    places = [(index, place) for index, own in enumerate(earlier) for place in range(len(own))]
+    one, two = (np.concatenate([*own, np.empty(0, np.float32)]).astype(np.float32) for own in (earlier, later))
+    known = np.isfinite(one) & np.isfinite(two)
+    same = known & (one.view(np.uint32) == two.view(np.uint32))
+    a, b = (np.where(known, own, np.nan).astype(np.float64) for own in (one, two))
     return Comparison(
-        distance(x, sequence),
+        distance(b - a, np.array([index for index, _ in places], np.int64)),
         len(earlier),
-        float(same.mean()) if len(a) else float("nan"),
-        first,
-        float(np.abs(np.exp(b[known].astype(np.float64)) - np.exp(a[known].astype(np.float64))).mean())
-        if some
-        else float("nan"),
-        float(np.exp(size).mean()) if some else float("nan"),
+        _mean(same.astype(np.float64)),
+        next((place for place, is_same in zip(places, same, strict=True) if not is_same), None),
+        _mean(np.abs(np.exp(b) - np.exp(a))[known]),
+        _mean(np.exp(np.abs(b - a)[known])),
     )
+
+
+def _mean(values: Floats) -> float:
+    return float(values.mean()) if len(values) else float("nan")

@@ -13,32 +13,17 @@ SIGMAS = 2.0
 """Standard errors that a value is given before a limit counts as broken, as in `check`: chance alone breaks nothing."""
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """A number of a comparison that can have a limit."""
-
-    words: str
-    """Its name for a reader, with its unit."""
-    value: Callable[[Comparison], tuple[float, float]]
-    """A function of a comparison that gives the number and its standard error, 0 where it has none."""
-    is_least: bool = False
-    """True if a limit is the least that is wanted, False if it is the most."""
-
-    def shown(self, found: Comparison) -> str:
-        """The number and its error as a reader wants them."""
-        value, error = self.value(found)
-        return percent(value) if self.is_least else plus_minus(value, error)
-
-
-QUANTITIES: Mapping[str, Quantity] = {
-    "mean": Quantity("mean |x|, nats/token", lambda found: (found.distance.mean, found.distance.mean_error)),
-    "max": Quantity("max |x|, nats", lambda found: (found.distance.largest, 0.0)),
-    "k3": Quantity("K3, nats/token", lambda found: (found.distance.k3, found.distance.k3_error)),
-    "equal": Quantity("share equal to the last bit", lambda found: (found.equal, 0.0), is_least=True),
-    "probability": Quantity("mean |difference of probabilities|", lambda found: (found.probability, 0.0)),
-    "multiplicative": Quantity("mean exp(|x|)", lambda found: (found.multiplicative, 0.0)),
+QUANTITIES: Mapping[str, tuple[str, Callable[[Comparison], tuple[float, float]]]] = {
+    "mean": ("mean |x|, nats/token", lambda found: (found.distance.mean, found.distance.mean_error)),
+    "max": ("max |x|, nats", lambda found: (found.distance.largest, 0.0)),
+    "k3": ("K3, nats/token", lambda found: (found.distance.k3, found.distance.k3_error)),
+    "equal": ("share equal to the last bit", lambda found: (found.equal, 0.0)),
+    "probability": ("mean |difference of probabilities|", lambda found: (found.probability, 0.0)),
+    "multiplicative": ("mean exp(|x|)", lambda found: (found.multiplicative, 0.0)),
 }
-"""Name -> the quantity."""
+"""Name -> its words with a unit, and a function that gives the number and its standard error, 0 where it has none."""
+LEAST = "equal"
+"""The quantity of which a limit is the least that is wanted; of all others it is the most."""
 
 
 @dataclass(frozen=True)
@@ -96,29 +81,24 @@ def limits_of(text: str | None) -> dict[str, float]:
 def breaches(found: Comparison, limits: Limits) -> list[str]:
     """The limits that a comparison breaks, in words; empty if it keeps all."""
     return [
-        f"{QUANTITIES[name].words}: {QUANTITIES[name].shown(found)}, wanted {bound_words(name, limit)}"
+        f"{QUANTITIES[name][0]}: {shown(name, found)}, wanted {bound_words(name, limit)}"
         for name, limit in limits.items()
-        if _is_broken(QUANTITIES[name], found, limit)
+        if not keeps(found, name, limit)
     ]
+
+
+def keeps(found: Comparison, name: str, limit: float) -> bool:
+    """True if a comparison keeps a limit; a number that is none keeps no limit."""
+    value, error = QUANTITIES[name][1](found)
+    return value >= limit if name == LEAST else value - SIGMAS * (error if math.isfinite(error) else 0.0) <= limit
+
+
+def shown(name: str, found: Comparison) -> str:
+    """A number of the comparison and its error as a reader wants them."""
+    value, error = QUANTITIES[name][1](found)
+    return percent(value) if name == LEAST else plus_minus(value, error)
 
 
 def bound_words(name: str, limit: float) -> str:
     """A limit in words."""
-    return f"at least {percent(limit)}" if QUANTITIES[name].is_least else f"at most {digits(limit)}"
-
-
-def all_words(limits: Limits) -> str:
-    """All limits in words."""
-    return "; ".join(f"{QUANTITIES[name].words} {bound_words(name, limit)}" for name, limit in limits.items())
-
-
-def _is_broken(quantity: Quantity, found: Comparison, limit: float) -> bool:
-    value, error = quantity.value(found)
-    if quantity.is_least:
-        return not value >= limit
-    return not value - SIGMAS * (error if math.isfinite(error) else 0.0) <= limit
-
-
-def keeps(found: Comparison, own: Published) -> bool:
-    """True if a comparison keeps a published limit."""
-    return not _is_broken(QUANTITIES[own.quantity], found, own.limit)
+    return f"at least {percent(limit)}" if name == LEAST else f"at most {digits(limit)}"

@@ -1,8 +1,7 @@
 """The arms of a Hugging Face model: padded batch, packed row, cached prefix, decode with a cache, and a perturbed projection."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ import torch
 from ..inputs import Sequence_
 from ..model import Referee
 from ..scoring import Scoring
-from .arm import Known, Pair, Plan, columns, once
+from .arm import Arm, Pair, Reader, columns
 from .comparison import Columns
 
 ALONE = Scoring(batch_tokens=1)
@@ -27,52 +26,42 @@ PROJECTIONS = ("q_proj", "qkv_proj", "query_key_value", "Wqkv", "in_proj")
 """Names of the projection that is perturbed, in the first layer that has one."""
 
 
-def together_or_alone(model: Referee, sequences: Sequence[Sequence_], plan: Plan, known: Known) -> list[Pair] | str:
-    """Each sequence alone, and padded batches of many."""
-    if len(sequences) < 2:
-        return "there is one sequence alone"
-    parts = [sequences[first : first + plan.together] for first in range(0, len(sequences), plan.together)]
-    together = [own for part in parts for own in columns(model, part, TOGETHER)]
-    return [Pair("alone", f"{plan.together} together", (_alone(model, sequences, known), together))]
+def _alone(own: Reader) -> Columns:
+    return own.once("alone", ALONE)
 
 
-def packed_or_not(model: Referee, sequences: Sequence[Sequence_], plan: Plan, known: Known) -> list[Pair] | str:
+def _packed_or_not(own: Reader) -> list[Pair] | str:
     """Each sequence alone, and rows of several with positions that begin anew and a mask between them."""
-    config = model.model.config
-    if {*(getattr(config, "layer_types", None) or ["full_attention"])} != {"full_attention"} or getattr(
-        config, "sliding_window", None
-    ):
+    config = own.scorer.model.config
+    layers = {*(getattr(config, "layer_types", None) or ["full_attention"])}
+    if layers != {"full_attention"} or getattr(config, "sliding_window", None):
         return "the model has layers with a window or without attention, which take no mask of packed rows"
-    if len(sequences) < 2:
-        return "there is one sequence alone"
-    most = min(PACK_TOKENS, model.room.positions or PACK_TOKENS)
-    packed = [own for row in _rows(sequences, most) for own in _packed(model, row)]
-    return [Pair("alone", "packed", (_alone(model, sequences, known), packed))]
+    most = min(PACK_TOKENS, own.scorer.room.positions or PACK_TOKENS)
+    packed = [each for row in _rows(own.sequences, most) for each in _packed(own.scorer, row)]
+    return [Pair("alone", "packed", (_alone(own), packed))]
 
 
-def cached_or_not(model: Referee, sequences: Sequence[Sequence_], plan: Plan, known: Known) -> list[Pair] | str:
-    """One forward over prompt and response, and one over the rest behind the keys and values of the prompt."""
-    return [Pair("alone", "prefix cached", (_alone(model, sequences, known), columns(model, sequences, PREFIX)))]
-
-
-def decode_or_prefill(model: Referee, sequences: Sequence[Sequence_], plan: Plan, known: Known) -> list[Pair] | str:
-    """The response read token by token with a cache, and one forward over all."""
-    decode = columns(model, sequences, DECODE)
-    return [Pair("decode", "prefill", (decode, _alone(model, sequences, known)))]
-
-
-def perturbed_or_not(model: Referee, sequences: Sequence[Sequence_], plan: Plan, known: Known) -> list[Pair] | str:
+def _perturbed_or_not(own: Reader) -> list[Pair] | str:
     """Before a perturbation of one projection, with it, and after it was taken back."""
-    if (found := _projection(model.model)) is None:
+    if (found := _projection(own.scorer.model)) is None:
         return f"the model has no linear layer named {', '.join(PROJECTIONS)}"
     name, weight = found
     with perturbed(weight):
-        moved = columns(model, sequences)
+        moved = own.once("perturbed")
     doubt = f"{name}, rank {RANK}, {SIZE:g} of its norm, seed {SEED}"
     return [
-        Pair("before", "perturbed", (known["base"], moved), doubt=doubt, wanted="moved"),
-        Pair("before", "taken back", (known["base"], columns(model, sequences)), wanted="equal"),
+        Pair("before", "perturbed", (own.once(), moved), doubt=doubt, wanted="moved"),
+        Pair("before", "taken back", (own.once(), own.once("taken back")), wanted="equal"),
     ]
+
+
+ARMS: Mapping[str, Arm] = {
+    "batch": lambda own: [Pair("alone", f"{own.together} together", (_alone(own), own.batched(own.scorer, TOGETHER)))],
+    "packed": _packed_or_not,
+    "prefix": lambda own: [Pair("alone", "prefix cached", (_alone(own), own.once("prefix cached", PREFIX)))],
+    "decode": lambda own: [Pair("decode", "prefill", (own.once("decode", DECODE), _alone(own)))],
+    "adapter": _perturbed_or_not,
+}
 
 
 @contextmanager
@@ -107,10 +96,6 @@ def sampled(model: Referee, prompts: Sequence[tuple[int, ...]], tokens: int) -> 
     return found
 
 
-def _alone(model: Referee, sequences: Sequence[Sequence_], known: Known) -> Columns:
-    return once(known, "alone", partial(columns, model, sequences, ALONE))
-
-
 def _projection(model: Any) -> tuple[str, Any] | None:
     """(name, weight) of the first projection of a layer."""
     for name, module in model.base_model.named_modules():
@@ -119,16 +104,14 @@ def _projection(model: Any) -> tuple[str, Any] | None:
     return None
 
 
-def _rows(sequences: Sequence[Sequence_], most: int) -> Iterator[list[Sequence_]]:
+def _rows(sequences: Sequence[Sequence_], most: int) -> list[list[Sequence_]]:
     """Sequences in their order, in rows of at most so many tokens, each of at least one."""
-    row: list[Sequence_] = []
+    rows: list[list[Sequence_]] = []
     for own in sequences:
-        if row and sum(each.length for each in row) + own.length > most:
-            yield row
-            row = []
-        row.append(own)
-    if row:
-        yield row
+        if not rows or sum(each.length for each in rows[-1]) + own.length > most:
+            rows.append([])
+        rows[-1].append(own)
+    return rows
 
 
 def _packed(model: Referee, row: Sequence[Sequence_]) -> Columns:
@@ -143,7 +126,5 @@ def _packed(model: Referee, row: Sequence[Sequence_]) -> Columns:
         visible=lambda queries, keys, leads: block[queries] == block[keys],
     )
     (whole,) = columns(model, [Sequence_(0, 0, "packed", (ids[0],), tuple(ids[1:]))], how)
-    ends, found = lengths.cumsum(0).tolist(), []
-    for own, end in zip(row, ends, strict=True):
-        found.append(whole[end - 1 - len(own.response) : end - 1])
-    return found
+    ends = lengths.cumsum(0).tolist()
+    return [whole[end - 1 - len(own.response) : end - 1] for own, end in zip(row, ends, strict=True)]

@@ -1,54 +1,79 @@
 """The tokens that both scorers read: given in a file, recorded in a run, or sampled from the first scorer."""
 
-import json
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ratioscope.errors import SourceError
+from ratioscope.errors import ConfigError, SourceError
+from ratioscope.flat_json import loaded
 
 from ...presentation.digits import count
 from ..choice import Wanted, chosen
-from ..inputs import Inputs, ModelBounds, Sequence_, demand_some, inputs_of
+from ..engines import Engine
+from ..inputs import ModelBounds, Sequence_, demand_some, inputs_of
+from ..model import Referee, demand_extra
+from ..model import tokenizer as tokenizer_in
+from ..sampled import sampled_apart
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
 
+    from .parity import Scorer
+
 MOST_LINE = 1 << 26
 """Bytes of a line at most: a sequence of a million ids takes about 7 MB."""
+Given = tuple[list[Sequence_], list[str]]
+"""(sequences that can be read, in words why others are left out)."""
 
 
 def sequences_in(path: Path, most: int) -> list[Sequence_]:
     """The first sequences of a file of JSON lines with `prompt_ids` and `token_ids`. SourceError names the line that is none."""
     return [
-        Sequence_(0, 0, f"line-{number}", _ids(line, "prompt_ids", at), _ids(line, "token_ids", at))
-        for number, at, line in _lines(path, most)
+        Sequence_(0, 0, at, _ids(line, "prompt_ids", at), _ids(line, "token_ids", at))
+        for at, line in _lines(path, most)
     ]
 
 
-def prompts_in(path: Path, most: int, tokenizer: Any) -> list[tuple[int, ...]]:
-    """The first prompts of a file of JSON lines: `prompt_ids`, or the text `prompt`, which the tokenizer encodes as it is."""
-    found = []
-    for _, at, line in _lines(path, most):
+def sequences_of(run: "Run", most: int, room: ModelBounds) -> Given:
+    """About so many recorded sequences of a run, over all steps. SourceError if none can be read."""
+    inputs = inputs_of(run, chosen(run, Wanted(sequences=most)), room)
+    demand_some(run, len(inputs.sequences), inputs.left_out)
+    return inputs.sequences, [f"{count(number, 'sequence')}: {why}" for why, number in inputs.left_out.items()]
+
+
+def sampled_by(scorers: Sequence["Scorer"], path: Path, most: int, tokens: int, tokenizer: Path | None) -> Given:
+    """A response of the first scorer to each of the first prompts that all can read with it. ConfigError if it only reads."""
+    one = scorers[0]
+    folder = tokenizer or (one.path if isinstance(one, Referee) else None)
+    if folder is not None:
+        demand_extra()
+    prompts = _prompts_in(path, most, tokenizer_in(folder))
+    room = [Sequence_(0, 0, "prompt", prompt, (0,) * tokens) for prompt in prompts]
+    wanted, left_out = readable(room, scorers)
+    own = [each.prompt for each in wanted]
+    if isinstance(one, Engine):
+        return [each.sequence for each in sampled_apart(one, own, [tokens] * len(own))], left_out
+    if isinstance(one, Referee):
+        return import_module(".model_arms", __package__).sampled(one, own, tokens), left_out
+    raise ConfigError("--prompts: a command samples nothing; wanted a server or a checkpoint first, or --tokens")
+
+
+def _prompts_in(path: Path, most: int, tokenizer: Any) -> Iterator[tuple[int, ...]]:
+    """`prompt_ids`, or the text `prompt`, which the tokenizer encodes as it is."""
+    for at, line in _lines(path, most):
         if "prompt_ids" not in line and isinstance(line.get("prompt"), str):
             if tokenizer is None:
                 raise SourceError(f"{at} has a prompt as text; wanted its tokenizer: --tokenizer PATH, or prompt_ids")
             line = {"prompt_ids": tokenizer(line["prompt"], add_special_tokens=False)["input_ids"]}
-        found.append(_ids(line, "prompt_ids", at))
-    return found
+        yield _ids(line, "prompt_ids", at)
 
 
-def sequences_of(run: "Run", most: int, room: ModelBounds) -> Inputs:
-    """About so many recorded sequences of a run that can be read, over all steps. SourceError if there is none."""
-    inputs = inputs_of(run, chosen(run, Wanted(sequences=most)), room)
-    demand_some(run, len(inputs.sequences), inputs.left_out)
-    return inputs
-
-
-def readable(sequences: Sequence[Sequence_], rooms: Sequence[ModelBounds]) -> tuple[list[Sequence_], list[str]]:
-    """(the sequences that every scorer can read, in words why others are left out). SourceError if no scorer can read an id."""
+def readable(sequences: Sequence[Sequence_], scorers: Sequence["Scorer"]) -> Given:
+    """The sequences that every scorer can read. SourceError if one cannot read an id, or if none is short enough."""
+    rooms = [scorer.room for scorer in scorers]
+    largest = max((max(*each.prompt, *each.response) for each in sequences), default=0)
     for room in rooms:
-        largest = max((max(*each.prompt, *each.response) for each in sequences), default=0)
         if largest >= room.vocabulary:
             raise SourceError(
                 f"the tokens have the id {largest}, {room.name} has ids below {room.vocabulary}; wanted tokens of its model"
@@ -61,8 +86,8 @@ def readable(sequences: Sequence[Sequence_], rooms: Sequence[ModelBounds]) -> tu
     return short, [f"{count(out, 'sequence')} {are} longer than the positions of a scorer"] if out else []
 
 
-def _lines(path: Path, most: int) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """(number from 1, place in words, object) of the first lines that are not empty."""
+def _lines(path: Path, most: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(place in words, object) of the first lines that are not empty."""
     try:
         with open(path, "rb") as file:
             number = taken = 0
@@ -70,7 +95,7 @@ def _lines(path: Path, most: int) -> Iterator[tuple[int, str, dict[str, Any]]]:
                 number += 1
                 if line.strip():
                     taken += 1
-                    yield number, f"{path}, line {number}", _object(line, f"{path}, line {number}")
+                    yield f"{path}, line {number}", _object(line, f"{path}, line {number}")
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}; wanted a file of JSON lines") from None
     if not taken:
@@ -81,8 +106,8 @@ def _object(line: bytes, at: str) -> dict[str, Any]:
     if len(line) > MOST_LINE:
         raise SourceError(f"{at} has more than {MOST_LINE:,} bytes; wanted a sequence")
     try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
+        found = loaded(line)
+    except ValueError:
         found = None
     if not isinstance(found, dict):
         raise SourceError(f'{at} is no JSON object; wanted one such as {{"prompt_ids": [1, 5], "token_ids": [7, 2]}}')

@@ -19,6 +19,7 @@ from ratioscope.app.checkers.checkpoint import checkpoint
 from ratioscope.app.cli import main
 from ratioscope.app.cli.commands import weights as verb
 from ratioscope.app.referee import server
+from ratioscope.app.referee.engines import engine_at
 from ratioscope.app.referee.server import server_at
 from ratioscope.app.upkeep.maintenance import compact
 from ratioscope.errors import SourceError
@@ -138,7 +139,7 @@ def test_shards_of_every_rank_are_those_of_the_engine(kind: str, ranks: int, tmp
     own = {(0, rank): held(state(NEW), rank, ranks, torch.float16) for rank in range(ranks)}
     folder = saved(tmp_path / "checkpoint", state(NEW))
     with serving(kind, own, dtype="float16") as servers:
-        (found,) = read_all(checkers({"a": server_at(servers[0].address)}))
+        (found,) = read_all(checkers({"a": engine_at(server_at(servers[0].address))}))
     made = {name: checkpoint(folder).checksums(name, found) for name in found.checksums}
     unlike = [name for name, each in made.items() if found.checksums[name] not in each]
     assert [name.rpartition(":")[2] for name in unlike] == ["model.layers.0.self_attn.attn.k_scale"] * (
@@ -379,7 +380,7 @@ def test_options_that_do_not_fit_say_so(tmp_path: Path, capsys: pytest.CaptureFi
     for arguments, code, words in (
         ([url, "--every-sync"], 2, "wanted --run RUN with it"),
         ([url, "--model", str(tmp_path), "--run", str(tmp_path)], 2, "--step N"),
-        ([f"--engine=a={url[9:]}", f"--engine=a={url[9:]}"], 2, "two engines have the name a"),
+        ([f"--engine=a={url[9:]}", f"--engine=a={url[9:]}"], 2, "two have the name a"),
         ([url, "--digests", "x.json"], 2, "wanted STEP=FILE"),
         ([url, "--digests", f"1={tmp_path / 'a.json'}"], 3, "has no checksums of an engine"),
         ([url, "--digests", f"1={tmp_path / 'deep.json'}"], 3, "cannot be read"),

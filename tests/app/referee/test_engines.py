@@ -373,7 +373,7 @@ def test_another_model_is_refused_unless_it_is_named(
         (["--engine", "http://me:word@a"], "has a login in it"),
         (["--engine", "rollout=http://a"], "is a policy"),
         (["--engine", "referee=http://a"], "the model's that judges both sides"),
-        (["--engine", "http://a", "--engine", "http://b"], "two have this name"),
+        (["--engine", "http://a", "--engine", "http://b"], "two have the name engine_prefill"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(

@@ -269,7 +269,7 @@ def test_a_server_gets_two_requests_at_a_time_and_its_key(
 ) -> None:
     served.key = "secret"
     (tmp_path / "key").write_text("secret\n")
-    code, found = answer(served.address, "--tokens", tokens, "--key-file", tmp_path / "key")
+    code, found = answer(served.address, "--tokens", tokens, "--engine-key-file", tmp_path / "key")
     assert code == 0 and served.most_busy <= 2 and "secret" not in json.dumps(found)
     assert max(len(body.get("prompt") or body["input_ids"]) for _, body in served.asked if body) == 8
     assert all("flush" not in path and "lora" not in path for path, _ in served.asked)
