@@ -48,8 +48,6 @@ class Engine:
     """The name of the model that reads."""
     root: str
     """The path of its weights, as the server tells it; "" if it does not."""
-    adapter: bool
-    """True if the model is a LoRA adapter of the served one."""
     room: ModelBounds
     """The sequences that the server can read."""
     made_of: dict[str, Any]
@@ -59,7 +57,7 @@ class Engine:
     at_once: int = AT_ONCE
     """Sequences that are read, and written, together."""
     parent: str = ""
-    """The name of the model that an adapter belongs to."""
+    """The name of the model that it is a LoRA adapter of; "" if it is none."""
     request_tokens: int | None = None
     """Tokens of a request; None: REQUEST_TOKENS."""
 
@@ -92,7 +90,7 @@ class Engine:
 
     def adapters(self, number: int) -> dict[str, Any]:
         """The part of SGLang's body that names the adapter for so many prompts; vLLM has it as its model."""
-        return {"lora_path": [self.served] * number} if self.adapter else {}
+        return {"lora_path": [self.served] * number} if self.parent else {}
 
     def _read(self, sequences: Sequence[Sequence_]) -> list[Singles]:
         path, body = _REQUESTS[self.kind](self, sequences)
@@ -218,8 +216,7 @@ def _engine(server: Server, in_flight: int) -> Engine:
     root = str(told.pop("model_path", card.get("root") or ""))
     engine = f"{kind} {told.pop('version', 'of unknown version')}"
     made_of = {"engine": engine, "served": str(card["id"])[:200], "log-probs": "prompt", **told}
-    parent = str(card.get("parent") or "")
-    return Engine(server, kind, str(card["id"]), root, bool(parent), room, made_of, in_flight, parent=parent)
+    return Engine(server, kind, str(card["id"]), root, room, made_of, in_flight, parent=str(card.get("parent") or ""))
 
 
 def _cards(server: Server) -> list[dict[str, Any]]:

@@ -87,11 +87,10 @@ def parity(
     from ...referee.engines import Engine
     from ...referee.parity.arm import Reader
     from ...referee.parity.command import command_of
-    from ...referee.parity.folder import demand_new, record
     from ...referee.parity.limits import limits_of
     from ...referee.parity.parity import arms_of
     from ...referee.parity.parity import parity as measured
-    from ...referee.parity.tokens import readable, sampled_by, sequences_in, sequences_of
+    from ...referee.parity.tokens import demand_new, readable, record, sampled_by, sequences_in, sequences_of
     from ...referee.parity.words import blocks, plain
 
     if sum(source is not None for source in (tokens, run, prompts)) != 1:

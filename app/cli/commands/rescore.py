@@ -1,6 +1,6 @@
 """`ratioscope rescore RUN --model PATH | --engine URL`: reads recorded tokens again, and says which side is off."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ...referee.distance import Distance
     from ...referee.engines import Engine
     from ...referee.findings import ReproductionAttempt
+    from ...referee.judges import Judge
     from ...referee.model import Referee
     from ...referee.rescoring import Rescored
 
@@ -216,21 +217,29 @@ def _reproduced(
     run: "Run", judge: "Referee", few: "Wanted", tokenizer: Any, checkpoints: Path | None
 ) -> "ReproductionAttempt":
     """The alternatives that reproduce the recorded columns. A finding is written into the run, where the diagnosis shows it."""
+    from ...referee.findings import write_proofs
+    from ...referee.reproduction import checkpoints_in
+
+    results = _attempt(run, judge, few, tokenizer, [] if checkpoints is None else checkpoints_in(checkpoints))
+    write_proofs(run.path, results.best)
+    return results
+
+
+def _attempt(
+    run: "Run", judge: "Referee | Judge", few: "Wanted", tokenizer: Any, checkpoints: "Sequence[Path]" = ()
+) -> "ReproductionAttempt":
+    """Every alternative that the judge can read, on few sequences."""
     from ratioscope.ingest.analysis.third_reading import precisions, recorded_values
 
     from ...referee.choice import chosen
-    from ...referee.findings import write_proofs
     from ...referee.inputs import demand_some, inputs_of
-    from ...referee.reproduction import Trial, checkpoints_in, tried
+    from ...referee.reproduction import Trial, tried
 
-    own = [] if checkpoints is None else checkpoints_in(checkpoints)
     inputs = inputs_of(run, chosen(run, few), judge.room, tokenizer)
     demand_some(run, len(inputs.sequences), inputs.left_out)
-    trial = Trial(own, tokenizer, precisions(run), recorded_values(run), _codes(run))
+    trial = Trial(checkpoints, tokenizer, precisions(run), recorded_values(run), _codes(run))
     with counting("alternatives") as progress:
-        results = tried(judge, inputs.sequences, trial, progress=progress)
-    write_proofs(run.path, results.best)
-    return results
+        return tried(judge, inputs.sequences, trial, progress=progress)
 
 
 def _reproduced_by_engines(
@@ -241,10 +250,8 @@ def _reproduced_by_engines(
 
     A column that this server reproduces as it is proves nothing about its weights, which both have: only findings are written.
     """
-    from ratioscope.ingest.analysis.third_reading import precisions, recorded_values, told
+    from ratioscope.ingest.analysis.third_reading import told
 
-    from ...referee.choice import chosen
-    from ...referee.inputs import demand_some, inputs_of
     from ...referee.model import demand_extra
     from ...referee.model import tokenizer as tokenizer_in
 
@@ -253,17 +260,12 @@ def _reproduced_by_engines(
     from ...referee.findings import SERVED, write_proofs
     from ...referee.hypotheses import PLAIN
     from ...referee.judges import ServerJudge
-    from ...referee.reproduction import Trial, tried
 
-    own, name = tokenizer_in(path), nearest_to_trainer(run, servers)
+    name = nearest_to_trainer(run, servers)
     judge, others = servers[name], {Path(other): engine for other, engine in servers.items() if other != name}
     replicas = [path for path, engine in others.items() if engine.weights == judge.weights]
     others = {path: engine for path, engine in others.items() if path not in replicas}
-    inputs = inputs_of(run, chosen(run, few), judge.room, own)
-    demand_some(run, len(inputs.sequences), inputs.left_out)
-    trial = Trial((), own, precisions(run), recorded_values(run), _codes(run))
-    with counting("alternatives") as progress:
-        results = tried(ServerJudge(judge, others), inputs.sequences, trial, progress=progress)
+    results = _attempt(run, ServerJudge(judge, others), few, tokenizer_in(path))
     results.skipped |= {
         f"the checkpoint {path.name}": f"its weights are those of {name} by their names" for path in replicas
     }
@@ -273,13 +275,9 @@ def _reproduced_by_engines(
         write_proofs(run.path, found)
     meaning = "this side has what the server gives for the recorded tokens"
     results.best = [best if best.code else replace(best, hypothesis=SERVED, meaning=meaning) for best in results.best]
-    results.means, results.screened = (
-        {
-            policy: {SERVED if name == PLAIN.name else name: mean for name, mean in means.items()}
-            for policy, means in own.items()
-        }
-        for own in (results.means, results.screened)
-    )
+    for means in (*results.means.values(), *results.screened.values()):
+        if PLAIN.name in means:
+            means[SERVED] = means.pop(PLAIN.name)
     current = [Paragraph(f"{name} stands for the current weights: it is the nearest to the trainer")] if others else []
     return name, results, chain(current, _tried(results))
 
@@ -303,12 +301,8 @@ def _floor_words(who: str, how: str, noise: "Distance | None", result: "RefereeA
         return
     said, between = f"{who} by {words(noise)} {how}", result.between
     if between is not None and between.mean:
-        times = (
-            f"; the recorded sides differ by {between.mean / noise.mean:,.1f} times that (mean |x|)"
-            if noise.mean
-            else ""
-        )
-        said += times or ": not at all"
+        times = f"{between.mean / noise.mean:,.1f} times that (mean |x|)" if noise.mean else ""
+        said += f"; the recorded sides differ by {times}" if times else ": not at all"
     yield Paragraph(said)
 
 

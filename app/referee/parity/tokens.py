@@ -1,11 +1,12 @@
-"""The tokens that both scorers read: given in a file, recorded in a run, or sampled from the first scorer."""
+"""The tokens that both scorers read, from a file, a run, or sampled from the first scorer; and the run of what was read."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ratioscope.errors import ConfigError, SourceError
+from ratioscope.collectors.collector import Collector
+from ratioscope.errors import ConfigError, SourceError, not_writable
 from ratioscope.flat_json import loaded
 
 from ...presentation.digits import count
@@ -15,6 +16,7 @@ from ..inputs import ModelBounds, Sequence_, demand_some, inputs_of
 from ..model import Referee, demand_extra
 from ..model import tokenizer as tokenizer_in
 from ..sampled import sampled_apart
+from .comparison import Columns
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
@@ -119,3 +121,29 @@ def _ids(line: dict[str, Any], name: str, at: str) -> tuple[int, ...]:
     if not isinstance(ids, list) or not ids or not all(type(id) is int and 0 <= id < 1 << 31 for id in ids):
         raise SourceError(f"{at}: {name} is {str(ids)[:40]}; wanted a list of token ids, at least one")
     return tuple(ids)
+
+
+def demand_new(folder: Path) -> None:
+    """ConfigError unless the folder is empty or does not exist."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"--output {folder} is there already and is kept as it is; wanted a new folder")
+
+
+def record(
+    folder: Path, sequences: Sequence[Sequence_], readings: Mapping[str, Columns], made_of: Mapping[str, Any]
+) -> None:
+    """Writes a run of one step: readings "a" as rollout, "b" as old, the others by name. made_of: facts on both scorers."""
+    others = {name: list(own) for name, own in readings.items() if name not in ("a", "b")}
+    try:
+        with Collector(folder, writer="thread", strict=True, text="ids", config={"parity": dict(made_of)}) as collector:
+            collector.log(
+                step=0,
+                rollout_logprobs=list(readings["a"]),
+                old_logprobs=list(readings["b"]),
+                token_ids=[list(own.response) for own in sequences],
+                prompt_ids=[list(own.prompt) for own in sequences],
+                sequence_ids=[str(number) for number in range(len(sequences))],
+                readings=others,
+            )
+    except OSError as error:
+        raise not_writable(folder, error) from error
