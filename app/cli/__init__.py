@@ -34,10 +34,10 @@ from .exit_codes import USAGE as USAGE
 VERBS = (
     "demo", "run", "attach", "import", "dashboard", "diagnose", "diff", "rescore", "weights", "parity", "baseline", "watch",
     "check", "metrics", "corrections", "explain", "report", "bundle", "export", "wandb", "sync", "push", "info", "index",
-    "estimate", "note", "verify", "repair", "compact", "prune",
+    "estimate", "note", "verify", "repair", "compact", "prune", "mcp",
 )  # fmt: skip
 WITHOUT_PANDAS = frozenset(VERBS) - {
-    "demo", "run", "import", "dashboard", "rescore", "parity", "export", "wandb", "sync",
+    "demo", "run", "import", "dashboard", "rescore", "parity", "export", "wandb", "sync", "mcp",
 }  # fmt: skip
 """The verbs that call nothing but pyarrow that would import pandas. The others start programs or call other packages."""
 OF_ONE_ATTEMPT = (
@@ -59,9 +59,9 @@ EPILOG = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code. Never raises for anything that a user can cause."""
-    code = _run(argv)
+def main(argv: Sequence[str] | None = None, also: Sequence[Callable[..., Any]] = ()) -> int:
+    """Runs one command and returns its exit code. Never raises for anything that a user can cause. also: further verbs."""
+    code = _run(argv, also)
     deadline: Any = sys.modules.get("ratioscope.ingest.remote.store")
     if argv is None and deadline and deadline.going_on():  # at its end the client of S3 would wait for the store
         sys.stdout.flush()
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _run(argv: Sequence[str] | None) -> int:
+def _run(argv: Sequence[str] | None, also: Sequence[Callable[..., Any]]) -> int:
     try:
         if signal.getsignal(signal.SIGINT) is end_in_silence:
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -79,7 +79,7 @@ def _run(argv: Sequence[str] | None) -> int:
         for stream in (sys.stdout, sys.stderr):
             if reconfigure := getattr(stream, "reconfigure", None):
                 reconfigure(errors="backslashreplace")  # a terminal without Unicode shows what it can
-        code = application()(
+        code = application(also)(
             args=list(sys.argv[1:] if argv is None else argv), prog_name="ratioscope", standalone_mode=False
         )
         sys.stdout.flush()
@@ -97,8 +97,8 @@ def _run(argv: Sequence[str] | None) -> int:
         return _explained(found)
 
 
-def application() -> typer.Typer:
-    """The verbs as a typer application."""
+def application(also: Sequence[Callable[..., Any]] = ()) -> typer.Typer:
+    """The verbs as a typer application. also: further verbs, by the names of their functions."""
     app = typer.Typer(name="ratioscope", help=HELP, epilog=EPILOG, no_args_is_help=True, pretty_exceptions_enable=False)
     app.callback()(_options)
     for verb in VERBS:
@@ -112,6 +112,8 @@ def application() -> typer.Typer:
         else:
             command = with_attempt(command) if verb in OF_ONE_ATTEMPT else command
             app.command(verb, help=_help_of(command), context_settings=getattr(module, "CONTEXT", None))(command)
+    for command in also:
+        app.command(command.__name__)(command)
     return app
 
 

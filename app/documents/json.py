@@ -54,6 +54,7 @@ from ..pages.head import graded_counts, plain_head
 from ..pages.quality import quality
 from ..pages.scorecard import Score
 from ..pages.timeline import periods_of
+from ..pages.worst import plain_worst
 from ..presentation.json_values import jsonable
 from ..referee.answer import plain_side_off
 from ..referee.baselines import plain_baseline
@@ -172,7 +173,7 @@ MEMBERS: dict[str, Callable[[Material], Any]] = {
         _distribution(level, read.gap, frame) for level, frame in read.run.distributions(LEVELS, read.gap).items()
     ],
     "places": lambda read: [_place(place) for place in read.view.of(slices_of_gap, read.gap)],
-    "worst_sequences": lambda read: [vars(item) | {"tokens": _rows(item.tokens)} for item in read.worst],
+    "worst_sequences": lambda read: [plain_worst(item) for item in read.worst],
     "text": lambda read: read.text,
     "quality": lambda read: asdict(quality(read.run, read.view.metrics())),
     "reproduction": lambda read: asdict(read.reproduction),

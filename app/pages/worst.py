@@ -102,6 +102,11 @@ def _sequence(row: dict[str, Any], shown: pl.DataFrame, gap: str, text: bool) ->
     )  # fmt: skip
 
 
+def plain_worst(item: WorstSequence) -> dict[str, Any]:
+    """The sequence for JSON, with a row per token."""
+    return vars(item) | {"tokens": item.tokens.to_dicts()}
+
+
 def sequence_facts(item: WorstSequence) -> str:
     """One line with the place of the sequence and the size of its gap."""
     update = "" if item.minibatch is None else f", minibatch {item.minibatch}"

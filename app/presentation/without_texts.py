@@ -37,6 +37,11 @@ def on_paper(run: Run, *, text: bool) -> Run:
     return cast(Run, (_Scrubbed if text else _WithoutTexts)(run))
 
 
+def without_prompts(run: Run) -> Run:
+    """The run without secrets, home folders, prompts and token texts. Its settings and notes stay: a diagnosis reads them."""
+    return cast(Run, _WithoutPrompts(run))
+
+
 class _Changed:
     """A run that answers like another one. Members that are not named here hold numbers, or names of ours."""
 
@@ -241,6 +246,13 @@ class _WithoutTexts(_Changed):
         """The id that a sequence has here -> its own, for sequences that have another here."""
         every = set(self._raw.rows(step, ())["sequence_id"].to_pylist())
         return {named: own for own in every if own is not None and (named := name_or_digest(own)) != own}
+
+
+class _WithoutPrompts(_WithoutTexts):
+    """A run without the texts of its rows."""
+
+    _name = _words = staticmethod(scrubbed_text)
+    _settings = staticmethod(scrubbed_settings)
 
 
 def has_texts(run: Run) -> bool:

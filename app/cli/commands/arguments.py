@@ -1,7 +1,8 @@
 """Arguments that several verbs share, with the same words and behaviour everywhere."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from difflib import get_close_matches
 from functools import wraps
@@ -139,6 +140,19 @@ def attempt_asked() -> int | None:
     return _ATTEMPT.get()
 
 
+_SHOWN_AS: "ContextVar[Callable[[Run], Run] | None]" = ContextVar("shown_as", default=None)
+
+
+@contextmanager
+def shown_as(change: "Callable[[Run], Run]") -> "Iterator[None]":
+    """Inside, every verb reads `change(run)` instead of the run that it opened."""
+    before = _SHOWN_AS.set(change)
+    try:
+        yield
+    finally:
+        _SHOWN_AS.reset(before)
+
+
 def floor_named(name: str | None) -> "NoiseFloor | None":
     """The saved noise floor that --baseline names; ConfigError if there is none of this name."""
     if name is None:
@@ -159,7 +173,8 @@ def opened(folder: Path, rules: Path | None = None, *, is_reference: bool = Fals
 
     own = None if rules is None else rules_of_file(rules)
     with working(f"reading {place_of(folder)}"):
-        return open_run(folder, rules=own, attempt=None if is_reference else attempt_asked())
+        run = open_run(folder, rules=own, attempt=None if is_reference else attempt_asked())
+    return run if (change := _SHOWN_AS.get()) is None else change(run)
 
 
 def runs_at(folders: Sequence[Path]) -> list[Path]:
