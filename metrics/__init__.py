@@ -34,7 +34,7 @@ _PUBLIC = {
     "SIGNALS": "grading.signals",
     "STATISTICS": "definitions.registry",
     "Severity": "grading.finding",
-    "Statistic": "statistic",
+    "Statistic": "metric",
     "grade": "grading.severity",
     "grade_signals": "grading.severity",
     "joined": "engines.join",

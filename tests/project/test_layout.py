@@ -76,6 +76,12 @@ def test_a_public_name_of_metrics_stays_what_it_is_whatever_was_imported_before(
     assert callable(metrics.merge) and not stems & set(metrics._PUBLIC)
 
 
+def test_every_public_name_of_metrics_leads_to_what_it_names() -> None:
+    from ratioscope import metrics
+
+    assert all(getattr(metrics, name) is not None for name in metrics._PUBLIC)
+
+
 def test_nothing_unsafe_is_called_anywhere() -> None:
     unsafe = ("pickle", "joblib", "torch.load", "eval(", "exec(", "yaml.load(", "shell=True", "persist='disk'")
     for path in FILES:
