@@ -70,6 +70,9 @@ if TYPE_CHECKING:
 NOTEBOOK = "ratioscope.app.documents.notebook"
 """The module that draws a run for a notebook. It is loaded by name when a notebook asks, because no room imports a face."""
 
+ANSWERS = "ratioscope.app.cli.in_python"
+"""The module that answers as the verbs do, loaded by name for the same reason."""
+
 
 @dataclass(frozen=True)
 class Size:
@@ -151,6 +154,24 @@ class Run:
             return str(import_module(NOTEBOOK).notebook_html(self))
         except Exception:  # whatever a damaged run or a missing part raises: showing a run never ends a cell
             return None
+
+    def diagnose(self, gap: str | None = None, steps: Sequence[int] | None = None) -> Any:
+        """The answer of `ratioscope diagnose`: it prints as sentences, and its `plain` is the verb's JSON.
+
+        gap: None for the one that the verdict is on. steps: only these. SourceError where nothing can be diagnosed.
+        """
+        return import_module(ANSWERS).diagnosis(self, gap, steps)
+
+    def compare(self, other: "Run", gap: str | None = None) -> Any:
+        """The answer of `ratioscope diff`: did the change from this run to the other one help? `plain` is the verb's JSON."""
+        return import_module(ANSWERS).comparison(self, other, gap)
+
+    def report(self, *, text: bool = True) -> Any:
+        """The report of `ratioscope report`: `html()`, `markdown()`, `json()`, and `save(path)` by the ending of the path.
+
+        text: False leaves prompts and token texts out.
+        """
+        return import_module(ANSWERS).Report(self, text)
 
     def refresh(self) -> bool:
         """Reads what was committed since the last call, and changed rules; True if there is any.

@@ -1,7 +1,7 @@
 """`ratioscope diagnose RUN`: why the policies are apart, how sure that is, what was ruled out, and what to do."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from ratioscope.ingest.analysis.diagnosis import RunDiagnosis
     from ratioscope.ingest.analysis.known_context import KnownContext
     from ratioscope.ingest.run import Run
+    from ratioscope.metrics.grading.finding import Finding
 
     from ...presentation.noise_floor import NoiseFloor
+
+    Diagnosed = tuple[RunDiagnosis, Finding, KnownContext]
 
 
 def diagnose(
@@ -30,10 +33,7 @@ def diagnose(
     as_json: AsJson = False,
 ) -> None:
     """Name the causes of the gap: likely ones with the share that each explains, and those that are ruled out or open."""
-    from ratioscope.ingest.analysis.diagnosis import SAMPLED, diagnosed_gap, diagnosis_of, plain_diagnosis
-    from ratioscope.ingest.analysis.grades import verdict_of
-    from ratioscope.ingest.analysis.known_context import known_context, plain_known
-    from ratioscope.metrics.diagnosis.judged import judged
+    from ratioscope.ingest.analysis.diagnosis import SAMPLED, diagnosed_gap
     from ratioscope.metrics.grading.coverage import NOT_MEASURED
     from ratioscope.metrics.grading.finding import Severity
 
@@ -47,15 +47,11 @@ def diagnose(
         _say_drift(opened_run, chosen, as_json=as_json)
         return
     with working(f"diagnosing {opened_run.name}"):
-        result = diagnosis_of(opened_run, gap, chosen)
-        verdict = judged(verdict_of(opened_run), result.diagnosis)
-        known = known_context(opened_run, result, verdict)
-    found = opened_run.events.filter(opened_run.events["event"] == REPRODUCED).sort("time", descending=True)
-    proofs = list(dict.fromkeys(found["note"].to_list()))  # of `rescore --try`: the newest first, each once
+        result, verdict, known = diagnosed(opened_run, gap, chosen)
+    proofs = _proofs(opened_run)
     beside = against_floor(opened_run, floor, result.gap) if floor else ""
     if as_json:
-        head = {"name": opened_run.name, "severity": verdict.word} | ({"baseline": beside} if beside else {})
-        print_json(head | {"proofs": proofs} | plain_diagnosis(result) | plain_known(known))
+        print_json(plain_diagnosed(opened_run, (result, verdict, known), beside))
         return
     words = words_of(verdict, result, known)
     say(f"{opened_run.name}: {words.brief}", verdict.word)
@@ -70,6 +66,34 @@ def diagnose(
         print_blocks([Paragraph(verdict.rules, "warning")])
     print_blocks(_blocks(result, known))
     print_next(opened_run, after_diagnose(opened_run, is_bridged=known.bridge is not None and known.bridge.helps))
+
+
+def diagnosed(run: "Run", gap: str | None, steps: Sequence[int] | None) -> "Diagnosed":
+    """The diagnosis of a gap, the verdict that it leads to, and what is known about such gaps. Source of all that is printed."""
+    from ratioscope.ingest.analysis.diagnosis import diagnosis_of
+    from ratioscope.ingest.analysis.grades import verdict_of
+    from ratioscope.ingest.analysis.known_context import known_context
+    from ratioscope.metrics.diagnosis.judged import judged
+
+    result = diagnosis_of(run, gap, steps)
+    verdict = judged(verdict_of(run), result.diagnosis)
+    return result, verdict, known_context(run, result, verdict)
+
+
+def plain_diagnosed(run: "Run", found: "Diagnosed", beside: str | None = "") -> dict[str, Any]:
+    """The diagnosis for JSON. beside: the gap beside the noise floor of --baseline, in words."""
+    from ratioscope.ingest.analysis.diagnosis import plain_diagnosis
+    from ratioscope.ingest.analysis.known_context import plain_known
+
+    result, verdict, known = found
+    head = {"name": run.name, "severity": verdict.word} | ({"baseline": beside} if beside else {})
+    return head | {"proofs": _proofs(run)} | plain_diagnosis(result) | plain_known(known)
+
+
+def _proofs(run: "Run") -> list[str]:
+    """The notes of `rescore --try`: the newest first, each once."""
+    found = run.events.filter(run.events["event"] == REPRODUCED).sort("time", descending=True)
+    return list(dict.fromkeys(found["note"].to_list()))
 
 
 def _size(result: "RunDiagnosis", known: "KnownContext", floor: "NoiseFloor | None") -> str:

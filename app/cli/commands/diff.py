@@ -52,16 +52,16 @@ def diff(
     runs = opened(a), opened(b)
     with working(f"comparing {runs[0].name} and {runs[1].name}"):
         compared = difference(*runs, common_gap(*runs, gap), pair_by)
-        answers = [_answer(run) for run in runs]
+        answers = [answer_of(run) for run in runs]
     if as_json:
-        print_json(_plain(compared, [plain for plain, _ in answers]))
+        print_json(plain_compared(compared, [plain for plain, _ in answers]))
     else:
         say(headline(compared), {-1: "healthy", 0: "bold", 1: "act"}[compared.direction])
         say()
         print_blocks(_blocks(compared, [words for _, words in answers]))
 
 
-def _answer(run: "Run") -> tuple[dict[str, str], str]:
+def answer_of(run: "Run") -> tuple[dict[str, str], str]:
     """The name, severity and answer of the diagnosis of a run, and its first words."""
     from ratioscope.ingest.analysis.diagnosis import diagnosis_of
     from ratioscope.ingest.analysis.grades import verdict_of
@@ -100,7 +100,8 @@ def _blocks(compared: "Difference", answers: Sequence[str]) -> Iterator[Block]:
         yield Paragraph(f"and {len(settings) - MOST_SETTINGS} more: --json")
 
 
-def _plain(compared: "Difference", answers: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+def plain_compared(compared: "Difference", answers: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    """The comparison for JSON. answers: those of both runs."""
     from ...presentation.difference import plain_difference
 
     plain = plain_difference(compared)

@@ -116,7 +116,7 @@ def report(
     parts = len(MEMBERS if output.suffix == ".json" else PAGES)
     with ended_in_order(), stages("report", parts + 2) as stage:
         read = material(opened_run, text=not no_text, gap=gap, good=good, floor=floor, options=options, stage=stage)
-        content = _rendered(read, output.suffix, interactive).encode()
+        content = rendered(read, output.suffix, interactive).encode()
         stage("writing")
         with whole_files([output], force=True) as (file,):
             written = file.write(content)
@@ -187,7 +187,8 @@ def _free(named: Path) -> Path:
     return next(path for path in numbered if not os.path.lexists(path))
 
 
-def _rendered(read: "Material", ending: str, interactive: bool) -> str:
+def rendered(read: "Material", ending: str, interactive: bool = False) -> str:
+    """The report as a file with this ending of ENDINGS holds it. interactive: with charts that plotly.js draws."""
     from ...documents.json import json_report
     from ...documents.report import html_report, markdown_report
 
