@@ -12,6 +12,9 @@ ROOT_PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.m
 """Page of the root -> page of the site."""
 LIGHT = re.compile(r"(!\[[^\]]*\]\([\w/-]+)-light\.png\)")
 
+NAMED = re.compile(r"^\| `(ratioscope\.[\w.]+)` \|", re.MULTILINE)
+"""A row of the page of the Python API, with a public name."""
+
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """The files of docs/ and the pages of the root."""
@@ -24,6 +27,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     """A page of docs/ whose links to pages of the root lead to their copies on the site, with a dark twin of light pictures."""
     for name, copy in ROOT_PAGES.items():
         markdown = markdown.replace(f"](../{name}", f"]({copy}")
+    markdown = with_signatures(markdown) if page.file.src_uri == "api.md" else markdown
     return LIGHT.sub(r"\1-light.png#only-light)\n\1-dark.png#only-dark)", markdown)
 
 
@@ -33,3 +37,10 @@ def from_root(text: str) -> str:
     for name, copy in ROOT_PAGES.items():
         text = text.replace(f"]({name}", f"]({copy}")
     return text
+
+
+def with_signatures(markdown: str) -> str:
+    """The page for the site: below each table the signature and the docstring of each of its names."""
+    parts = re.split(r"(?=^## )", markdown, flags=re.MULTILINE)
+    block = "\n::: {}\n    options: {{heading_level: 3}}\n"
+    return "".join(part + "".join(map(block.format, NAMED.findall(part))) for part in parts)

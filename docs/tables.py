@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from api_page import api_page
 from import_formats import import_page
 from known_faults import known_faults_page
 from trainer_pages import trainer_pages
@@ -25,7 +26,7 @@ def pages() -> dict[str, str]:
         "metrics.md": metrics_page(), "record.md": record_page(), "trainers.md": trainers_page(),
         "known_faults.md": known_faults_page(), "import.md": import_page(), **trainer_pages(),
     }  # fmt: skip
-    return {name: "\n".join(lines) for name, lines in made.items()}
+    return {name: "\n".join(lines) for name, lines in made.items()} | {"api.md": api_page()}
 
 
 def record_page() -> Iterator[str]:
