@@ -6,7 +6,7 @@ left out. Text from outside passes through `escape.terminal` and never through r
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from .. import blocks
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 BETWEEN = 3
 """Cells between two columns of a table."""
 MOST_FOLDED = 40
-"""Most rows of a table whose columns continue below it. In a longer one the reader would lose the row of a number."""
+"""Most rows above columns that continue below them. Below more the reader would lose the row of a number."""
 TONES = {"lead": "bold", "answer": "bold", "": "", "warning": "watch", "good": "healthy"}
 """The tone of a paragraph -> its style; an aside is dim."""
 
@@ -108,9 +108,9 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Prints a table. The first column is aligned left, the others right. A cell that is a severity has its colour.
 
     In a narrow terminal titles are broken between words. Columns that still do not fit follow in a table of their own, below the
-    first column again, and one that is too wide even there is folded. Beyond MOST_FOLDED rows they are left out, and a line
-    below names them. No number is cut. A first column that does not fit alone is folded. Callers put the columns that matter most
-    first.
+    first column again, and one that is too wide even there is folded. A table of more than MOST_FOLDED rows is broken into such
+    tables of so many rows each. No number is cut, and no column left out. A first column that does not fit alone is folded.
+    Callers put the columns that matter most first.
     """
     out, lines = console(), list(rows)
     titles = list(header)
@@ -119,17 +119,14 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         titles = [
             title.replace(" ", "\n") if len(title) > wide else title for title, wide in zip(titles, widest, strict=True)
         ]
-    is_short = len(lines) <= MOST_FOLDED
-    every = _parts(titles, lines, out.width, folds=is_short)
-    parts = list(every if is_short else islice(every, 1)) or [[0]]
-    for place, part in enumerate(parts):
-        if place:
-            out.print()
-        _print_columns(out, [titles[index] for index in part], [[row[index] for index in part] for row in lines])
-    printed = {index for part in parts for index in part}
-    if left_out := [title for index, title in enumerate(header) if index not in printed]:
-        more = "1 more column does" if len(left_out) == 1 else f"{len(left_out)} more columns do"
-        say(f"{more} not fit in this terminal: {', '.join(left_out)}; a wider one shows more, --json all", "dim")
+    parts = list(_parts(titles, lines, out.width)) or [[0]]
+    height = MOST_FOLDED if len(parts) > 1 else max(len(lines), 1)
+    for first in range(0, max(len(lines), 1), height):
+        for place, part in enumerate(parts):
+            if first or place:
+                out.print()
+            own = [[row[index] for index in part] for row in lines[first : first + height]]
+            _print_columns(out, [titles[index] for index in part], own)
 
 
 def _print_columns(out: "Console", titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -148,17 +145,13 @@ def _print_columns(out: "Console", titles: Sequence[str], rows: Sequence[Sequenc
     out.print(table)
 
 
-def _parts(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, folds: bool) -> Iterator[list[int]]:
-    """The columns of each table, by their places: as many as fit, then the first column with as many more as fit.
-
-    A column that does not fit beside the first one has a table for itself and the first one if it `folds`, else none.
-    """
+def _parts(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[list[int]]:
+    """The columns of each table, by their places: as many as fit, then the first column with as many more as fit."""
     waiting = list(range(1, len(titles)))
     while waiting:
         order = [0, *waiting]
         fitting = _fitting([titles[at] for at in order], [[row[at] for at in order] for row in rows], width)
-        if fitting > 1 or folds:
-            yield order[: max(fitting, 2)]
+        yield order[: max(fitting, 2)]
         waiting = waiting[max(fitting - 1, 1) :]
 
 

@@ -1,7 +1,6 @@
 """Every verb that prints numbers, in a terminal of 80 columns: no number is lost, and no table is wider than the terminal."""
 
 import json
-import re
 import shutil
 from collections.abc import Iterator
 
@@ -13,7 +12,6 @@ from ratioscope.app.cli.commands.demo import sample_runs
 
 COLUMNS = 80
 LONG = "qwen3-30b-a3b-grpo-bf16-rollout-fp8-trainer-seed3"
-NAMED = re.compile(r"more columns? do(?:es)? not fit in this terminal")
 RULES = "─━"
 FOLDED = 24
 """Characters from which a word, such as a digest or a path, may be broken over two lines."""
@@ -22,6 +20,7 @@ TABLES = (
     "diagnose RUN",
     "check RUN",
     "corrections RUN",
+    "metrics RUN",
     "metrics RUN --dialect verl",
     "metrics RUN --by lag",
     "metrics RUN --by replica",
@@ -70,7 +69,7 @@ def test_no_number_is_lost_at_80_columns(line: str, places: dict[str, str], caps
     narrow = ESCAPES.sub("", in_terminal(COLUMNS, *argv))
     words, joined = set(narrow.split()), "".join(narrow.split())
     numbers = {word for word in whole.split() if any(letter.isdigit() for letter in word)}
-    assert numbers and not NAMED.search(narrow)
+    assert numbers
     assert {word for word in numbers - words if len(word) < FOLDED or word not in joined} == set()
     assert max((len(row.rstrip()) for row in narrow.splitlines() if row[:1] in RULES and row), default=0) <= COLUMNS
 
