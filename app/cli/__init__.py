@@ -31,11 +31,14 @@ from .exit_codes import UNMEASURED as UNMEASURED
 from .exit_codes import UNREADABLE as UNREADABLE
 from .exit_codes import USAGE as USAGE
 
-VERBS = (
-    "demo", "run", "attach", "import", "dashboard", "diagnose", "diff", "rescore", "weights", "parity", "baseline", "watch",
-    "check", "metrics", "corrections", "explain", "report", "bundle", "export", "wandb", "sync", "push", "info", "index",
-    "estimate", "note", "verify", "repair", "compact", "prune", "mcp",
-)  # fmt: skip
+PANELS: dict[str, tuple[str, ...]] = {
+    "Record": ("run", "attach", "import", "estimate", "note"),
+    "Look": ("info", "dashboard", "watch", "metrics", "explain", "demo", "mcp"),
+    "Act": ("diagnose", "diff", "corrections", "check", "parity", "rescore", "weights", "baseline"),
+    "Keep": ("report", "bundle", "export", "sync", "wandb", "push", "index", "verify", "repair", "compact", "prune"),
+}
+"""The verbs as the help groups them, the main ones first."""
+VERBS = tuple(verb for verbs in PANELS.values() for verb in verbs)
 WITHOUT_PANDAS = frozenset(VERBS) - {
     "demo", "run", "import", "dashboard", "rescore", "parity", "export", "wandb", "sync", "mcp",
 }  # fmt: skip
@@ -101,17 +104,18 @@ def application(also: Sequence[Callable[..., Any]] = ()) -> typer.Typer:
     """The verbs as a typer application. also: further verbs, by the names of their functions."""
     app = typer.Typer(name="ratioscope", help=HELP, epilog=EPILOG, no_args_is_help=True, pretty_exceptions_enable=False)
     app.callback()(_options)
-    for verb in VERBS:
+    for panel, verb in ((panel, verb) for panel, verbs in PANELS.items() for verb in verbs):
         name = KEYWORDS.get(verb, verb)
         module = import_module(f".commands.{name}", __package__)
         command: Callable[..., Any] | typer.Typer = getattr(module, name)
         if isinstance(command, typer.Typer):  # a verb of several verbs
             for part in command.registered_commands:
                 part.help = _help_of(part.callback)
-            app.add_typer(command, name=verb)
+            app.add_typer(command, name=verb, rich_help_panel=panel)
         else:
             command = with_attempt(command) if verb in OF_ONE_ATTEMPT else command
-            app.command(verb, help=_help_of(command), context_settings=getattr(module, "CONTEXT", None))(command)
+            context = getattr(module, "CONTEXT", None)
+            app.command(verb, help=_help_of(command), context_settings=context, rich_help_panel=panel)(command)
     for command in also:
         app.command(command.__name__)(command)
     return app

@@ -460,6 +460,15 @@ def test_every_column_of_a_table_stands_in_a_narrow_terminal(
     assert all(len(line.rstrip()) <= columns for line in narrow.splitlines() if "─" in line)
 
 
+def test_the_help_groups_the_verbs_and_each_group_begins_with_its_main_one(capsys: Captured) -> None:
+    _, out, _ = run(capsys, "--help")
+    titles = re.findall(r"^╭─ (\w+) ─", out, re.MULTILINE)
+    assert titles == ["Options", *cli.PANELS]
+    for panel, verbs in cli.PANELS.items():
+        below_title = out.split(f"╭─ {panel} ─")[1]
+        assert re.findall(r"^│ (\S+)", below_title.split("╰")[0], re.MULTILINE)[0] == verbs[0]
+
+
 def test_a_long_table_that_is_too_wide_continues_after_some_rows_so_that_no_row_is_lost(stale: Path) -> None:
     tables = re.split(r"\n\s*\n", ESCAPES.sub("", in_terminal(80, "metrics", stale)).replace("\r", ""))
     firsts = [re.findall(r"^(\d+) ", table, re.MULTILINE) for table in tables if "─" in table]
