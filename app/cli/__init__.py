@@ -33,7 +33,7 @@ from .exit_codes import USAGE as USAGE
 
 PANELS: dict[str, tuple[str, ...]] = {
     "Record": ("run", "attach", "import", "estimate", "note"),
-    "Look": ("info", "dashboard", "watch", "metrics", "explain", "demo", "mcp"),
+    "Look": ("ls", "info", "dashboard", "watch", "metrics", "explain", "demo", "mcp"),
     "Act": ("diagnose", "diff", "corrections", "check", "parity", "rescore", "weights", "baseline"),
     "Keep": ("report", "bundle", "export", "sync", "wandb", "push", "index", "verify", "repair", "compact", "prune"),
 }

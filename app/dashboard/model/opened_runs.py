@@ -16,9 +16,15 @@ _KNOWN: set[str] = set()
 _LOOKS: dict[str, float] = {}
 
 
+def attempt_asked() -> int | None:
+    """The start of the job that the server was asked for; None: the run as it went on."""
+    known: int | None = json.loads(os.environ.get(ATTEMPT, "null"))
+    return known
+
+
 def opened_run(path: str) -> Run:
     """The run, or what one start of the job recorded of it, as the server was asked."""
-    return open_run(Path(path), attempt=json.loads(os.environ.get(ATTEMPT, "null")))
+    return open_run(Path(path), attempt=attempt_asked())
 
 
 def run_opened(path: str) -> None:

@@ -1,6 +1,5 @@
 """The served runs as the page Runs lists them: each is read once per state of its commit logs, a few runs at a time."""
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,21 +10,22 @@ from typing import Any
 
 import streamlit as st
 
-from ratioscope.errors import ConfigError, RatioscopeError, SourceError
+from ratioscope.errors import ConfigError, SourceError
 from ratioscope.ingest.analysis.tags import tag_name
 from ratioscope.ingest.commits.liveness import current_writers, sizes, writer_statuses
 from ratioscope.ingest.files.run_file import run_file
-from ratioscope.inside import folder, status
-from ratioscope.layout import COMMITS, RUN_FILE
+from ratioscope.inside import status
+from ratioscope.layout import RUN_FILE
 from ratioscope.process import Here, here
 
 from ...pages.folder import Folder, ListedRun, Summary, summary_of
+from ...pages.kept_summaries import FolderSignature, keep_summary, read_summary, signature_of
 from ...pages.run_groups import settings_of
 from ...presentation.run_state import Life, RunState, run_state
 from ...presentation.theme import MARKS
 from .diagnoses import diagnoses
 from .live import beside
-from .opened_runs import opened_run
+from .opened_runs import attempt_asked, opened_run
 from .served_runs import served
 from .tagging import put_tag, tags_beside, tags_file, with_beside
 
@@ -33,21 +33,6 @@ AGAIN = 20.0
 """Pause before a growing run is read again, as a multiple of the time of the last reading."""
 BUDGET = 1.0
 """Seconds of reading between two drawings of the list, so that it fills while the page stays usable."""
-
-FolderSignature = tuple[tuple[str, int, int], ...]
-
-
-def signature_of(path: str) -> FolderSignature:
-    """Names, sizes and times of the commit logs and of run.json: they change with every commit."""
-    files: list[tuple[str, int, int]] = []
-    with suppress(OSError):
-        run_file = status(Path(path), RUN_FILE)
-        files.append((RUN_FILE, run_file.st_size, run_file.st_mtime_ns))
-    with suppress(OSError), folder(Path(path), COMMITS) as at, os.scandir(at) as entries:
-        for entry in entries:
-            about = entry.stat(follow_symlinks=False)
-            files.append((entry.name, about.st_size, about.st_mtime_ns))
-    return tuple(sorted(files))
 
 
 @dataclass(frozen=True)
@@ -136,12 +121,9 @@ class Summaries:
     def _read(self, path: str) -> _KeptSummary:
         began = self.clock()
         signature, life = signature_of(path), self._lives.get(path)
-        try:
-            summary = summary_of(opened_run(path))
-        except RatioscopeError as error:
-            summary = Summary(error=str(error))
-        except OSError as error:
-            summary = Summary(error=f"it cannot be opened: {error.strerror}")
+        summary = read_summary(lambda: summary_of(opened_run(path)))
+        if attempt_asked() is None:
+            keep_summary(path, signature, life, summary, is_diagnosed=True)
         return _KeptSummary(signature, life, summary, self.clock() + AGAIN * (self.clock() - began))
 
 

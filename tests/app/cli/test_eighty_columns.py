@@ -16,6 +16,7 @@ RULES = "─━"
 FOLDED = 24
 """Characters from which a word, such as a digest or a path, may be broken over two lines."""
 TABLES = (
+    "ls RUNS",
     "info RUN",
     "diagnose RUN",
     "check RUN",
@@ -36,7 +37,7 @@ TABLES = (
     "attach --list",
     "attach --check trl",
 )
-"""RUN, OTHER: the sample runs under long names. LOGGED: a run imported of a log of numbers by step.
+"""RUN, OTHER: the sample runs under long names. RUNS: the folder of both. LOGGED: a run imported of a log of numbers by step.
 FLOOR: a saved noise floor."""
 FLOOR = "our-4b-bf16-rollout-fp8-trainer"
 
@@ -58,7 +59,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         assert main(["baseline", "save", str(healthy), "as", FLOOR]) == 0
-        yield {"RUN": str(stale), "OTHER": str(healthy), "LOGGED": str(logged), "FLOOR": FLOOR}
+        yield {"RUN": str(stale), "OTHER": str(healthy), "LOGGED": str(logged), "FLOOR": FLOOR, "RUNS": str(root)}
 
 
 @pytest.mark.parametrize("line", TABLES)

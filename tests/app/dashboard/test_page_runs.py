@@ -17,13 +17,14 @@ from ratioscope.app.blocks import Action, Link, Table
 from ratioscope.app.dashboard.model import served_folder
 from ratioscope.app.dashboard.model.diagnoses import Diagnoses
 from ratioscope.app.dashboard.model.runs_variable import RUNS
-from ratioscope.app.dashboard.model.served_folder import Summaries, signature_of
+from ratioscope.app.dashboard.model.served_folder import Summaries
 from ratioscope.app.dashboard.model.served_runs import found_below
 from ratioscope.app.dashboard.model.tagging import tags_file
 from ratioscope.app.dashboard.model.view import SERVED, view
 from ratioscope.app.dashboard.panels import chosen_rows
 from ratioscope.app.pages import runs
 from ratioscope.app.pages.folder import Summary, summary_of
+from ratioscope.app.pages.kept_summaries import signature_of
 from ratioscope.app.pages.runs import WORDS
 from ratioscope.app.pages.scope import Scope
 from ratioscope.app.pages.ticked_runs import of_ticked
