@@ -56,3 +56,16 @@ def whole_percent(share: float, error: float = math.nan) -> str:
     if not has_error:
         return shown
     return f"{shown} ± {f'{error:.0%}' if error >= 0.005 or not error else f'{digits(100 * error, 1)}%'}"
+
+
+def size_on_disk(nbytes: float) -> str:
+    """A number of bytes in the unit that shows its first digits, as all texts of ours write sizes: KB is 1,000 bytes.
+
+    >>> size_on_disk(999), size_on_disk(41_300), size_on_disk(2.5e13)
+    ('999 bytes', '41.3 KB', '25.0 TB')
+    """
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if nbytes < 1000:
+            return f"{nbytes:,.0f} {unit}" if unit == "bytes" else f"{nbytes:,.1f} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:,.1f} TB"

@@ -10,7 +10,7 @@ from ratioscope.ingest.importers.reading import formats_read
 from ratioscope.ingest.importers.source_files import File, SourceNumbers
 from ratioscope.layout import REJECTED
 
-from ..presentation.digits import count
+from ..presentation.digits import count, size_on_disk
 from ..upkeep.rejected_rows import Written, rejection_words
 from .terminal import print_json, say
 
@@ -20,7 +20,7 @@ def print_report(
 ) -> None:
     """Prints the report for people."""
     files = [file for reading in readings for file in reading.files]
-    rate = f"{sum(reading.size for reading in readings) / 1e6 / max(seconds, 1e-3):,.1f} MB/s"
+    rate = f"{size_on_disk(sum(reading.size for reading in readings) / max(seconds, 1e-3))}/s"
     say(
         f"{output}: {count(done.rows, 'sequence')} of {count(len(done.steps), 'step')}, {count(done.tokens, 'token')}, {rate}"
     )

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-from ratioscope.metrics.digits import digits, signed, whole_percent
+from ratioscope.metrics.digits import digits, signed, size_on_disk, whole_percent
 
 __all__ = ["a_step", "count", "digits", "percent", "plus_minus", "signed", "size_on_disk", "whole_percent"]
 
@@ -42,19 +42,6 @@ def count(value: float | None, noun: str = "") -> str:
         return "–"
     shown = f"{int(value):,}"
     return f"{shown} {noun if int(value) == 1 else noun + 's'}" if noun else shown
-
-
-def size_on_disk(nbytes: float) -> str:
-    """A number of bytes in the unit that shows its first digits.
-
-    >>> size_on_disk(999), size_on_disk(41_300), size_on_disk(2.5e13)
-    ('999 bytes', '41.3 KB', '25.0 TB')
-    """
-    for unit in ("bytes", "KB", "MB", "GB"):
-        if nbytes < 1000:
-            return f"{nbytes:,.0f} {unit}" if unit == "bytes" else f"{nbytes:,.1f} {unit}"
-        nbytes /= 1000
-    return f"{nbytes:,.1f} TB"
 
 
 def a_step(sizes: Sequence[float], noun: str) -> str:

@@ -46,7 +46,7 @@ def fault_of(model: Model) -> str:
     if any(_is_compiled(module) for module in modules):
         return "the model is compiled, so another shape would compile it anew, and training might change"
     if sum(int(buffer.nbytes) for buffer in model.buffers()) > MOST_BUFFER_BYTES:
-        return f"the model has more than {MOST_BUFFER_BYTES >> 20} MiB of buffers, which cannot be kept safe"
+        return f"the model has more than {MOST_BUFFER_BYTES / 1e6:,.0f} MB of buffers, which cannot be kept safe"
     return ""
 
 

@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ratioscope.errors import ConfigError
+from ratioscope.metrics.digits import size_on_disk
 
 _FOLLOWED = 12
 """Imports, assignments and base classes that are followed from one name."""
@@ -34,7 +35,9 @@ def parsed(file: Path) -> ast.Module:
     with file.open("rb") as opened:
         text = opened.read(_MOST_BYTES + 1)
     if len(text) > _MOST_BYTES:
-        raise ConfigError(f"{file} has more than {_MOST_BYTES >> 20} MiB; wanted a file of Python that a person wrote")
+        raise ConfigError(
+            f"{file} has more than {size_on_disk(_MOST_BYTES)}; wanted a file of Python that a person wrote"
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the compiler's, on escapes in the text

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ratioscope import layout
 from ratioscope.inside import content
+from ratioscope.metrics.digits import size_on_disk
 from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION, SLICED_BY
 
 from ..batch.records import tokens_of
@@ -143,5 +144,6 @@ def _demand_free(root: Path, nbytes: int, reserve: int) -> None:
     free = disk.f_bavail * disk.f_frsize
     if disk.f_blocks and free < nbytes + reserve:  # a FUSE file system that does not know its size has 0 blocks
         raise OSError(
-            errno.ENOSPC, f"{free >> 20} MB are free on the disk, of which {reserve >> 20} MB are to stay free"
+            errno.ENOSPC,
+            f"{size_on_disk(free)} are free on the disk, of which {size_on_disk(reserve)} are to stay free",
         )

@@ -21,6 +21,7 @@ from typing import IO
 from ratioscope.errors import SourceError
 from ratioscope.inside import parts
 from ratioscope.layout import OVERALL, READINGS, SCALARS, STATISTICS, TOKENS
+from ratioscope.metrics.digits import size_on_disk
 from ratioscope.whole_file import whole_file
 
 from .log_reading import NAME, LogReading
@@ -231,8 +232,8 @@ def demand_disk(mirrors: Path, nbytes: int) -> None:
     free = shutil.disk_usage(mirrors).free
     if free < nbytes + RESERVE:
         raise NoRoom(
-            f"the disk of {mirrors} has {free / 1e9:,.1f} GB left, and {nbytes / 1e9:,.1f} GB are to be fetched; wanted"
-            f" {RESERVE / 1e9:,.1f} GB more than that: delete {mirrors}, or set XDG_CACHE_HOME to a larger disk"
+            f"the disk of {mirrors} has {size_on_disk(free)} left, and {size_on_disk(nbytes)} are to be fetched; wanted"
+            f" {size_on_disk(RESERVE)} more than that: delete {mirrors}, or set XDG_CACHE_HOME to a larger disk"
         )
 
 

@@ -101,7 +101,7 @@ def test_a_disk_that_is_nearly_full_gets_no_token_rows(tmp_path: Path, monkeypat
             assert collector.flush() is (step != 2)
     assert states(run) == [(2, "ok -> degraded"), (3, "degraded -> ok")]
     (gap,) = commit_lines(run, "gap")
-    assert "1 MB are free on the disk, of which 64 MB are to stay free" in gap["reason"]
+    assert "1.0 MB are free on the disk, of which 67.1 MB are to stay free" in gap["reason"]
 
 
 def test_a_writer_that_cannot_keep_up_keeps_the_statistics(tmp_path: Path) -> None:

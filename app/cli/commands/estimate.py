@@ -125,11 +125,14 @@ def _facts(made: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if "log_milliseconds_per_step" not in made:
         return facts
+    from ratioscope.collectors.collector import QUEUE_BYTES
+
+    queue = size_on_disk(QUEUE_BYTES)
     alone = f"{size_on_disk(made['statistics_bytes_per_run'])}; a budget bounds token rows, not statistics"
     return [
         *facts,
         ("statistics alone", alone),
         ("trainer's thread", f"{made['log_milliseconds_per_step']:.1f} ms per step, one copy from host memory"),
         ("writer's thread", f"{made['writer_cpu_seconds_per_step']:.2f} s of CPU per step, in the background"),
-        ("host memory", f"{size_on_disk(made['host_bytes_per_queued_step'])} per step in the queue, at most 1 GiB"),
+        ("host memory", f"{size_on_disk(made['host_bytes_per_queued_step'])} per step in the queue, at most {queue}"),
     ]

@@ -42,7 +42,7 @@ def push(
     if as_json:
         print_json(asdict(done))
         return
-    rate = f", {done.bytes / 1e6 / done.seconds:,.1f} MB/s" if done.seconds > 0 and done.files else ""
+    rate = f", {size_on_disk(done.bytes / done.seconds)}/s" if done.seconds > 0 and done.files else ""
     say(
         f"uploaded {done.files:,} files of {size_on_disk(done.bytes)} in {done.seconds:,.1f} s{rate}; {done.there:,} were there"
     )

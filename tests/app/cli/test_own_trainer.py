@@ -122,7 +122,7 @@ def test_what_would_slow_a_trainer_or_be_left_out_is_said(tmp_path: Path, capsys
         ("def (", 2, "is no Python"),
         ("x\0", 2, "is no Python"),
         ("a = " + "b + " * 50_000 + "b\n", 2, "nested too deeply"),
-        ("#" * 3_000_000, 2, "has more than 2 MiB"),
+        ("#" * 3_000_000, 2, "has more than 2.1 MB"),
     ],
 )
 def test_a_file_without_a_collector_is_read_and_never_run(
