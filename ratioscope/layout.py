@@ -87,7 +87,7 @@ CONTROL = "control"
 WEIGHTS = "weights"
 """Digests of the weights of the trainer or of an engine: `version`, `step`, `replica` (null: the trainer's), `tensors` (their
 number), `digest` of all, `by` (who made them); `names`: the key of the table of names, and `each`: eight characters per entry of
-it, absent if a line with this `digest` has them, or where a log would grow too long; `attempt`: of the job, in the log of a verb."""
+it, absent if a line with this `digest` has them, or where a log would grow too long; `attempt`: of the job, in a verb's log."""
 WEIGHT_NAMES = "weight_names"
 """A table of names, before the first line that refers to it: `names` (its key), `entries`: [name, dtype and shape] by name. A
 large model has entries of several tensors: numbers in their names are replaced by *."""

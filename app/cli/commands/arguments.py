@@ -91,7 +91,7 @@ FailOn = Annotated[
     ),
 ]
 
-
+OnlySteps = Annotated[str | None, typer.Option("--steps", metavar="A:B", help="Only steps A to B, both included.")]
 RulesFile = Annotated[
     Path | None,
     typer.Option(
@@ -222,6 +222,16 @@ def steps_of(text: str | None) -> range | None:
     if high < low:
         raise ConfigError(f"--steps {text}: the last step is before the first one; try --steps {high}:{low}")
     return range(low, high + 1)
+
+
+def steps_on_record(run: "Run", text: str | None) -> range | None:
+    """The steps of A:B as a range that the run's steps end; None for None. ConfigError if the run has none of them."""
+    wanted = steps_of(text)
+    if wanted is None:
+        return None
+    if run.steps and not any(step in wanted for step in run.steps):
+        raise ConfigError(f"no step of --steps is on record; the run has steps {run.steps[0]} to {run.steps[-1]}")
+    return range(wanted.start, min(wanted.stop, max(run.steps, default=0) + 1))
 
 
 def gaps_of_readings(run: "Run", gaps: Sequence[str]) -> list[str]:

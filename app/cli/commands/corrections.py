@@ -13,10 +13,11 @@ from ratioscope.metrics.digits import digits
 
 from ...blocks import Paragraph, text_table
 from ...presentation.config_text import mapping_in
+from ...presentation.digits import count
 from ..blocks_printed import print_blocks
 from ..next_steps import after_corrections, print_next
 from ..terminal import print_json, say, say_gap, stages
-from .arguments import AsJson, RunFolder, comma_separated, gaps_of_readings, opened
+from .arguments import AsJson, OnlySteps, RunFolder, comma_separated, gaps_of_readings, opened, steps_on_record
 
 if TYPE_CHECKING:
     import polars as pl
@@ -67,6 +68,7 @@ def corrections(
             help="The gap that makes the weights; rollout:B is that of the engine to a reading, e.g. rollout:referee.",
         ),
     ] = None,
+    steps: OnlySteps = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the effect of corrections, the run's own one among them, and the gap at other sync periods, lags and updates.
@@ -87,6 +89,8 @@ def corrections(
     from ...pages.sync_periods import plain_answers, sync_blocks
 
     opened_run = opened(run)
+    wanted = steps_on_record(opened_run, steps)
+    read = None if wanted is None else [step for step in opened_run.steps if step in wanted]
     chosen, weighed = _weighted(opened_run, chosen, gap)
     reading = "" if weighed in GAPS else weighed
     is_usual = dialect is None and threshold is None
@@ -94,9 +98,14 @@ def corrections(
     own = used.made if is_usual and used.made and reads(used.made, weighed) else None
     own = None if slice and isinstance(own, TrainerCorrection) else own
     every = [*([] if own is None else [own]), *chosen]
-    with stages("corrections", len(opened_run.row_digests(gap=reading))) as advance:
+    with stages("corrections", len(opened_run.row_digests(read, gap=reading))) as advance:
         effects = correction_effects(
-            opened_run, every, by=slice, gap=reading, progress=lambda done, total: advance(f"step {done} of {total}")
+            opened_run,
+            every,
+            by=slice,
+            steps=read,
+            gap=reading,
+            progress=lambda done, total: advance(f"step {done} of {total}"),
         )
     keys = {"run": (), "step": ("step",)}.get(by, ("key",))
     frame = effect_frame(effects.sums, keys).rename({"key": by} if slice else {})
@@ -106,13 +115,15 @@ def corrections(
     ]
     if len(effects.absent) == len(every) and frame.is_empty():
         raise SchemaError("; ".join(absences))
-    synced = _synced(opened_run, frame, reading) if by == "run" else None
+    synced = _synced(opened_run, frame, reading) if by == "run" and read is None else None
     if as_json:
         absent = [{"correction": title, "reason": why} for title, why in effects.absent.items()]
         rows = pl.concat([frame, pl.DataFrame(absent)], how="diagonal").to_dicts() if absent else frame.to_dicts()
         more = {} if synced is None else plain_answers(synced)
         print_json([{**row, "own": row["correction"].endswith(OWN), **more} for row in rows])
         return
+    if read is not None:
+        say(f"of {count(len(read), 'step')} alone, from {read[0]} to {read[-1]}", "dim")
     compared = without_double(own, chosen)
     if by == "run" and is_usual and not frame.is_empty():
         _say_best(opened_run, compared, effect_frame(effects.sums, ("step",)), used)

@@ -11,7 +11,7 @@ from ...blocks import Block, Code, Facts, Heading, Paragraph
 from ..blocks_printed import print_blocks
 from ..next_steps import after_diagnose, print_next
 from ..terminal import print_json, say, working
-from .arguments import AsJson, BaselineName, RulesFile, RunFolder, floor_named, opened, steps_of
+from .arguments import AsJson, BaselineName, OnlySteps, RulesFile, RunFolder, floor_named, opened, steps_of
 
 if TYPE_CHECKING:
     from ratioscope.ingest.analysis.diagnosis import RunDiagnosis
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def diagnose(
     run: RunFolder,
     gap: Annotated[str | None, typer.Option(metavar="mismatch|total|drift", help="The gap to diagnose.")] = None,
-    steps: Annotated[str | None, typer.Option(metavar="A:B", help="Only steps A to B, both included.")] = None,
+    steps: OnlySteps = None,
     rules: RulesFile = None,
     baseline: BaselineName = None,
     as_json: AsJson = False,

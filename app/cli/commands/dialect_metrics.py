@@ -52,13 +52,13 @@ def print_dialect(
         print_blocks([Paragraph("how theirs differs", "lead"), Facts(notes)])
 
 
-def logged_rows(run: "Run", names: tuple[str, ...] = ()) -> "pl.DataFrame":
+def logged_rows(run: "Run", names: tuple[str, ...] = (), steps: range | None = None) -> "pl.DataFrame":
     """One row per step, a column per name. ConfigError for a run that was not made of a scalar log, or an unknown name."""
     import polars as pl
 
     from ...presentation.logged_names import column_of
 
-    known, chosen = _logged(run, names)
+    known, chosen = _logged(run, names, steps)
     columns = {name: column_of(name) for name in known}
     wide = chosen.with_columns(pl.col("name").replace(columns)).pivot(
         "name", index="step", values="value", aggregate_function="last"
@@ -66,11 +66,11 @@ def logged_rows(run: "Run", names: tuple[str, ...] = ()) -> "pl.DataFrame":
     return wide.select("step", *columns.values()).sort("step")
 
 
-def print_logged(run: "Run", names: tuple[str, ...]) -> None:
+def print_logged(run: "Run", names: tuple[str, ...], steps: range | None = None) -> None:
     """Prints each number: its steps, its last value, and the metric of ours that it is, or why it is none."""
     from ...presentation.logged_names import metrics_of, own_words, with_trainer
 
-    known, chosen = _logged(run, names)
+    known, chosen = _logged(run, names, steps)
     metrics, rows = metrics_of(run.logged), []
     numbers = chosen.unique(["name", "step"], keep="last", maintain_order=True).partition_by("name", as_dict=True)
     for name in known:
@@ -81,11 +81,13 @@ def print_logged(run: "Run", names: tuple[str, ...]) -> None:
     print_blocks([text_table("logged numbers", ("logged as", "steps", "not finite", "last value", "is"), rows)])
 
 
-def _logged(run: "Run", names: tuple[str, ...]) -> "tuple[tuple[str, ...], pl.DataFrame]":
-    """(names, their rows by step)."""
+def _logged(run: "Run", names: tuple[str, ...], steps: range | None) -> "tuple[tuple[str, ...], pl.DataFrame]":
+    """(names, their rows by step). steps: only these."""
     import polars as pl
 
-    table = run.logged
+    from ratioscope.ingest.statistics.metric_columns import within
+
+    table = run.logged if steps is None else within(run.logged, steps)
     if not len(table):
         raise ConfigError(
             f"{run.name} holds no logged numbers; wanted a run that ratioscope import made of a scalar log"

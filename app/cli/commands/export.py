@@ -10,7 +10,16 @@ from ratioscope.errors import ConfigError
 from ...presentation.digits import size_on_disk
 from ..interruption import ended_in_order
 from ..terminal import counting, print_json, say
-from .arguments import AsJson, RunFolder, comma_separated, demand_metrics, gaps_of_readings, opened, steps_of
+from .arguments import (
+    AsJson,
+    OnlySteps,
+    RunFolder,
+    comma_separated,
+    demand_metrics,
+    gaps_of_readings,
+    opened,
+    steps_of,
+)
 
 if TYPE_CHECKING:
     from ...export.export import Exported
@@ -28,9 +37,7 @@ def export(
         str,
         typer.Option(metavar="step|sequence|token", help="One row per step, per sequence and minibatch, or per token."),
     ] = "step",
-    steps: Annotated[
-        str | None, typer.Option(metavar="A:B", help="Only these steps, both ends included, e.g. 100:200.")
-    ] = None,
+    steps: OnlySteps = None,
     gap: Annotated[
         str | None,
         typer.Option(metavar="mismatch|total|drift|A:B", help="Only this gap; A:B are any two policies or readings."),

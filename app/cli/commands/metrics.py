@@ -18,6 +18,7 @@ from ..terminal import counting, print_json, say, say_gap, stages
 from .arguments import (
     AsJson,
     FailOn,
+    OnlySteps,
     RulesFile,
     RunFolder,
     comma_separated,
@@ -26,6 +27,7 @@ from .arguments import (
     gaps_of_readings,
     opened,
     severity_of,
+    steps_on_record,
 )
 from .dialect_metrics import dialect_rows, logged_rows, print_dialect, print_logged
 
@@ -58,6 +60,7 @@ def metrics(
     metric: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="Only these metrics, e.g. kl_k3,ess_token.")
     ] = None,
+    steps: OnlySteps = None,
     cluster: Annotated[
         str, typer.Option(metavar="sequence|group", help="The unit that standard errors treat as independent.")
     ] = "sequence",
@@ -85,6 +88,7 @@ def metrics(
     from ratioscope.ingest.analysis.copies import judged_first
     from ratioscope.ingest.analysis.judged_verdict import judged_verdict
     from ratioscope.ingest.analysis.resolution import coarse_words, too_coarse, without_coarse
+    from ratioscope.ingest.statistics.metric_columns import within
 
     severity_of(fail_on)
     if as_json and as_csv:
@@ -92,26 +96,30 @@ def metrics(
     if dialect is None and (preset or config):
         raise ConfigError("--preset and --config belong to a trainer; add --dialect TRAINER")
     opened_run = opened(run, rules)
+    wanted = steps_on_record(opened_run, steps)
     if logged:
         if as_json or as_csv:
-            _print_rows(logged_rows(opened_run, comma_separated(metric)), as_json=as_json)
+            _print_rows(logged_rows(opened_run, comma_separated(metric), wanted), as_json=as_json)
         else:
-            print_logged(opened_run, comma_separated(metric))
+            print_logged(opened_run, comma_separated(metric), wanted)
         return 0
     if dialect is not None:
-        return _dialect(opened_run, dialect, preset, config, as_json=as_json)
+        return _dialect(opened_run, dialect, preset, config, wanted, as_json=as_json)
     keys = _keys(by)
     pairs = gaps_of_readings(opened_run, comma_separated(gap))
     if pairs and cluster != "sequence":
         raise ConfigError(f"--cluster {cluster}: errors of {pairs[0]} are clustered by sequence; leave --cluster out")
-    frame = _graded(opened_run, keys) if cluster == "sequence" else _clustered(opened_run, keys, cluster)
-    frame = _with_pairs(opened_run, frame, keys, pairs)
+    frame = _graded(opened_run, keys, wanted) if cluster == "sequence" else _clustered(opened_run, keys, cluster)
+    frame = frame if wanted is None or cluster == "sequence" else within(frame, wanted)
+    frame = _with_pairs(opened_run, frame, keys, pairs, wanted)
     coarse = too_coarse(opened_run)
     frame = without_coarse(frame, coarse)
     chosen = _chosen(frame, comma_separated(gap), comma_separated(metric))
     if as_json or as_csv:
         _print_rows(chosen, as_json=as_json)
     else:
+        if wanted is not None and "step" not in keys:
+            say(f"of steps {wanted[0]} to {wanted[-1]} alone", "dim")
         _print_tables(
             opened_run, chosen, keys, gaps=comma_separated(gap), metrics=comma_separated(metric), coarse=coarse
         )
@@ -121,8 +129,10 @@ def metrics(
     return failing(judged_verdict(opened_run), fail_on) if fail_on else 0
 
 
-def _dialect(run: "Run", name: str, preset: str | None, config: Path | None, *, as_json: bool) -> int:
-    rows = dialect_rows(run, name, preset, config)
+def _dialect(
+    run: "Run", name: str, preset: str | None, config: Path | None, steps: range | None, *, as_json: bool
+) -> int:
+    rows = [row for row in dialect_rows(run, name, preset, config) if steps is None or row["step"] in steps]
     if as_json:
         print_json(rows)
     else:
@@ -157,23 +167,25 @@ def _keys(by: str) -> tuple[str, ...]:
     return keys
 
 
-def _graded(run: "Run", keys: tuple[str, ...]) -> "pl.DataFrame":
+def _graded(run: "Run", keys: tuple[str, ...], steps: range | None) -> "pl.DataFrame":
     """The metric frame; by step with each row's severity after it."""
     from ratioscope.ingest.analysis.grades import step_grades
 
     with counting("reading token rows") as progress:
-        frame = _ordered(run.metrics(by=keys, progress=progress), keys)
+        frame = _ordered(run.metrics(by=keys, steps=steps, progress=progress), keys)
     if keys != ("step",) or frame.is_empty():
         return frame
     graded = frame.join(step_grades(run).select("step", "severity"), on="step", how="left", maintain_order="left")
     return graded.select("step", "severity", *(column for column in frame.columns if column != "step"))
 
 
-def _with_pairs(run: "Run", frame: "pl.DataFrame", keys: tuple[str, ...], pairs: Sequence[str]) -> "pl.DataFrame":
+def _with_pairs(
+    run: "Run", frame: "pl.DataFrame", keys: tuple[str, ...], pairs: Sequence[str], steps: range | None
+) -> "pl.DataFrame":
     """The frame with the columns of gaps between readings; without steps that none of the requested gaps has."""
     for pair in pairs:
         with counting(f"reading token rows of {pair}") as progress:
-            own = _ordered(run.metrics(by=keys, gap=pair, progress=progress), keys)
+            own = _ordered(run.metrics(by=keys, steps=steps, gap=pair, progress=progress), keys)
         frame = frame.join(own, on=list(keys), how="left", maintain_order="left") if keys else frame.hstack(own)
     return frame
 

@@ -16,7 +16,7 @@ from ..blocks_printed import print_blocks
 from ..engine_options import DeviceOption, InFlightOption, KeyOption
 from ..engine_readings import read_by_engines, reading_words, tell_engine_readings
 from ..terminal import counting, print_json, working
-from .arguments import AsJson, OwnRun, opened, steps_of
+from .arguments import AsJson, OnlySteps, OwnRun, opened, steps_of
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
@@ -43,7 +43,6 @@ EngineOption = Annotated[
         " URL#MODEL names one of several models.",
     ),
 ]
-StepsOption = Annotated[str | None, typer.Option(metavar="A:B", help="Only steps A to B, both included.")]
 NumberOption = Annotated[
     int | None,
     typer.Option(
@@ -74,7 +73,7 @@ def rescore(
     run: OwnRun,
     model: ModelOption = None,
     engine: EngineOption = None,
-    steps: StepsOption = None,
+    steps: OnlySteps = None,
     sequences: NumberOption = None,
     everything: EveryOption = False,
     name: NameOption = "referee",
