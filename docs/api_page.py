@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 RECORD = ("attach", "Collector", "Budget", "SelfNoise", "flush_at", "record_readings", "weights.digests")
 READ = ("open_run", "Run")
 BESIDE = ("collectors.attach.Attachment", "collectors.watching.recording.AttachOptions")
-"""What `attach` returns and takes: no name to import, and worth a line."""
+"""The result and the options of `attach`: no name to import, and worth a line."""
 CONSTANTS = {
     "metrics.METRICS": "Every `Metric`, by family.",
     "metrics.SIGNALS": "Every signal that can open an alert.",

@@ -207,8 +207,10 @@ def _plain(value: Any, depth: int = 0) -> Any:
 class _WithoutTexts(_Changed):
     """A run without texts."""
 
-    _name, _words = staticmethod(name_or_digest), staticmethod(without_words)
-    _settings, _frame = staticmethod(_plain), staticmethod(_frame)
+    _name: Callable[[str], str] = staticmethod(name_or_digest)
+    _words: Callable[[str], str] = staticmethod(without_words)
+    _settings: Callable[[dict[str, Any]], Any] = staticmethod(_plain)  # Any: as above
+    _frame = staticmethod(_frame)
 
     def sequences(self, step: int | None = None, **choice: Any) -> pl.DataFrame:
         return _frame(self._raw.sequences(step, **choice))

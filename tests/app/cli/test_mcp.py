@@ -18,6 +18,7 @@ from ratioscope.app.cli.agents.bounds import ITEMS, LONGEST, MOST_BYTES, NOTICE,
 from ratioscope.app.cli.agents.questions import QUESTIONS
 from ratioscope.app.cli.agents.served_runs import run_named, served
 from ratioscope.errors import SourceError
+from ratioscope.ingest.run import open_run
 
 RUNS = ROOT / "sample_data" / "runs"
 STALE, HEALTHY = "trl-vllm-stale", "trl-vllm-healthy"
@@ -89,13 +90,14 @@ def test_a_real_client_gets_the_numbers_and_words_of_the_verbs(capsys: pytest.Ca
     }
     assert all(part["notice"] == NOTICE for part in found.values() if "notice" in part)
     run = RUNS / STALE
-    for name, command in {
+    commands: dict[str, list[object]] = {
         "verdict": ["info", run],
         "diagnose": ["diagnose", run],
         "corrections": ["corrections", run],
         "compare": ["diff", run, RUNS / HEALTHY],
         "explain": ["explain", "kl_k3"],
-    }.items():
+    }
+    for name, command in commands.items():
         assert found[name]["left_out"] == {}, name
         assert without(found[name]["answer"], [*ELSEWHERE]) == without(verb(capsys, *command), [*ELSEWHERE]), name
     every = verb(capsys, "metrics", run, "--metric", "kl_k3", "--gap", "mismatch")
@@ -103,6 +105,9 @@ def test_a_real_client_gets_the_numbers_and_words_of_the_verbs(capsys: pytest.Ca
     (sequence,) = found["worst"]["answer"]["sequences"]
     assert sequence["prompt"] is None and "token_text" not in sequence["tokens"][0]
     assert abs(sequence["tokens"][0]["mismatch"]) > 0 and found["worst"]["answer"]["gap"] == "mismatch"
+    recorded = open_run(run).rows(sequence["step"], ["prompt_text"])["prompt_text"].to_pylist()
+    lines = {line for prompt in recorded for line in prompt.splitlines() if len(line) > 20}
+    assert lines and not any(line in str(found) for line in lines)
     assert "no metric" in found["absent"] and "data" in found["absent"]
 
 
