@@ -82,7 +82,7 @@ def write_scalars(
 def _info(name: str, names: LoggedMetrics, source: ScalarSource, origin: str, choice: LogChoices) -> dict[str, Any]:
     trainer = names.dialect if names.dialect != "ratioscope" else None
     said = {"format": source.name, "dialect": names.dialect, "version": names.version, "step": choice.step}
-    return {**run_info(name, trainer, {"imported_from": origin}), "scalar_log": said}
+    return {**run_info(name, trainer, {**choice.config, "imported_from": origin}), "scalar_log": said}
 
 
 def _listed(rows: Iterable[Logged | Rejected], listing: RejectedRows) -> Iterator[Logged]:

@@ -20,15 +20,16 @@ MAGIC = b":W&B\xe1\xbe\x00"
 BLOCK = 1 << 15
 MOST_OF_RECORD = 1 << 26
 """Bytes of one record at most; W&B itself refuses values of more than some megabytes."""
-RecordKind = Literal["history", "summary", "alert", "metric", "run"]
+RecordKind = Literal["history", "summary", "config", "alert", "metric", "run"]
 _CHUNK = struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
-_KINDS: dict[int, RecordKind] = {2: "history", 3: "summary", 10: "alert", 12: "metric", 17: "run"}
+_KINDS: dict[int, RecordKind] = {2: "history", 3: "summary", 5: "config", 10: "alert", 12: "metric", 17: "run"}
 _TEXTS: dict[RecordKind, dict[int, str]] = {
     "alert": {1: "title", 2: "text", 3: "level"},
     "metric": {1: "name", 2: "glob", 4: "step_metric"},
     "run": {1: "id", 2: "entity", 3: "project", 6: "group", 7: "job_type", 8: "name", 13: "host"},
 }
+_CONFIG_OF_RUN = 4
 _ITEM, _KEY, _NESTED_KEY, _VALUE = 1, 1, 2, 16
 
 
@@ -44,7 +45,7 @@ class LogDamage:
 
 @dataclass(frozen=True)
 class LogRecord:
-    """One record: a row of the history, an alert, the definition of a metric, or the facts of the run."""
+    """One record: a row of the history, settings, an alert, the definition of a metric, or the facts of the run."""
 
     kind: RecordKind
     values: dict[str, Any]
@@ -120,15 +121,21 @@ def _entries(record: bytes) -> Iterator[LogRecord]:
         kind = _KINDS.get(number)
         if kind is None or not isinstance(content, bytes):
             continue
-        if kind in ("history", "summary"):
-            items = (item for field, item in message_fields(content) if field == _ITEM and isinstance(item, bytes))
-            yield LogRecord(kind, dict(map(_item, items)))
+        if kind in ("history", "summary", "config"):
+            yield _items(kind, content)
         else:
+            begun = (part for field, part in message_fields(content) if kind == "run" and field == _CONFIG_OF_RUN)
+            yield from (_items("config", part) for part in begun if isinstance(part, bytes))
             named = _TEXTS[kind]
             texts = ((named[field], text) for field, text in message_fields(content) if field in named)
             yield LogRecord(
                 kind, {name: text.decode("utf-8", "replace") for name, text in texts if isinstance(text, bytes)}
             )
+
+
+def _items(kind: RecordKind, content: bytes) -> LogRecord:
+    items = (item for field, item in message_fields(content) if field == _ITEM and isinstance(item, bytes))
+    return LogRecord(kind, dict(map(_item, items)))
 
 
 def _item(content: bytes) -> tuple[str, Any]:

@@ -1,9 +1,10 @@
 """Logs in blocks of 32 KiB that W&B and SwanLab write beside a run, `run-ID.wandb` and `run-ID.swanlab`."""
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 from ratioscope.errors import SourceError, UnsafeFile
 
@@ -23,12 +24,26 @@ _NUMBER = 1
 def wandb_rows(path: Path, choice: LogChoices) -> Iterator[Logged | Rejected]:
     """The rows of the history. The step is that of the trainer, if it logs one, else W&B's own number of the row."""
     health = LogDamage()
-    history = (entry for entry in entries(path, health) if entry.kind == "history")
+    history = _history(path, health, choice)
     first = list(islice(history, _LOOKED_AT))
     step = step_field([entry.values for entry in first], choice, "_step")
     for place, entry in enumerate(chain(first, history)):
         yield from wandb_row(path.name, place, entry, step, choice)
     yield from damage(path.name, health)
+
+
+def _history(path: Path, health: LogDamage, choice: LogChoices) -> Iterator[LogRecord]:
+    """The rows of the history. Settings among them go to `choice.config`, without W&B's own."""
+    for entry in entries(path, health):
+        if entry.kind == "history":
+            yield entry
+        elif entry.kind == "config":
+            choice.config = {**choice.config, **own_settings(entry.values)}
+
+
+def own_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The trainer's settings without those of W&B's own. Any: JSON of any program."""
+    return {name: value for name, value in settings.items() if not name.startswith("_wandb")}
 
 
 def wandb_row(file: str, place: int, entry: LogRecord, step: str, choice: LogChoices) -> Iterator[Logged | Rejected]:

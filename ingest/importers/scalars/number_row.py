@@ -51,6 +51,8 @@ class LogChoices:
     """Name -> values of it that are no numbers: texts, lists, pictures."""
     notes: list[str] = field(default_factory=list)
     """Sentences about how the log was read."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The trainer's settings, where the log has them, as far as it was read. Any: JSON of any program. Never changed in place."""
 
 
 def number(value: object) -> float | None:

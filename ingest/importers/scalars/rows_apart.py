@@ -13,8 +13,8 @@ from ..wall import REPEATS, Ended, apart, bounded, most_told
 from .number_row import LogChoices, Logged
 from .sources import ScalarSource
 
-_ROW, _REJECTED, _NOTICED = b"r", b"x", b"n"
-"""Kinds of frames: a row, one that is rejected, and what was noticed beside the rows."""
+_ROW, _REJECTED, _NOTICED, _CONFIG = b"r", b"x", b"n", b"c"
+"""Kinds of frames: a row, one that is rejected, what was noticed beside the rows, and settings, before the next row."""
 
 
 def log_rows(source: ScalarSource, path: Path, choice: LogChoices, limits: FileLimits) -> Iterator[Logged | Rejected]:
@@ -27,6 +27,8 @@ def log_rows(source: ScalarSource, path: Path, choice: LogChoices, limits: FileL
                 yield Logged(path.name, *said)
             elif kind == _REJECTED:
                 yield Rejected(path.name, *said)
+            elif kind == _CONFIG:
+                choice.config = {**choice.config, **said}
             else:
                 choice.no_numbers.clear()
                 choice.no_numbers.update(said["no_numbers"])
@@ -36,12 +38,17 @@ def log_rows(source: ScalarSource, path: Path, choice: LogChoices, limits: FileL
 
 
 def _told(source: ScalarSource, path: Path, size: int, choice: LogChoices) -> Iterator[bytes]:
-    sent = 0
+    sent, told = 0, choice.config
     allow(size)
     for number, row in enumerate(bounded(source.rows(path, choice), size)):
         if number % 16 == 0:
             allow(size)
         frame = _frame(row)
+        if choice.config is not told:
+            told = choice.config
+            settings = _CONFIG + json.dumps(told).encode()
+            sent += len(settings)
+            yield settings
         if (sent := sent + len(frame)) > most_told(size):
             raise UnsafeFile(f"its rows take more than {sent} bytes, and it has {size}: {REPEATS}")
         yield frame

@@ -14,7 +14,7 @@ from ratioscope.errors import ConfigError, MissingExtra, SourceError
 
 from ..samples import Rejected
 from ..wandb_log import LogRecord
-from .framed_logs import wandb_row
+from .framed_logs import own_settings, wandb_row
 from .number_row import LogChoices, Logged, step_field
 from .sources import ScalarSource
 
@@ -38,7 +38,10 @@ def online_rows(
     name = "/".join(source.parts[1:])
     if len(source.parts) != 4:
         raise ConfigError(f"{name or source} names no run of W&B; wanted wandb://ENTITY/PROJECT/RUN")
-    pages = _pages(_opened(api or _api(), name), name, sleep)
+    run = _opened(api or _api(), name)
+    if isinstance(settings := getattr(run, "config", None), Mapping):
+        choice.config = own_settings(settings)
+    pages = _pages(run, name, sleep)
     rows = (row for page in pages for row in page)
     first = list(islice(rows, _LOOKED_AT))
     step = step_field(first, choice, "_step")

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,10 +19,14 @@ from ratioscope.ingest.importers.samples import Rejected
 from ratioscope.ingest.importers.scalars.number_row import LogChoices, Logged
 from ratioscope.ingest.importers.scalars.wandb_online import PAGE, TRIES, is_online, online_rows
 
-WRITE = """
+CONFIG = {"rollout": {"temperature": 0.7, "dtype": "bfloat16"}, "lr": 1e-06, "api_key": "sk-0123456789abcdefghij"}
+WRITE = (
+    f"CONFIG = {CONFIG}"
+    + """
 import wandb
 settings = wandb.Settings(console="off", silent=True, x_disable_stats=True, x_disable_meta=True, disable_git=True)
-run = wandb.init(project="p", id="theirs", mode="offline", settings=settings)
+run = wandb.init(project="p", id="theirs", mode="offline", settings=settings, config=CONFIG)
+run.config.update({"seed": 7})
 for step in range(1, 41):
     row = {"training/global_step": step, "rollout_corr/k3_kl": step / 1000, "actor/entropy": float("nan"), "note": "text"}
     run.log({**row, "h": wandb.Histogram([1.0, 2.0])} if step == 3 else row)
@@ -29,6 +34,7 @@ run.log({"val/score": 1.0})
 run.finish()
 wandb.teardown()
 """
+)
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +60,31 @@ def test_a_log_of_wandb_becomes_a_run_by_the_steps_of_its_trainer(
     run = open_run(tmp_path / "run")
     assert run.metrics()["mismatch/kl_k3"].to_list() == [step / 1000 for step in range(1, 41)]
     assert all(map(math.isnan, run.logged.filter(name="actor/entropy")["value"]))
+
+
+def test_the_settings_of_a_run_are_kept_without_its_secrets(log: Path, tmp_path: Path) -> None:
+    main(["import", str(log.parent), "-o", str(tmp_path / "run"), "--dialect", "verl@0.9.1"])
+    info = open_run(tmp_path / "run").info
+    own = {
+        "rollout": CONFIG["rollout"],
+        "lr": 1e-06,
+        "seed": 7,
+        "api_key": "[redacted]",
+        "imported_from": log.parent.name,
+    }
+    assert info["config"] == own and info["redacted"] == ["api_key"]
+    assert b"sk-0123456789" not in b"".join(
+        path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()
+    )
+
+
+def test_the_settings_of_a_run_of_the_server_are_kept_too() -> None:
+    choice = LogChoices()
+    settings = {"lr": 1e-06, "_wandb": {"cli_version": "0"}}
+    pages = {"lastHistoryStep": 1, "scan_history": lambda **_: iter([{"_step": 1, "step": 1, "loss": 0.5}])}
+    run = SimpleNamespace(config=settings, **pages)
+    rows = list(online_rows(Path("wandb://us/project/run"), choice, api=SimpleNamespace(run=lambda name: run)))
+    assert rows and choice.config == {"lr": 1e-06}
 
 
 def test_a_cut_log_gives_the_rows_before_the_cut_and_says_so(log: Path, tmp_path: Path) -> None:
