@@ -17,7 +17,7 @@ from ratioscope.app.pages.folder import summary_of
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.analysis import judged_verdict
 from ratioscope.ingest.files.cache_folder import cache_folder
-from ratioscope.ingest.run import open_run
+from ratioscope.ingest.run import Run, open_run
 from ratioscope.process import here
 
 Captured = pytest.CaptureFixture[str]
@@ -58,6 +58,18 @@ def test_a_row_has_the_verdict_the_newest_step_and_the_gap_of_its_run(runs: Path
     assert table.index("sweep/stale") < table.index("good") and "● healthy" in table and "diagnose RUN" in table
 
 
+def _told_of(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The runs that the verb opens from now on."""
+    opened: list[Path] = []
+
+    def noted(path: Path) -> Run:
+        opened.append(path)
+        return open_run(path)
+
+    monkeypatch.setattr(ls, "opened", noted)
+    return opened
+
+
 def test_no_run_is_diagnosed_and_one_that_did_not_change_is_not_opened_again(
     runs: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,8 +79,7 @@ def test_no_run_is_diagnosed_and_one_that_did_not_change_is_not_opened_again(
     monkeypatch.setattr(judged_verdict, "diagnosis_of", diagnosed)
     first = listed(capsys, runs)
     assert not any(row["diagnosed"] for row in first.values())
-    opened: list[Path] = []
-    monkeypatch.setattr(ls, "opened", lambda path: opened.append(path) or open_run(path))
+    opened = _told_of(monkeypatch)
     assert listed(capsys, runs) == first and opened == []
     (runs / "good" / "ratioscope.toml").write_text("")
     assert listed(capsys, runs) == first and opened == [runs / "good"]
@@ -84,8 +95,7 @@ def test_a_verdict_that_the_dashboard_made_with_a_diagnosis_is_listed_as_such(ru
 
 
 def test_a_run_that_grows_is_read_each_time(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[Path] = []
-    monkeypatch.setattr(ls, "opened", lambda path: opened.append(path) or open_run(path))
+    opened = _told_of(monkeypatch)
     with Collector(tmp_path / "runs" / "a", writer="thread") as collector:
         for step in range(2):
             collector.log(step=step, rollout_logprobs=[[-1.0, -2.0]], old_logprobs=[[-1.1, -2.0]])
