@@ -598,6 +598,11 @@ class Run:
         tables = [sequence_table(pair.beside(rows, each) if pair else rows, gaps) for each, rows in every]
         return pl.concat(tables or [sequence_table(self._rows.table((), READ))], how="diagonal_relaxed")
 
+    def sequences_to_pair(self, step: int, *, gap: str | None = None) -> pl.DataFrame:
+        """`sequences` with the prompts that were recorded, also where the run is shown without texts: only digests of them are
+        kept, and the pairs are the same with and without texts."""
+        return self.sequences(step, gap=gap)
+
     def sequence(self, step: int, sequence_id: str, minibatch: int | None = None) -> pl.DataFrame:
         """One row per token of a sequence, see rows/token_frame.py. minibatch None: the row without one, else the first.
 

@@ -131,7 +131,7 @@ class PromptTable:
         self.steps = [step for step in run.steps if step in steps]
         last = map(str, self.steps[-1:])
         self._name = cache_key(
-            ["paired", key, gap, run.digest, *self._of_readings(), f"{steps.start}:{steps.stop}", *last]
+            ["paired by own texts", key, gap, run.digest, *self._of_readings(), f"{steps.start}:{steps.stop}", *last]
         )
         cached = cache.load(self._name)
         self.total = _EMPTY if cached is None else pl.DataFrame(cached)
@@ -139,7 +139,7 @@ class PromptTable:
 
     def read(self, step: int) -> None:
         """Adds the rows of one step."""
-        sequences = self._run.sequences(step, gap=None if self._gap in GAPS else self._gap)
+        sequences = self._run.sequences_to_pair(step, gap=None if self._gap in GAPS else self._gap)
         self.total = _added([self.total, _of_step(sequences, self._key, self._gap)])
         self.unread.discard(step)
 

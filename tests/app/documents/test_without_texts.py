@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import pytest
+from support.paths import ROOT
 from support.planted import FILE, WORD, leaks, planted
 
 from ratioscope import open_run
 from ratioscope.app.cli import main
-from ratioscope.app.presentation.without_texts import outgoing
+from ratioscope.app.presentation.difference import difference, plain_difference
+from ratioscope.app.presentation.without_texts import on_paper, outgoing
 from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.analysis.info import info
 
@@ -64,3 +66,15 @@ def test_nothing_that_a_run_without_texts_says_of_itself_holds_one(run: Path) ->
     told = bare.metrics(("replica",)), bare.statistics("replica"), bare.records().collect(), bare.sequences()
     assert WORD not in str([frame.to_dicts() for frame in told])
     assert FILE not in str(bare.quarantined) and FILE not in str(bare.uncommitted)
+
+
+def test_two_runs_are_paired_by_the_same_prompts_with_and_without_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [open_run(ROOT / "sample_data" / "runs" / name) for name in ("trl-vllm-stale", "trl-vllm-healthy")]
+    monkeypatch.setattr(
+        "ratioscope.ingest.analysis.run_comparison.cache_folder", lambda: tmp_path
+    )  # kept by neither before
+    without = plain_difference(difference(*(on_paper(run, text=False) for run in runs), "mismatch"))
+    assert without["paired"]["key"] == "prompt_text"
+    assert without["paired"] == plain_difference(difference(*runs, "mismatch"))["paired"]
