@@ -71,10 +71,11 @@ def test_nothing_that_a_run_without_texts_says_of_itself_holds_one(run: Path) ->
 def test_two_runs_are_paired_by_the_same_prompts_with_and_without_texts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = [open_run(ROOT / "sample_data" / "runs" / name) for name in ("trl-vllm-stale", "trl-vllm-healthy")]
+    stale, healthy = (open_run(ROOT / "sample_data" / "runs" / name) for name in ("trl-vllm-stale", "trl-vllm-healthy"))
     monkeypatch.setattr(
         "ratioscope.ingest.analysis.run_comparison.cache_folder", lambda: tmp_path
     )  # kept by neither before
-    without = plain_difference(difference(*(on_paper(run, text=False) for run in runs), "mismatch"))
+    bare = (on_paper(stale, text=False), on_paper(healthy, text=False))
+    without = plain_difference(difference(bare[0], bare[1], "mismatch"))
     assert without["paired"]["key"] == "prompt_text"
-    assert without["paired"] == plain_difference(difference(*runs, "mismatch"))["paired"]
+    assert without["paired"] == plain_difference(difference(stale, healthy, "mismatch"))["paired"]
