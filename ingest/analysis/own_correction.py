@@ -225,6 +225,9 @@ def no_settings(info: Mapping[str, Any]) -> str:
     trainer = trainer_named(info.get("trainer"))
     if trainer in WITHOUT_DIALECT and info.get("config"):
         return f"ratioscope cannot read the correction settings of {trainer}: only the loss mask on record shows it"
+    if trainer not in (None, "trl"):
+        record = f'Collector(run_dir, trainer="{trainer}", config=CONFIG)'
+        return f"no correction settings are on record; record them with {record}, the whole configuration of {trainer}"
     record = 'Collector(run_dir, trainer="trl", config={"args": training_args.to_dict()})'
     return f"no correction settings are on record; record them with {record}, or with your trainer's own configuration"
 

@@ -19,7 +19,7 @@ from ratioscope.ingest.analysis.correction_ranking import refuted
 from ratioscope.ingest.analysis.diagnosis import diagnosis_of
 from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.analysis.known_context import known_context
-from ratioscope.ingest.analysis.own_correction import OwnCorrection, own_correction_of, own_settings
+from ratioscope.ingest.analysis.own_correction import OwnCorrection, no_settings, own_correction_of, own_settings
 
 Lists = list[Any]
 VERL = {"algorithm": {"rollout_correction": {"rollout_rs": "token_k1", "rollout_rs_threshold": "0.5_2.0"}}}
@@ -149,3 +149,9 @@ def test_the_verdict_line_has_k3_and_the_share_that_is_removed(capsys: pytest.Ca
     assert plain["own_correction"]["state"] == "weights only"
     assert "of the tokens and set none to 0; " in plain["own_correction"]["words"]
     assert {each["code"] for each in plain["groups_and_masks"]} >= {"groups_without_variance", "tokens_without_version"}
+
+
+def test_a_run_without_settings_is_told_how_its_own_trainer_records_them() -> None:
+    assert 'trainer="trl", config={"args"' in no_settings({}) and no_settings({}) == no_settings({"trainer": "trl"})
+    said = no_settings({"trainer": "verl"})
+    assert 'trainer="verl"' in said and "trl" not in said and said.endswith("the whole configuration of verl")
