@@ -216,7 +216,8 @@ def _rows(trainer: str) -> tuple[dict[str, LoggedName], tuple[LoggedName, ...]]:
 
 def _row(trainer: str, name: str, row: Any, about: dict[str, Any]) -> LoggedName:
     """row: as the TOML file has it."""
-    near, note, facts = (*row, {})[:3]
+    near, note = row[:2]
+    facts = row[2] if len(row) > 2 else {}
     gap = near.partition("/")[0]
     sides = " against ".join(reversed(GAPS[gap])) if gap in GAPS else ""
     plain = {"sides": sides, "tokens": about.get("tokens", ""), "source": about.get("source", "")}

@@ -65,7 +65,7 @@ class Checkpoint:
     def checksums(self, name: str, of: Held) -> tuple[str, ...]:
         """The checksums that this tensor of the engine may have, one for each algorithm; () where no mapping is known."""
         ranks, own = _RANKS.fullmatch(name).groups()  # type: ignore[union-attr]  # the last group takes any text
-        rule = next((rule for pattern, rule in RULES if pattern.fullmatch(own)), None)
+        rule: Rule | None = next((rule for pattern, rule in RULES if pattern.fullmatch(own)), None)
         stored = [self.tensors.get(part) for part in self._parts(own, of.kind)]
         if rule is None or not self.is_known or None in stored:
             return ()

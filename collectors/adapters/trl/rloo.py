@@ -65,8 +65,8 @@ class RlooScores:
             batch.update(zip((OLD, REFERENCE), scored, strict=False))
             if engines is not None:
                 values = np.full(batch["completion_ids"].shape, np.nan, np.float32)  # NaN behind the end of a row
-                for row, tokens in zip(values, engines, strict=True):
-                    row[: len(tokens)] = [np.nan if token[0] is None else token[0] for token in tokens]
+                for row, tokens in enumerate(engines):
+                    values[row, : len(tokens)] = [np.nan if token[0] is None else token[0] for token in tokens]
                 batch[ROLLOUT] = sys.modules["torch"].from_numpy(values)
 
     def _sampled(self, result: Any) -> None:

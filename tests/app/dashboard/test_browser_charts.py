@@ -64,7 +64,7 @@ def test_a_chart_that_stays_as_it_is_is_not_drawn_and_keeps_its_zoom(dashboard: 
     zoomed = opened.page.evaluate(RANGE)
     opened.page.evaluate(WATCH)
     with opened.rerun():
-        opened.page.locator(".st-key-chart_ess_token .rs-numbers").click()
+        opened.page.locator(".st-key-chart_kl_k3 .rs-numbers").click()
     assert opened.page.evaluate("drawn") == [] and opened.page.evaluate(RANGE) == zoomed
     is_well(opened)
 
@@ -128,9 +128,9 @@ def test_what_is_on_the_screen_is_drawn_first_and_what_is_far_once_it_is_near(
     page.evaluate(WATCH)
     opened.resize(1100, 400)
     seen = [-250 < top < 400 for top in page.evaluate("drawn")]
-    assert 2 <= len(seen) < 6 and seen[0] and seen == sorted(seen, reverse=True)
+    assert 2 <= len(seen) < 5 and seen[0] and seen == sorted(seen, reverse=True)
     opened.drawn_whole()
-    assert len(page.evaluate("drawn")) == 6 == page.locator(".rs-chart .main-svg:first-child").count()
+    assert len(page.evaluate("drawn")) == 5 == page.locator(".rs-chart .main-svg:first-child").count()
     is_well(opened)
 
 
@@ -139,7 +139,7 @@ def test_a_far_chart_is_printed_with_the_choice_of_the_page(dashboard: Dashboard
     opened.page.locator(".rs-chart").last.scroll_into_view_if_needed()
     opened.settled()
     opened.page.evaluate("scrollTo(0, 0)")
-    opened.resize(1280, 300)
+    opened.resize(1280, 150)
     _choose(opened, "total")
     assert opened.page.locator(".st-key-chart_kl_k3 .rs-chart[data-far]").count() == 1
     before = opened.page.evaluate(f"{CHART}.layout.title.text")
@@ -195,6 +195,7 @@ def test_where_the_library_does_not_come_the_chart_says_so_and_the_next_asks_aga
     page.get_by_test_id("stButtonGroup").get_by_role("radio", name="total", exact=True).click()
     page.locator(".st-key-chart_kl_k3 .main-svg").first.wait_for(state="attached")
     page.wait_for_function("() => !document.querySelector('[data-waits]')")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")  # one that is far from the screen is drawn once it is near
     page.wait_for_function("() => !document.body.innerText.includes('This chart cannot be drawn')")
 
 

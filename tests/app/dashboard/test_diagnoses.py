@@ -45,7 +45,7 @@ def test_samples_that_cannot_be_read_have_the_reason_and_cost_no_diagnosis(
     served.answer_all()
     known = served.of(shown)
     assert known is not None and known.result is not None and known.samples == ()
-    said = next(samples_in_lines(known.samples, "mismatch", "", known.no_samples))
+    said = next(samples_in_lines((), "mismatch", "", known.no_samples))
     assert isinstance(said, Paragraph) and said.text.endswith("because reading failed (OSError: the disk is gone)")
 
 
