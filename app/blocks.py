@@ -236,6 +236,8 @@ class Actions:
     """Plain text after them."""
     is_list: bool = False
     """True if they stand below each other. A face that cannot act shows the words of a list."""
+    in_row: bool = False
+    """True for a list that stands in a row where a face has buttons."""
 
 
 @dataclass(frozen=True)

@@ -239,8 +239,9 @@ def _act(do: Callable[[], Link | None] | Link) -> None:
 
 
 def _actions(block: Actions, scope: Scope, key: str) -> None:
-    gap: Literal["small"] | None = None if block.is_list else "small"
-    with st.container(horizontal=not block.is_list, vertical_alignment="center", gap=gap, key=block.name):
+    is_column = block.is_list and not block.in_row
+    gap: Literal["small"] | None = None if is_column else "small"
+    with st.container(horizontal=not is_column, vertical_alignment="center", gap=gap, key=block.name):
         if block.before:
             st.caption(label(block.before, LONGEST), width="content")
         for action in block.actions:

@@ -279,7 +279,7 @@ def _newest(scope: Scope, verdict: Finding) -> Iterator[Block]:
     listed = [_alert(place, each) for place, each in enumerate(foremost(run_alerts, verdict, scope.gap)[:NEWEST])]
     words = f"{count(len(run_alerts), 'alert')}, {still} open"
     every = Action("all_alerts", words, Link("alerts"), "All alerts over the steps.", is_plain=True)
-    yield Actions("newest", (every, *listed))
+    yield Actions("newest", (every, *listed), is_list=True, in_row=True)
 
 
 def _alert(place: int, alert: Alert) -> Action:
