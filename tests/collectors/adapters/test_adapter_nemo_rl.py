@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -322,6 +323,15 @@ def test_rows_on_a_device_are_moved_as_they_are_sliced_on_the_host() -> None:
         assert moved["x"][row, :length].tolist() == cut["x"][row].tolist()
 
 
+def _is_there(module: str, name: str) -> bool:
+    """True if the stand-in has it: workers of other versions have other methods."""
+    try:
+        attrgetter(name)(sys.modules[module])
+    except AttributeError:
+        return False
+    return name.split(".")[0] in TABLE[module]
+
+
 @pytest.mark.usefixtures("loaded")
 def test_detach_takes_everything_off(tmp_path: Path) -> None:
     def everywhere() -> list[Any]:
@@ -332,8 +342,8 @@ def test_detach_takes_everything_off(tmp_path: Path) -> None:
     attachment = ratioscope.attach("nemo_rl", tmp_path / "run")
     marked = {id(value) for value in everywhere() if hasattr(getattr(value, "__func__", value), MARK)}
     known = [hook for hook in HOOKS if hook.module in sys.modules]
-    present = {(h.module, h.name) for h in known if h.name.split(".")[0] in TABLE[h.module]}
-    assert len(marked) == len(present) == 24
+    present = {(h.module, h.name) for h in known if _is_there(h.module, h.name)}
+    assert len(marked) == len(present) == 25
     assert import_module("nemo_rl.algorithms.distillation").refit_policy_generation.__dict__.keys() >= {MARK}
     assert attachment.detach()
     assert all(one is other for one, other in zip(before, everywhere(), strict=True))
