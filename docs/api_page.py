@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 RECORD = ("attach", "Collector", "Budget", "SelfNoise", "flush_at", "record_readings", "weights.digests")
-READ = ("open_run", "Run")
+READ = ("open_run", "Run", "explain")
 BESIDE = ("collectors.attach.Attachment", "collectors.watching.recording.AttachOptions")
 """The result and the options of `attach`: no name to import, and worth a line."""
 CONSTANTS = {

@@ -9,6 +9,7 @@ import typer
 from ratioscope.errors import SourceError
 
 from ...blocks import Paragraph, Table
+from ...presentation.metric_places import OF_FLOOR
 from ..blocks_printed import print_blocks
 from ..terminal import counting, print_json
 from .arguments import AsJson, opened, runs_at
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from ...pages.folder import ListedRun, Summary
     from ...presentation.run_state import Life
 
-SHOWN = ("run", "verdict", "newest", "kl_k3", "gap", "since", "state", "tags", "worst signal")
+SIZE = OF_FLOOR[0]
+SHOWN = ("run", "verdict", "newest", SIZE, "gap", "since", "state", "tags", "worst signal")
 """The columns of the terminal, those of the Runs page; --json has more."""
 UNDIAGNOSED = "Verdicts are of the bounds alone where no diagnosis is kept; ratioscope diagnose RUN makes one."
 FoldersArgument = Annotated[
@@ -96,7 +98,7 @@ def _plain(entry: "ListedRun", path: Path, is_diagnosed: bool) -> dict[str, Any]
     return {
         "run": entry.name, "path": str(path), "state": entry.state.life, "newest_step": entry.state.step,
         "severity": known.severity or None, "found": known.title or None, "since": known.since, "diagnosed": is_diagnosed,
-        "gap": known.gap or None, "kl_k3": known.kl_k3, "kl_k3_se": known.error_of_kl_k3, "steps": known.steps,
+        "gap": known.gap or None, SIZE: known.kl_k3, f"{SIZE}_se": known.error_of_kl_k3, "steps": known.steps,
         "tokens": known.tokens, "bytes": known.bytes, "trainer": known.trainer or None, "tags": list(entry.tags),
         "started": known.started, "error": known.error or None,
     }  # fmt: skip
