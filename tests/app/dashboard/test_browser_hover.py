@@ -55,7 +55,7 @@ def test_an_event_is_told_at_its_own_step_in_a_label_within_the_chart(
     assert [step for step, label in labels.items() if "weight_sync" in label["text"]] == [51]
     assert all(label["text"].startswith(f"step {step}\n") for step, label in labels.items())
     quiet = {step: label["text"].count("\n") for step, label in labels.items() if f"step {step}:" not in label["text"]}
-    assert len(quiet) > 50 and set(quiet.values()) == {1}, "beside the step its value, and nothing else"
+    assert len(quiet) > 50 and set(quiet.values()) == {2}, "beside the step its value and severity, and nothing else"
     assert all(min(label["room"]) >= 0 for label in labels.values()), {
         s: v for s, v in labels.items() if min(v["room"]) < 0
     }
