@@ -63,7 +63,7 @@ def keep_summary(path: str, made_of: FolderSignature, life: Life | None, known: 
 
 
 def kept_summary(path: str, made_of: FolderSignature, life: Life | None, *, is_diagnosed: bool) -> Summary | None:
-    """What was kept of the run with this signature and state of its writers; None if nothing was, or it is damaged."""
+    """The kept summary of the run with this signature and state of its writers; None if there is none, or it is damaged."""
     table = None if life not in LASTING else Cache(cache_folder()).load(_key(path, made_of, life, is_diagnosed))
     try:
         return None if table is None else _of(json.loads(table[_COLUMN][0].as_py()))

@@ -133,13 +133,18 @@ def _names(run: Run) -> tuple[str, ...]:
     """The trainer's numbers, in the order of the log's first step that has them, then facts of the sequences."""
     logged = run.logged
     own = logged.group_by("name", maintain_order=True).first()["name"].to_list() if len(logged) else []
-    return (*own, *(fact.words for fact in recorded_facts(run) if fact.words not in own))
+    return (*own, *_facts(run))
+
+
+def _facts(run: Run) -> tuple[str, ...]:
+    """The facts of the sequences on record, but for one whose name a number of the trainer has."""
+    return tuple(fact.words for fact in recorded_facts(run) if fact.words not in run.logged["name"])
 
 
 def _usual(run: Run, most: int) -> tuple[str, ...]:
     """Its reward, its loss, then numbers that come near a metric of ours, then others; none that is drawn as a metric."""
-    drawn, near = metrics_of(run.logged), "comes close to"
-    own = [name for name in _names(run) if name not in drawn and name not in STEP_NAMES and not _is_fact(run, name)]
+    drawn, near, facts = metrics_of(run.logged), "comes close to", _facts(run)
+    own = [name for name in _names(run) if name not in drawn and name not in STEP_NAMES and name not in facts]
     beside = [found for word in BESIDE if (found := _named(own, word))]
     rest = sorted((name for name in own if name not in beside), key=lambda name: near not in own_words(name, run.info))
     return (*beside, *(rest if most > len(BESIDE) else ()))[:most]
@@ -156,14 +161,9 @@ def _chart(name: str, runs: Sequence[tuple[str, View]], steps: range | None, the
     lines = [line for each, view in runs if (line := view.of(_line, name, each, steps)) is not None]
     known = slots(each for each, _ in runs)
     coloured = [_coloured(line, known[line.name]) for line in lines] if len(runs) > 1 else lines
-    estimate = OF_SEQUENCES if front.of(_is_fact, name) else LOGGED
+    estimate = OF_SEQUENCES if name in front.of(_facts) else LOGGED
     note, events = front.of(_note, name), front.events()
     return logged_over_steps(coloured, name, note, estimate=estimate, events=events, theme=THEMES[theme])
-
-
-def _is_fact(run: Run, name: str) -> bool:
-    """True for a fact of the sequences, False for a number of the trainer's log."""
-    return name in [fact.words for fact in recorded_facts(run)] and name not in run.logged["name"]
 
 
 def _coloured(line: Line, slot: int) -> Line:
@@ -172,7 +172,7 @@ def _coloured(line: Line, slot: int) -> Line:
 
 def _line(run: Run, name: str, shown: str, steps: range | None) -> Line | None:
     """The number of a run by step: of the last attempt that logged it, as every chart shows a step once."""
-    if _is_fact(run, name):
+    if name in _facts(run):
         own = fact_course(run, name, steps)
         places = floats(own, "step")
         return Line(shown, None, places, places, floats(own, "value"), floats(own, "error")) if len(own) else None
@@ -187,7 +187,7 @@ def _line(run: Run, name: str, shown: str, steps: range | None) -> Line | None:
 
 def _note(run: Run, name: str) -> str:
     """The metric of ours that the number is, or why it is none, and the policies that it compares."""
-    if _is_fact(run, name):
+    if name in _facts(run):
         return "of the sequences on record"
     metric, compared = metrics_of(run.logged).get(name), compared_words(name, run.info)
     about = f"drawn as {metric}, because its definition is the same" if metric else own_words(name, run.info)

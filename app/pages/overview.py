@@ -180,7 +180,7 @@ def _trust(scope: Scope, *, again: bool = False) -> Iterator[Block]:
     """The facts on the trust region, where one holds, once the diagnosis has read the rows: no page waits for them."""
     known = scope.view.diagnosis()
     if known is None and not again:
-        yield Waiting("trust_waits", READ, lambda: False, partial(_trust, scope, again=True))
+        yield Waiting("trust_waits", COMPUTED, lambda: False, partial(_trust, scope, again=True))
     elif known is not None and known.context is not None and (said := trust_words(known.context.trust)):
         yield Facts([(TRUST, said)])
 
@@ -240,7 +240,7 @@ def _steps_words(steps: range) -> str:
 def _deciding(scope: Scope, frame: pl.DataFrame, metric: Metric) -> Chart:
     """The chart of the metric, as wide as the page, with the severity of each step as a strip on the same axis."""
     chart = _chart(scope, frame, metric)
-    grades = _grades(Scope(scope.view, steps=scope.steps))  # covers every gap and every token
+    grades = _grades(scope)
     worst = LABELS[int(grades["severity"].to_physical().to_numpy().max())] if len(grades) else NOT_MEASURED
     label = f"{chart.label}. Severity of each of {count(len(grades), 'step')}; the worst is {worst}"
     assert chart.numbers is not None
@@ -263,7 +263,7 @@ def _of_bar(point: Mapping[str, Any]) -> Link | None:
 
 
 def _grades(scope: Scope) -> pl.DataFrame:
-    """The grades of the chosen steps."""
+    """The grades of the chosen steps, over every gap and every token."""
     grades = scope.view.grades()
     return grades if scope.steps.whole else grades.filter(scope.within)
 
@@ -324,7 +324,7 @@ def _course(scope: Scope, name: str, theme: ThemeName, **more: Any) -> go.Figure
 
 def _with_severity(scope: Scope, name: str, theme: ThemeName) -> go.Figure:
     figure = _course(scope, name, theme, free=STRIP, height=DECIDING)
-    add_severity(figure, _grades(Scope(scope.view, steps=scope.steps)), THEMES[theme], with_readings)
+    add_severity(figure, _grades(scope), THEMES[theme], with_readings)
     return figure
 
 

@@ -60,7 +60,7 @@ class EngineServer:
     checksums: Callable[[], Any] | None = None
     """The answer of its weight checker; None: the server has none."""
     dtype: str = "bfloat16"
-    """Of its weights; "" if it does not say."""
+    """The type of its weights; "" if it gives none."""
     address: str = ""
     asked: list[tuple[str, Any]] = field(default_factory=list)
     """(path, body) of each request."""

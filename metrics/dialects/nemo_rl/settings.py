@@ -39,7 +39,7 @@ class Settings:
     positive_example_nll_weight: float = setting(0.0)
     seq_logprob_error_threshold: float | None = setting(None)
     score_centering: bool = setting(False)
-    """Whether the loss has a term that removes the score that the sampler expects (nightly): no weight or mask depends on it."""
+    """True if the loss has a term that removes the score that the sampler expects (nightly): no weight or mask depends on it."""
     version: str = "head"
     warnings: tuple[str, ...] = ()
 
