@@ -9,7 +9,6 @@ import typer
 from ratioscope.errors import SourceError
 
 from ...blocks import Paragraph, Table
-from ...presentation.metric_places import OF_FLOOR
 from ..blocks_printed import print_blocks
 from ..terminal import counting, print_json
 from .arguments import AsJson, opened, runs_at
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
     from ...pages.folder import ListedRun, Summary
     from ...presentation.run_state import Life
 
-SIZE = OF_FLOOR[0]
-SHOWN = ("run", "verdict", "newest", SIZE, "gap", "since", "state", "tags", "worst signal")
-"""The columns of the terminal, those of the Runs page; --json has more."""
 UNDIAGNOSED = "Verdicts are of the bounds alone where no diagnosis is kept; ratioscope diagnose RUN makes one."
 FoldersArgument = Annotated[
     list[Path] | None,
@@ -40,9 +36,11 @@ def ls(folders: FoldersArgument = None, as_json: AsJson = False) -> None:
         print_json([_plain(*each) for each in zip(entries, paths, diagnosed, strict=True)])
         return
     from ...pages.runs import COLUMNS, rows_of
+    from ...presentation.metric_places import OF_FLOOR
 
     rows = rows_of(entries)
-    shown = [name for name in SHOWN if name in rows.columns and rows[name].cast(str).fill_null("").ne("").any()]
+    columns = ("run", "verdict", "newest", OF_FLOOR[0], "gap", "since", "state", "tags", "worst signal")
+    shown = [name for name in columns if name in rows.columns and rows[name].cast(str).fill_null("").ne("").any()]
     print_blocks([Table(f"{len(rows)} runs", rows, columns=COLUMNS, only=shown)])
     if not all(diagnosed):
         print_blocks([Paragraph(UNDIAGNOSED, "muted")])
@@ -93,12 +91,14 @@ def _name(path: Path, roots: Sequence[Path]) -> str:
 
 def _plain(entry: "ListedRun", path: Path, is_diagnosed: bool) -> dict[str, Any]:
     """The row of a run. Severity and cause are null for a run that cannot be read, and `error` has the reason."""
-    known = entry.summary
+    from ...presentation.metric_places import OF_FLOOR
+
+    known, size = entry.summary, OF_FLOOR[0]
     assert known is not None
     return {
         "run": entry.name, "path": str(path), "state": entry.state.life, "newest_step": entry.state.step,
         "severity": known.severity or None, "found": known.title or None, "since": known.since, "diagnosed": is_diagnosed,
-        "gap": known.gap or None, SIZE: known.kl_k3, f"{SIZE}_se": known.error_of_kl_k3, "steps": known.steps,
+        "gap": known.gap or None, size: known.kl_k3, f"{size}_se": known.error_of_kl_k3, "steps": known.steps,
         "tokens": known.tokens, "bytes": known.bytes, "trainer": known.trainer or None, "tags": list(entry.tags),
         "started": known.started, "error": known.error or None,
     }  # fmt: skip

@@ -13,7 +13,7 @@ def test_a_wait_in_vain_says_what_was_awaited_and_what_is_there(browser: Chromiu
     opened = Opened(browser.tab())
     opened.page.set_content("<p>a chart that waits</p><p data-waits></p>")
     opened.page.set_default_timeout(100)
-    with pytest.raises(AssertionError, match=r"its script has run, all is drawn .* 'drawn': False"):
+    with pytest.raises(AssertionError, match=r"its script has run, all is drawn .* 'waiting': 1"):
         opened.settled()
     with pytest.raises(AssertionError, match="the page Record"):
         opened.awaits("the page Record", "document.title === given", "Record")

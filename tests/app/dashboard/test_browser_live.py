@@ -163,6 +163,7 @@ def test_a_page_that_is_held_keeps_its_steps_while_another_tab_follows_the_run(
     with Writer(run) as writer, server.with_runs([run]) as dashboard:
         writer.write(4)
         held = browser.visit(dashboard.url)
+        held.computed()  # the worst samples are read after the page is shown
         held.page.keyboard.press("p")
         held.page.get_by_text("paused · ").wait_for()
         other = browser.visit(dashboard.url)

@@ -327,4 +327,4 @@ def test_an_import_shows_its_bytes_and_its_rate(tmp_path: Path, capsys: pytest.C
     assert len(list(read(reading, options, told.append))) == 200
     assert told == sorted(told) and len(told) == 4 and 0 < told[-1] <= reading.size
     assert main(["import", str(tmp_path / "rows.jsonl"), "-o", str(tmp_path / "run")]) == 0
-    assert re.search(r"200 tokens, \d+\.\d MB/s", capsys.readouterr().out)
+    assert re.search(r"200 tokens, [\d.]+ [KM]?B/s", capsys.readouterr().out)
