@@ -33,7 +33,7 @@ from playwright.sync_api import Page
 from support.browser import Chromium, Dashboard  # pyright: ignore[reportMissingImports]
 from support.run_folders import FakeWriter, by_step  # pyright: ignore[reportMissingImports]
 
-from ratioscope.app.pages.pages import PAGES
+from ratioscope.app.pages.pages import TOPICS
 from ratioscope.app.presentation.metric_places import names_at
 from ratioscope.ingest.run import open_run
 
@@ -102,7 +102,7 @@ def _pages(browser: Chromium, url: str, runs: Sequence[Path], step: int, repeat:
         page = _tab(browser)
         page.goto(f"{url}/samples?run={quote(root.name)}&step={step}")
         page.wait_for_function(WHOLE)
-        titles = [card.title for card in PAGES if card.about != "runs"][1:] + [PAGES[0].title]
+        titles = [*TOPICS[2:], TOPICS[1]]
         took: dict[str, list[float]] = {title: [] for title in titles}
         for _ in range(repeat + 1):
             for title in titles:
@@ -151,7 +151,7 @@ def _tokens(browser: Chromium, url: str, root: Path, repeat: int) -> None:
         page = _tab(browser)
         page.goto(f"{url}/record?run={quote(root.name)}")
         page.wait_for_function(WHOLE)
-        took.append(_switched(page, "Tokens"))
+        took.append(_switched(page, "Samples"))
         page.close()
     print(told(f"sequence of {TOKENS:,} tokens: first time", took[:1], LONG_SEQUENCE))
     print(told(f"sequence of {TOKENS:,} tokens: again", took[1:], LONG_SEQUENCE))

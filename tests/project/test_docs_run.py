@@ -55,7 +55,7 @@ def trainer_values() -> dict[str, Any]:
 
     sides = {name: torch.full((2, 3), -value) for name, value in (("rollout", 1.0), ("old", 1.1), ("current", 1.2))}
     known = {**sides, "mask": torch.ones(2, 3, dtype=torch.bool), "step": 1000, "trainer": template_adapter}
-    return {**known, "__name__": "page"}
+    return {**known, "my_logprobs": lambda prompt, response: [-1.0 for _ in response], "__name__": "page"}
 
 
 @pytest.mark.parametrize(
@@ -73,6 +73,9 @@ def test_what_a_page_shows_runs_in_the_order_of_the_page_and_prints_what_is_prom
         return attachments[-1]
 
     monkeypatch.setattr(ratioscope, "attach", noted)
+    monkeypatch.setattr(
+        sys, "stdin", io.StringIO('{"prompt_ids": [1, 5], "token_ids": [7, 2]}\n')
+    )  # for a scorer's command
     known, printed = trainer_values(), ""
     for language, text in blocks(page):
         if language == "python":
