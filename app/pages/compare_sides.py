@@ -3,8 +3,10 @@
 from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ratioscope.errors import ConfigError, RatioscopeError
+from ratioscope.ingest.files.reference_file import pinned_above
 from ratioscope.metrics.grading.finding import Severity
 
 from ..blocks import Action, Block, Link, Paragraph
@@ -12,7 +14,7 @@ from ..presentation.escape import visible
 from ..presentation.gap_words import direction
 from .face import Text
 from .folder import chosen_runs, opened
-from .pinning import pinned_above, run_path
+from .pinning import run_path
 from .scope import Scope, Steps, steps_of
 from .slice_absences import read_rows
 from .step_choice import not_read
@@ -71,7 +73,7 @@ def good_run(scope: Scope, own: str) -> str:
     read, else any other; `own` if there is none."""
     others = {name: path for name, path in scope.runs.runs.items() if name != own}
     with suppress(ConfigError):  # a damaged file pins nothing
-        path = run_path(*pinned_above(scope.runs.roots, scope.view.path))
+        path = run_path(*pinned_above(Path(scope.view.path), scope.runs.roots))
         if pinned := next((name for name, place in others.items() if place == path), None):
             return pinned
     listed, _ = scope.runs.listed(())  # no run is read for it: a click would wait

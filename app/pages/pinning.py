@@ -1,12 +1,12 @@
 """The reference of a folder of runs, which a page pins or takes away."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from ratioscope.errors import ConfigError
-from ratioscope.ingest.files.reference_file import Pinned, pin, pinned, unpin
+from ratioscope.ingest.files.reference_file import Pinned, folders_above, pin, pinned_above, unpin
 
 from ..blocks import Action, Paragraph
 from ..presentation.run_names import shortened
@@ -23,8 +23,8 @@ def pin_action(scope: Scope, name: str) -> Action | None:
         return None
     known, folder = None, Path(path).parent
     with suppress(ConfigError):  # a damaged file pins nothing, and a click says so
-        known, folder = pinned_above(scope.runs.roots, path)
-    project = folders_above(scope.runs.roots, Path(path))[-1]
+        known, folder = pinned_above(Path(path), scope.runs.roots)
+    project = folders_above(Path(path), scope.runs.roots)[-1]
     is_pinned = run_path(known, folder) == path
     words = "unpin the reference" if is_pinned else f"pin {shortened(name)} as reference"
     change = (folder, None) if is_pinned else (project, Path(path).relative_to(project).as_posix())
@@ -60,20 +60,3 @@ def _change(face: Face, folder: Path, run: str | None) -> None:
     except ConfigError as error:
         said = f"Not pinned: {error}"
     say(face, said)
-
-
-def pinned_above(roots: Sequence[str], path: str) -> tuple[Pinned | None, Path]:
-    """(the reference, its folder) of the nearest folder above the run that pins one, up to the served folder.
-
-    ConfigError where its file is damaged.
-    """
-    for folder in folders_above(roots, Path(path)):
-        if (found := pinned(folder)) is not None:
-            return found, folder
-    return None, Path(path).parent
-
-
-def folders_above(roots: Sequence[str], run: Path) -> list[Path]:
-    """The folders above a run, from its own up to the served one; for a run that is served itself its folder alone."""
-    root = next((Path(root) for root in roots if Path(root) in run.parents), run.parent)
-    return [folder for folder in run.parents if folder == root or root in folder.parents]

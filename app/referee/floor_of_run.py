@@ -3,14 +3,13 @@
 import math
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ratioscope.errors import RatioscopeError, SourceError
 from ratioscope.ingest.analysis.comparability import run_facts
 from ratioscope.ingest.analysis.copies import judged_first
 from ratioscope.ingest.analysis.grades import step_grades, verdict_of
-from ratioscope.ingest.files.reference_file import pinned
+from ratioscope.ingest.files.reference_file import pinned_above
 from ratioscope.metrics.analysis.slice_parts import size_metric
 from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.metric import SAMPLED
@@ -71,15 +70,14 @@ def reference_floor(run: "Run", name: str, gap: str) -> NoiseFloor | None:
 
 
 def pinned_floor(run: "Run", gap: str) -> NoiseFloor | None:
-    """The values of the reference that the run's folder pins, at a gap; None without one that can be read."""
+    """The values of the reference that is pinned for the run's folder, at a gap; None without one that can be read."""
     from ratioscope.ingest.run import open_run
 
-    folder = Path(run.path).parent
-    with suppress(RatioscopeError):
-        known = None if run.is_remote else pinned(folder)
+    with suppress(RatioscopeError, OSError):
+        known, folder = (None, run.path) if run.is_remote else pinned_above(run.path)
         if known is not None and known.kind == "baseline":
             return baseline(known.name)
-        if known is not None and folder / known.name != Path(run.path):
+        if known is not None and (folder / known.name).resolve() != run.path.resolve():
             return reference_floor(open_run(folder / known.name), visible(known.name, 60), gap)
     return None
 

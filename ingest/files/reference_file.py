@@ -1,7 +1,11 @@
 """The reference of a project: a run, or a saved baseline, that a folder of runs names as known good."""
 
 import json
+import os
+import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
@@ -42,6 +46,26 @@ def pinned(folder: Path) -> Pinned | None:
         raise ConfigError(
             f"{path} pins nothing ({str(error)[:120]}); try: ratioscope baseline unpin {folder}"
         ) from error
+
+
+def pinned_above(run: Path, roots: Sequence[str] = ()) -> tuple[Pinned | None, Path]:
+    """(the reference, its folder) of the nearest of the `folders_above` that pins one. ConfigError where its file is damaged."""
+    for folder in folders_above(run, roots):
+        if (found := pinned(folder)) is not None:
+            return found, folder
+    return None, run.parent
+
+
+def folders_above(run: Path, roots: Sequence[str] = ()) -> list[Path]:
+    """The folders above a run, from its own up to the served one; for a run that is served itself its folder alone.
+
+    Without served folders: up to the first that anybody may write, such as /tmp, where a stranger may have pinned something.
+    """
+    if not roots:
+        own, *others = Path(os.path.abspath(run)).parents
+        return [own, *takewhile(lambda folder: not folder.stat().st_mode & stat.S_IWOTH, others)]
+    root = next((Path(root) for root in roots if Path(root) in run.parents), run.parent)
+    return [folder for folder in run.parents if folder == root or root in folder.parents]
 
 
 def pin(folder: Path, reference: Pinned) -> Path:

@@ -146,13 +146,15 @@ def _refuse(output: Path | None, interactive: bool) -> None:
 
 def _pinned(run: "Run") -> "tuple[Run | None, NoiseFloor | None]":
     """The run or the baseline that the folder of this one pins; neither where none can be read."""
-    from ...pages.pinning import pinned_above, run_path
+    from ratioscope.ingest.files.reference_file import pinned_above
+
+    from ...pages.pinning import run_path
 
     with suppress(RatioscopeError, OSError):
-        known, folder = (None, run.path.parent) if run.is_remote else pinned_above((), str(run.path))
+        known, folder = (None, run.path.parent) if run.is_remote else pinned_above(run.path)
         if known is not None and known.kind == "baseline":
             return None, floor_named(known.name)
-        if (path := run_path(known, folder)) and Path(path) != run.path:
+        if (path := run_path(known, folder)) and Path(path).resolve() != run.path.resolve():
             return opened(Path(path), is_reference=True), None
     return None, None
 

@@ -8,8 +8,8 @@ import streamlit as st
 
 from ratioscope.errors import ConfigError, RatioscopeError
 from ratioscope.ingest.files.folder import is_run
+from ratioscope.ingest.files.reference_file import pinned_above
 
-from ...pages.pinning import pinned_above
 from ...pages.view import View
 from ...presentation.escape import streamlit_label as label
 from ...presentation.escape import visible
@@ -43,7 +43,7 @@ def reference_picker(served_runs: Served, shown: View, gap: str) -> ReferenceVal
     """The chosen reference: by default the pinned one. No control where none is pinned and no baseline is saved."""
     known, folder = None, Path(shown.path).parent
     try:
-        known, folder = pinned_above(served_runs.roots, shown.path)
+        known, folder = pinned_above(Path(shown.path), served_runs.roots)
     except ConfigError as error:
         say_wrong(str(error))
     names = list(baseline_names())

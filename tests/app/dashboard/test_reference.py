@@ -11,7 +11,7 @@ from support.pages_open import Open, charts, plain, well
 
 from ratioscope.app.cli import main
 from ratioscope.errors import ConfigError
-from ratioscope.ingest.files.reference_file import REFERENCE_FILE, Pinned, pin, pinned, unpin
+from ratioscope.ingest.files.reference_file import REFERENCE_FILE, Pinned, pin, pinned, pinned_above, unpin
 from ratioscope.ingest.run import open_run
 
 
@@ -83,6 +83,28 @@ def test_the_pin_of_the_readme_is_compared_though_the_run_alone_is_served(opened
     (project / "healthy").symlink_to(project.parent / "moved" / "healthy")
     app = opened("overview", project / "stale")
     assert "your reference" not in cards(app) and "the reference healthy is no run in its folder" in plain(app)
+
+
+def test_page_and_terminal_find_the_pin_of_the_project_above_the_folder_of_a_run(
+    opened: Open, project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "tonight").mkdir()
+    (project / "stale").rename(project / "tonight" / "stale")
+    pin(project, Pinned("run", "healthy"))
+    monkeypatch.chdir(project / "tonight")
+    for verb in ("info", "diagnose"):
+        assert main([verb, "stale"]) == 0
+        assert "times your reference healthy" in capsys.readouterr().out
+    assert "times your reference healthy" in cards(opened("overview", project, run="tonight/stale"))
+
+
+def test_a_pin_above_in_a_folder_that_anybody_may_write_chooses_nothing(project: Path) -> None:
+    pin(project, Pinned("run", "healthy"))
+    run = project / "tonight" / "run"
+    run.mkdir(parents=True)
+    assert pinned_above(run) == (Pinned("run", "healthy"), project)
+    project.chmod(0o777)
+    assert pinned_above(run) == (None, run.parent) and pinned_above(project / "stale")[1] == project
 
 
 @pytest.mark.parametrize("name", ["/etc", "../other", "a/../../b", "", ".", "a//b"])
