@@ -105,6 +105,8 @@ def fit(
     low, high = _plain_ends(*ends, metric) if scale == PLAIN else padded(*ends)
     plot = Plot(figure, scale, (low - (high - low) * free / (1 - free), high), theme)
     figure.update_yaxes(**scale.axis(*plot.shown))
+    if free:  # so few numbers that the step between two is larger than the room below zero, which then has none
+        figure.update_yaxes(nticks=4)
     add_limits(plot, limits)
     return plot
 
