@@ -98,6 +98,12 @@ def sentence(comparisons: Sequence[Compared], gap: str) -> str:
     sides = f"{_estimate_words(metric, own.b)}{unit} against A's {_estimate_words(metric, own.a)}{unit}"
     if own.difference == 0:
         return f"A and B have the same {name}: {_estimate_words(metric, own.a)}{unit}."
+    if 0 in (own.a.value, own.b.value):
+        equal, other, value = ("A", "B", own.b) if own.a.value == 0 else ("B", "A", own.a)
+        return (
+            f"{equal}'s two sides are equal at every token, as copies and aligned stacks are; {other}'s {name} is "
+            f"{_estimate_words(metric, value)}{unit}."
+        )
     if math.isnan(own.z):
         return f"B's {name} is {sides}; chance cannot be judged without standard errors on both sides."
     apart = f"z = {digits(own.z, 2)}"
@@ -198,9 +204,7 @@ def _reading(one: Compared, chance: float) -> str:
 
 
 def _times(one: Compared) -> str:
-    """The difference of B from A: a factor, a percentage if it is small, or a plain difference if the signs forbid both."""
-    if math.isnan(one.ratio):
-        return f"{digits(abs(one.difference), 2)} {'higher' if one.difference > 0 else 'lower'}"
+    """The difference of B from A: a factor, or a percentage if it is small."""
     word = "higher" if one.ratio > 1 else "lower"
     larger = max(one.ratio, 1 / one.ratio)
     return f"{digits(larger, 2)} times {word}" if larger >= 1.5 else f"{digits(100 * abs(one.ratio - 1), 2)}% {word}"

@@ -28,6 +28,8 @@ def size_words(size: "GapSize | None", floor: NoiseFloor | None = None) -> str:
     metric = BY_NAME[size.metric]
     beside = "" if floor is None else times_words(floor, metric, size.gap, size.now.value, size.now.error)
     said = f", {beside}" if beside else ""
+    if size.worst.value == 0 == size.whole.value:
+        return f"{metric.estimator} 0 {metric.unit} {_steps(size.whole)}: the two sides are equal at every token"
     if size.whole.steps == 1:
         return f"{metric.estimator} {_value(size, size.now)} {metric.unit} at step {size.now.last}{said}"
     whole = "whole run" if size.is_whole else "chosen steps"

@@ -20,6 +20,7 @@ import polars as pl
 from ratioscope.arrays import Floats
 
 from ..digits import digits
+from ..grading.coverage import NOT_MEASURED
 from ..grading.finding import Confidence, Finding, Severity
 
 RECORDS = frozenset({"non_finite", "positive_logprobs", "alignment", "mean_weight", "surprisal"})
@@ -33,6 +34,7 @@ FEW = 5
 OWN = " (own)"
 """The end of the name of the correction that the run itself uses."""
 AdviceOutcome = Literal[
+    "not known",
     "repair the records first",
     "none is needed",
     "none makes a difference",
@@ -134,6 +136,8 @@ def advice(risks: Mapping[str, Floats], nothing: Floats, verdict: Finding, own: 
     if verdict.signal in RECORDS and verdict.severity > Severity.HEALTHY:
         why = f"{verdict.title}: weights made of these log-probs are no importance weights. {verdict.remedy}"
         return Advice("repair the records first", None, "Repair the records before correcting", why, verdict.confidence)
+    if verdict.severity == Severity.HEALTHY and verdict.coverage.word == NOT_MEASURED:
+        return Advice("not known", None, "Not known, because the gap is not measured", verdict.remedy, "low")
     common = ~np.isnan(nothing)
     for values in risks.values():
         common = common & ~np.isnan(values)
@@ -202,7 +206,8 @@ def _not_needed(best: str, least: float, nothing: float, verdict: Finding) -> Ad
     change = abs(least / nothing - 1) if nothing > 0 else 0.0
     would = f"The best of those compared, {best}, would change the gradient's squared error by {change:.1%}."
     why = f"In this run {verdict.title}. {would}"
-    return Advice("none is needed", None, "No correction is needed", why, verdict.confidence)
+    partly = "" if verdict.coverage.is_measured else " in what was measured"
+    return Advice("none is needed", None, f"No correction is needed{partly}", why, verdict.confidence)
 
 
 def _no_difference(best: str, lower: float, most: float, verdict: Finding) -> Advice:

@@ -13,7 +13,7 @@ from support.real_runs import records
 from ratioscope.metrics.corrections.advice import RECORDS, Own, advice, ranked, risk, risk_per_step
 from ratioscope.metrics.corrections.correction import CORRECTIONS, NONE
 from ratioscope.metrics.corrections.effect import SUMS, correction_sums, effect_values
-from ratioscope.metrics.grading.coverage import MEASURED
+from ratioscope.metrics.grading.coverage import MEASURED, Coverage, Known
 from ratioscope.metrics.grading.finding import Finding, Severity
 from ratioscope.metrics.grading.signals import SIGNALS
 
@@ -113,6 +113,14 @@ def test_a_difference_too_small_to_matter_needs_no_correction_however_sure_it_is
 
 def test_a_healthy_run_needs_none_and_bad_records_are_repaired_first() -> None:
     assert advice({"a": values(0.5)}, values(1.0), HEALTHY).outcome == "none is needed"
+    partly = advice({"a": values(0.5)}, values(1.0), replace(HEALTHY, coverage=Coverage(Known.PARTLY)))
+    assert partly.title == "No correction is needed in what was measured"
+    copied = advice({"a": values(0.5)}, values(1.0), replace(HEALTHY, coverage=Coverage(Known.NOT_MEASURED)))
+    assert (copied.outcome, copied.best, copied.confidence) == (
+        "not known",
+        None,
+        "low",
+    ) and "needed" not in copied.title
     assert RECORDS <= {signal.name for signal in SIGNALS}
     for name in RECORDS:
         signal = next(signal for signal in SIGNALS if signal.name == name)

@@ -121,7 +121,9 @@ def note_button(view: View) -> None:
     with st.popover("", icon=":material/edit_note:", help="note on a step", type="tertiary", key="note"):
         st.caption("The run keeps a note. Every chart over steps marks it, and the report lists it.")
         with st.form("note_form", border=False):  # Enter in either field keeps the note
-            st.text_input("note", key="note_text", max_chars=LONGEST, placeholder="what happened, e.g. restarted node 7")
+            st.text_input(
+                "note", key="note_text", max_chars=LONGEST, placeholder="what happened, e.g. restarted node 7"
+            )
             st.number_input("at step", min_value=0, max_value=LAST, value=newest, key="note_step", width=160)
             st.form_submit_button("keep in the run", key="note_keep", on_click=_keep, args=(view.path,))
         if said := st.session_state.pop(SAID, ""):
