@@ -31,6 +31,8 @@ CorrectionState = Literal[
 ]
 MASKS_LATER = {"skyrl": "SkyRL masks in its workers, after the loss mask on record was taken"}
 """Trainer -> why the loss mask on record cannot show its correction."""
+MASKS_INSIDE = "off_policy_mask_threshold acts inside TRL's loss, and no reason of the loss on record is of it"
+"""The same of TRL's off-policy mask: a loss mask that a user logs is taken before it; the adapter's has its reason."""
 WITHOUT_DIALECT = ("openrlhf", "prime_rl", "roll", "open_instruct", "tinker_cookbook")
 """Trainers whose correction settings no dialect reads."""
 OUTSIDE = "share_outside_0.5_2"
@@ -120,8 +122,8 @@ class _TokenCounts:
 
 def own_correction_of(run: Run, steps: Sequence[int], gap: str = "mismatch") -> OwnCorrection:
     """The effect of the run's own correction at these steps, by its settings and by the recorded loss mask."""
-    correction = _own_correction(run, steps)
     reasons = shares_by_reason(columns_of(run, step, COLUMNS) for step in steps)
+    correction = _own_correction(run, steps, reasons)
     words = "; ".join(filter(None, (correction.words, reasons_in_words(reasons))))
     among = f" {at_read(len(steps))}" if len(steps) < len(run.steps) else ""
     if among and (correction.removed is not None or correction.masked_on_record or reasons):
@@ -135,7 +137,7 @@ def _outside(run: Run, gap: str) -> float | None:
     return None if value is None else float(value)
 
 
-def _own_correction(run: Run, steps: Sequence[int]) -> OwnCorrection:
+def _own_correction(run: Run, steps: Sequence[int], reasons: Mapping[str, float]) -> OwnCorrection:
     settings = own_settings(run.info)
     on_record = _masked_on_record(records_of(run, step) for step in steps)
     if settings is None:
@@ -148,8 +150,9 @@ def _own_correction(run: Run, steps: Sequence[int]) -> OwnCorrection:
         return OwnCorrection("unreadable", words, masked_on_record=on_record)
     n = max(counts.sampled, 1)
     shares = (counts.clipped / n, counts.removed / n, counts.masked / n)
-    state = _state(run.info, settings, counts, on_record)
-    words = _words(state, shares, on_record, run.info)
+    unseen = _unseen(run.info, settings, reasons)
+    state = _state(settings, counts, None if unseen else on_record)
+    words = _words(state, shares, on_record, unseen)
     return OwnCorrection(state, words, *shares, on_record, warnings=warnings)
 
 
@@ -179,14 +182,21 @@ def _flags(values: Any) -> "np.ndarray[Any, np.dtype[np.bool_]]":
     return np.asarray(values.fill_null(True).to_numpy(zero_copy_only=False), np.bool_)
 
 
-def _state(
-    info: Mapping[str, Any], settings: OwnSettings, counts: _TokenCounts, on_record: float | None
-) -> CorrectionState:
+def _unseen(info: Mapping[str, Any], settings: OwnSettings, reasons: Mapping[str, float]) -> str:
+    """Why the loss mask on record cannot show the correction; empty if it can."""
+    is_inside = settings.dialect == "trl" and settings.config.get("off_policy_mask_threshold") is not None
+    if is_inside and "off_policy" not in reasons:
+        return MASKS_INSIDE
+    return MASKS_LATER.get(trainer_named(info.get("trainer")) or "", "")
+
+
+def _state(settings: OwnSettings, counts: _TokenCounts, on_record: float | None) -> CorrectionState:
+    """on_record: share of tokens outside the loss mask; None without one that can show the correction."""
     if _sets_nothing(settings):
         return "none set"
     if not counts.masked:
         return "weights only" if counts.clipped or counts.removed else "nothing to mask"
-    if on_record is None or trainer_named(info.get("trainer")) in MASKS_LATER:
+    if on_record is None:
         return "not visible"
     expected = counts.masked / counts.sampled
     return "on" if counts.masked < FEW or on_record >= expected * LEAST_OF_MASK else "not on"
@@ -199,22 +209,19 @@ def _sets_nothing(settings: OwnSettings) -> bool:
         return False  # more than a Correction can express
 
 
-def _words(
-    state: CorrectionState, shares: tuple[float, float, float], on_record: float | None, info: Mapping[str, Any]
-) -> str:
+def _words(state: CorrectionState, shares: tuple[float, float, float], on_record: float | None, unseen: str) -> str:
     clipped, removed, masked = shares
     zeroed = f"those of {_share(removed)}" if removed else "none"
     recorded = (
         "no loss mask is on record" if on_record is None else f"the loss mask on record has {_share(on_record)} masked"
     )
-    why = MASKS_LATER.get(trainer_named(info.get("trainer")) or "", "log loss_mask to see it")
     return {
         "none set": f"the settings on record set no correction; {recorded}",
         "weights only": f"the settings on record clip the weights of {_share(clipped)} of the tokens and set {zeroed} to 0; "
         "the record cannot show that they did, because it holds no weights",
         "nothing to mask": f"the settings on record set a correction whose bounds catch no token here; {recorded}",
         "not visible": f"the settings on record mask {_share(masked)} of the tokens; the record cannot show that they were: "
-        f"{why}",
+        f"{unseen or 'log loss_mask to see it'}",
         "on": f"on: the settings mask {_share(masked)} of the tokens, and {recorded}",
         "not on": f"not on: the settings on record mask {_share(masked)} of the tokens, and {recorded}. Look for a switch "
         "that is missing beside them",

@@ -20,6 +20,7 @@ from ratioscope.ingest.analysis.diagnosis import diagnosis_of
 from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.analysis.known_context import known_context
 from ratioscope.ingest.analysis.own_correction import OwnCorrection, no_settings, own_correction_of, own_settings
+from ratioscope.record import MASK_REASONS
 
 Lists = list[Any]
 VERL = {"algorithm": {"rollout_correction": {"rollout_rs": "token_k1", "rollout_rs_threshold": "0.5_2.0"}}}
@@ -28,8 +29,13 @@ TRL = {
 }
 
 
-def written(folder: Path, trainer: str, config: Any, loss_mask: Callable[[Lists], Lists] | None) -> Path:
-    """Eight steps of a run with stale weights, with settings and a loss mask of a trainer. loss_mask: log-ratio -> kept."""
+def written(
+    folder: Path, trainer: str, config: Any, loss_mask: Callable[[Lists], Lists] | None, reason: int | None = None
+) -> Path:
+    """Eight steps of a run with stale weights, with settings and a loss mask of a trainer, whose advantages are all -1.
+
+    loss_mask: log-ratio -> kept. reason: number in MASK_REASONS of every token; None records none.
+    """
     with Collector(folder, trainer=trainer, config=config, strict=True) as collector:
         for part in by_step(records("trl_vllm_stale4"))[-8:]:
             rows = part.to_pydict()
@@ -40,7 +46,9 @@ def written(folder: Path, trainer: str, config: Any, loss_mask: Callable[[Lists]
             collector.log(
                 step=rows["step"][0], minibatch=rows["minibatch"][0], sequence_ids=rows["sequence_id"],
                 rollout_logprobs=rows["rollout_logprobs"], old_logprobs=rows["old_logprobs"],
-                loss_mask=None if loss_mask is None else kept,
+                loss_mask=None if loss_mask is None else kept, current_logprobs=rows["old_logprobs"],
+                advantages=np.full(len(kept), -1.0),
+                mask_reasons=None if reason is None else [np.full(len(each), reason, np.int8) for each in kept],
             )  # fmt: skip
         collector.flush(timeout=120)
     return folder
@@ -127,6 +135,17 @@ def test_a_trainer_whose_record_is_older_than_its_mask_is_not_accused(tmp_path: 
     config = {"trainer": {"algorithm": {"off_policy_correction": block}}}
     own = found(written(tmp_path / "run", "skyrl 0.4.0", config, everything))
     assert own.state == "not visible" and "SkyRL masks in its workers" in own.words
+
+
+@pytest.mark.parametrize(("reason", "state"), [("off_policy", "not on"), (None, "not visible")])
+def test_a_mask_inside_the_loss_is_missing_only_where_the_losss_reasons_are_of_it(
+    tmp_path: Path, reason: str | None, state: str
+) -> None:
+    own_mask = {"vllm_importance_sampling_mode": "token_truncate", "off_policy_mask_threshold": 1e-4}
+    number = None if reason is None else MASK_REASONS.index(reason)
+    own = found(written(tmp_path / "run", "trl 1.16.0", {"args": TRL["args"] | own_mask}, everything, number))
+    assert own.state == state and own.masked is not None and own.masked > 0.01
+    assert ("acts inside TRL's loss" in own.words) == (state == "not visible")
 
 
 def test_the_settings_of_each_trainer_are_found_where_its_adapter_records_them() -> None:
