@@ -117,7 +117,10 @@ def _without_copies(counted: pl.DataFrame, copied: Mapping[str, frozenset[int]])
 
 
 def _of_numbers(run: "Run", least: float) -> Coverage:
-    """The coverage of a scalar log: the share of its steps with a finite number of a sampled gap, at their usual distance."""
+    """The coverage of a scalar log: the share of its steps with a finite number of a sampled gap, at their usual distance.
+
+    A trainer's own numbers measure the gap in part: no check that reads tokens can be made of them.
+    """
     frame = run.metrics(by=("step",))
     names = [name for name in frame.columns if name.partition("/")[0] in SAMPLED and frame[name].dtype.is_numeric()]
     known = (
@@ -135,7 +138,10 @@ def _of_numbers(run: "Run", least: float) -> Coverage:
     wanted = (max(run.steps) - min(run.steps)) // usual + 1
     share = min(1.0, len(known) / wanted)
     if share >= least:
-        return Coverage(Known.MEASURED, share)
+        why = "A scalar log has the trainer's own numbers of the gap, and no check that reads tokens was made."
+        return Coverage(
+            Known.PARTLY, share, why, "Record the log-probs of sampler and trainer, which every signal reads."
+        )
     why = f"{len(known):,} of about {wanted:,} steps of the log have a number of the gap, the last of them is step {known[-1]}."
     return Coverage(Known.PARTLY, share, why, "Find out why the trainer logs the gap at these steps alone.")
 
