@@ -97,13 +97,17 @@ def repeats(evidence: Evidence) -> Repeats:
 
 
 def _hash_so_far(evidence: Evidence) -> Hashes:
-    """A hash of the ids of the response up to and including each token, shape (tokens,)."""
+    """A hash of the ids of the response up to and including each token, shape (tokens,).
+
+    Behind a hole, such as the text of a tool, the ids are not known, and no other response counts as having the same ones.
+    """
     place, token = evidence.position.astype(np.uint64), evidence.facts["token"].astype(np.uint64)
     with np.errstate(over="ignore"):
         mixed = (token + np.uint64(1)) * ((np.uint64(2) * place + np.uint64(1)) * _ODD) ** np.uint64(3)
         so_far = np.cumsum(mixed ^ (mixed >> np.uint64(29)), dtype=np.uint64)
         before = np.concatenate((np.zeros(1, np.uint64), so_far))[evidence.starts]
-        return so_far - before[evidence.row_codes]
+        is_behind = evidence.position > np.arange(len(evidence)) - evidence.starts[evidence.row_codes]
+        return so_far - before[evidence.row_codes] + is_behind * (evidence.row_codes.astype(np.uint64) + np.uint64(1))
 
 
 MOST = 5.0

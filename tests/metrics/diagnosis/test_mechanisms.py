@@ -68,6 +68,15 @@ def test_the_variance_between_equal_tokens_is_that_of_each_side(first: float, se
     assert found.later == pytest.approx(second**2 / total, abs=0.08)
 
 
+def test_tokens_behind_the_text_of_a_tool_have_no_prefix_in_common() -> None:
+    """Ten responses have the same ids, and texts that nobody scored between them: dropout or another text gives the variance."""
+    row, position = np.repeat(np.arange(10), 8), np.tile([0, 1, 2, 3, 9, 10, 11, 12], 10)
+    later = -1.0 - np.random.default_rng(0).random(80)
+    facts = {"group": np.zeros(80, np.int64), "token": np.full(80, 7), "step": np.zeros(80, np.int64)}
+    whole = Evidence(np.full(80, -1.0), later, row, np.tile(np.arange(8), 10), facts, {"group": ("a",)})
+    assert repeats(whole).tokens == 8 * 9 and repeats(replace(whole, position=position)).tokens == 4 * 9
+
+
 @pytest.mark.parametrize("seed", [0, 1])
 def test_few_ids_with_other_rows_are_named_and_a_ban_by_them_is_not_sure(seed: int) -> None:
     found = diagnose(FAULTS["head rows"](Shape(seed=seed)))
