@@ -166,13 +166,16 @@ def _excluded(evidence: Evidence) -> Truncation:
     both, first = (low[1:] & low[:-1] & next_to).sum(), (low[:-1] & next_to).sum()
     usual = low[1:][next_to].mean() if first >= 10 else 0.0
     by_entropy, in_runs = by_mass.share / max(one_sided.share, 1e-9), (float(both / first / usual) if usual else 1.0)
+    least_runs = in_runs * (1 - 2 / np.sqrt(max(both, 1)))  # at two standard errors of the number of pairs
     in_spans = in_runs > TOGETHER and not _ends_are_banned(evidence)
     other = "grammar" if in_spans else "banned_tokens"
     kind = "truncation" if by_entropy > BY_ENTROPY or is_only else other
     explains = by_mass if kind == "truncation" and known else one_sided
     is_near = abs(np.log(max(by_entropy, 1e-9) / BY_ENTROPY)) < NEARLY and known and not is_only
     alike = {"truncation", other} if is_near or not known and kind != "truncation" else set()
-    if kind != "truncation" and (BETWEEN[0] < in_runs < BETWEEN[1] or kind == "grammar" and _comes_early(evidence)):
+    if kind != "truncation" and (
+        BETWEEN[0] < in_runs and least_runs < BETWEEN[1] or kind == "grammar" and _comes_early(evidence)
+    ):
         alike |= {"grammar", "banned_tokens"}
     is_deep = kind != "grammar" and evidence.mean(evidence.log_ratio < -DEEP) > MOST_DEEP
     found = kind if excludes and not is_deep and explains.share > LEAST_SHARE else ""
