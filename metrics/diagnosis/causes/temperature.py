@@ -34,9 +34,9 @@ ONE_SIDED = 0.002
 BY_CHOICE = (1.0, 2.1)
 """Standard deviations by which a choice of sequences may move the mean surprisal of a sequence: in groups that are whole, of the
 better half of each (0.80 for a normal distribution); otherwise of the best twentieth of all (2.06)."""
-SCATTERED = 0.05
-"""Share of the tokens behind a masked one from which on the mask may select by log-prob. A convention: a tool's turn is one place
-where a mask ends, for dozens of tokens."""
+SCATTERED, SPANS = 0.05, 2.5
+"""Share of the tokens behind a masked one from which on the mask may select by log-prob, unless it leaves spans out: so many
+times as long as a choice token by token leaves, which are texts of tools. Conventions."""
 
 
 def _curve(entropy: Floats) -> Floats:
@@ -162,9 +162,11 @@ def reported_raw(evidence: Evidence) -> Result:
 
 
 def _behind_a_masked_one(evidence: Evidence) -> float:
-    """Share of the tokens whose predecessor in the response is not among the tokens."""
-    follows = (np.diff(evidence.row, prepend=-1) == 0) & (np.diff(evidence.position, prepend=-1) > 1)
-    return evidence.mean(follows)
+    """Share of the tokens whose predecessor in the response is not among the tokens; 0 if long spans are left out."""
+    skipped = np.where(np.diff(evidence.row, prepend=-1) == 0, np.diff(evidence.position, prepend=-1) - 1, 0)
+    behind = skipped > 0
+    by_choice = 1 + skipped.sum() / len(evidence)  # mean length of a hole if each token is left out by itself
+    return 0.0 if skipped.sum() > SPANS * by_choice * behind.sum() else evidence.mean(behind)
 
 
 def _row_shift(evidence: Evidence) -> float:
