@@ -35,6 +35,8 @@ ROUNDING = 2e-4
 """K3 in nats/token that rounding in 16 bits usually has at least: less at a place, a step or few tokens is no fault."""
 EXACT = 1e-9
 """Mean K3 in nats/token of two sides that both compute in float32; less has no cause."""
+MOST_RIVALS = 2
+"""A set of more than three causes names none. Those that look the same come first, then the courses that fit best."""
 LOOSE = 0.5
 """If a cause without a clear signature may still explain more than this share, it is not excluded."""
 BONUS: Mapping[UndoKind, float] = {
@@ -277,8 +279,9 @@ def _likely(
     assert result.share is not None
     free = [other for other in causes if _source(other, results) is None]
     equals = [other for other in free if _is_rival(other, results[other.code], cause, result.share)]
-    same = dict.fromkeys((*result.alike, *(code for code in cause.alike if _is_open(results.get(code)))))
-    alike = [CAUSE[code] for code in same if CAUSE[code] not in equals and code not in left.record.ruled_out]
+    by_fit = sorted(equals, key=lambda other: -results[other.code].fit)
+    same = (*result.alike, *(each.code for each in by_fit), *(c for c in cause.alike if _is_open(results.get(c))))
+    rivals = [CAUSE[code] for code in dict.fromkeys(same) if code not in left.record.ruled_out][:MOST_RIVALS]
     own = remaining.times(result.share)
     proved = left.record.shown.get(cause.code, "")
     found = doubts(cause, result.share, left, tuple(other.code for other in equals), result.bad) + result.doubts
@@ -290,9 +293,7 @@ def _likely(
         _with_steps(result.share, left, result.undone),
         own.size,
         "high" if proved else confidence(cause, found),
-        rivals=()
-        if proved
-        else tuple(_rival(other, cause, results.get(other.code), remaining) for other in (*equals, *alike)),
+        rivals=() if proved else tuple(_rival(other, cause, results.get(other.code), remaining) for other in rivals),
         doubts=found,
         error=own.error,
         side=left.record.side_at(cause.code),
@@ -308,8 +309,14 @@ def _rival(other: Cause, cause: Cause, result: Result | None, remaining: Part) -
 
 
 def _is_open(result: Result | None) -> bool:
-    """True if this evidence does not exclude a cause: its signature is there, or could not be looked for."""
-    return result is None or result.holds or bool(result.too_few) or not result.effect
+    """True if this evidence does not exclude a cause: its signature is there, is not sure, or could not be looked for."""
+    return result is None or result.holds or bool(result.too_few) or not result.effect or _is_loose(result)
+
+
+def _is_loose(result: Result) -> bool:
+    """True if a cause without a clear signature may still explain most of the gap."""
+    share = result.share
+    return not result.holds and share is not None and share.share < LOOSE < share.most
 
 
 def _with_steps(share: Share, left: Evidence, undone: Evidence | None) -> Share:
@@ -343,7 +350,7 @@ def _why_not(cause: Cause, result: Result, evidence: Evidence) -> tuple[str, tup
         return f"{names} {'is' if len(absent or missing) == 1 else 'are'} {there}", absent
     if result.too_few:
         return result.too_few, ()
-    if not result.holds and result.share is not None and result.share.most > LOOSE and result.share.share < LOOSE:
+    if _is_loose(result) and result.share is not None:
         return f"{result.effect}; with this much evidence it may explain up to {min(result.share.most, 1):.0%}", ()
     return None
 

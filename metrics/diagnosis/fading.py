@@ -22,6 +22,11 @@ class Fading(NamedTuple):
     error: float
     """Its standard error, with sequences as the independent units."""
 
+    @property
+    def z(self) -> float:
+        """The slope in standard errors; NaN without an error."""
+        return self.slope / self.error if self.error > 0 else float("nan")
+
 
 @once
 def fading(evidence: Evidence) -> Fading:

@@ -24,6 +24,7 @@ NONE, SOME = 2.0, 0.2
 doubt: what both sides read alike in a fifth of the sequences is not another prompt of all. A convention."""
 ENOUGH = 0.3
 """Share from which on few first tokens stand for the fault, and not all but the last ones."""
+FROM_START = "it is there from the first step on, where old keys and values are seldom"
 LEAST_FADED = 1.3
 """The least ratio of the first tokens to the last ones."""
 FADED_SHARE = 2.0
@@ -79,6 +80,12 @@ def _comes_later(evidence: Evidence, result: Result) -> bool:
     return grows if grows is not None else _first_size(evidence) <= LARGE_HEAD
 
 
+def _is_one_sided(evidence: Evidence, result: Result) -> bool:
+    """True if the trainer expects all tokens less than the sampler, or the first ones."""
+    first = evidence.position < int(result.parameters["tokens"])
+    return is_less_sure(evidence) or is_less_sure(evidence.kept(first))
+
+
 def _shown_by_age(evidence: Evidence, result: Result, old_keys: bool) -> bool:
     """True if all tokens are of older weights by the record, and the first tokens show no more than these do."""
     return all_older(evidence) and (old_keys or result.share is None or result.share.share < 0.5)
@@ -106,8 +113,7 @@ def different_prompt(evidence: Evidence) -> Result:
         return result
     if _shown_by_age(evidence, result, old_keys=False):
         return undecided("every token is of older weights, which the first tokens show most, too")
-    head_tokens = evidence.kept(evidence.position < int(result.parameters["tokens"]))
-    if not is_less_sure(evidence) and not is_less_sure(head_tokens):
+    if not _is_one_sided(evidence, result):
         effect = (
             f"{result.effect}, but the trainer does not expect the tokens less than the sampler, as with another prompt"
         )
@@ -116,13 +122,20 @@ def different_prompt(evidence: Evidence) -> Result:
 
 
 def stale_prefix(evidence: Evidence) -> Result:
-    """The gap is largest at the first token and decays, but not at the first step: keys and values of older weights."""
+    """The gap is largest at the first token and decays: keys and values of older weights.
+
+    Another prompt is there from the first step on, and the trainer expects the tokens less: the gap lacks one of these.
+    """
     result = _head(evidence)
     if not result.holds:
         return result
     if _shown_by_age(evidence, result, old_keys=True):
         return undecided("every token is of older weights, which the first tokens show most, too")
-    return replace(result, holds=_comes_later(evidence, result), doubts=_doubts(evidence, result))
+    later = _comes_later(evidence, result)
+    holds = later or _explains(result) > ENOUGH and not _is_one_sided(evidence, result)
+    alike = ("switch_inside",) if later else ("switch_inside", "different_prompt")
+    doubts = _doubts(evidence, result) if later else (*_doubts(evidence, result), FROM_START)
+    return replace(result, holds=holds, doubts=doubts, alike=alike)
 
 
 CAUSES = (

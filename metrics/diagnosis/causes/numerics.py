@@ -118,7 +118,7 @@ def noise(evidence: Evidence) -> Noise:
             & (np.minimum(evidence.earlier, evidence.later) < -DENIED)
         ),
         float((own == 0).mean()) if len(own) else np.nan,
-        float(np.divide(*fading(evidence))) if len(evidence) and fading(evidence).error > 0 else np.nan,
+        fading(evidence).z if len(evidence) else np.nan,
     )
 
 
@@ -281,9 +281,8 @@ def _larger_than_rounding(evidence: Evidence) -> Result:
     effect = f"K3 is {size:.3g} nats/token, the mean weight {mean_words}, {two_sided}"
     holds = everywhere and not faded_by_prompt and honest and 0.3 < shape.negative < most_negative
     undone = evidence.with_earlier(evidence.later - evidence.log_ratio * np.sqrt(usual))
-    return Result(
-        holds, effect, f"a gap above {HEALTHY:g} nats/token that no other cause explains would show", share, undone
-    )
+    shown = f"a gap above {HEALTHY:g} nats/token that no other cause explains would show"
+    return Result(holds, effect, shown, share, undone)
 
 
 CAUSES = (
@@ -299,7 +298,6 @@ CAUSES = (
         "Record the version that sampled each token, and compare a digest of each tensor of the engine with the trainer's.",
         "Score a batch with both sides in float32 from one checkpoint: if the gap stays, code differs; if not, weights or "
         "precision.",
-        alike=("train_mode",),
         mistaken_for={
             "version_lag": "With versions on record a lag shows by its size.",
             "train_mode": "A second pass of the trainer gives the same log-probs, unless it draws at random.",

@@ -10,6 +10,7 @@ from ratioscope.arrays import Booleans
 from ..cause import Cause, Parameter, Result, absent, undecided
 from ..evidence import Evidence, once
 from ..factors import error_words, times
+from ..fading import fading
 from ..fits import correlation
 from ..history import LEAST_STEPS, Course, History, course, known_steps
 from ..raised_steps import LEAST_SPAN, RaisedSteps, raised_steps
@@ -34,6 +35,10 @@ STEADY = 12.0
 """A small and regular gap that grows all along by less than this factor is rounding, which a policy that learns moves."""
 AT_FIRST = 0.2
 """A growth that begins within this part of the steps has no level before it. A convention."""
+FADES = 3.0
+"""Standard errors of the decay of sizes along the responses from which on older weights may have read their first part alone."""
+FADED = "the gap fades along the responses, as that of old keys and values or of a switch inside them does"
+OF_PROMPTS = ("stale_prefix", "switch_inside")
 LAGS = 8
 """Steps from the first one on within which a lag that no version on record excludes may reach its size. A convention."""
 
@@ -108,7 +113,15 @@ def _tested(
         "times": times(shape.factor),
     }
     kept, effect = evidence.kept(~bad), words.format(**_numbers(shape))
-    return Result(True, effect, shown, share, kept, parameters, bad=bad, doubts=doubts, fit=shape.fit)
+    alike = OF_PROMPTS if _is_early(evidence, shape) and fading(evidence).z < -FADES else ()
+    doubts += (FADED,) if alike else ()
+    return Result(True, effect, shown, share, kept, parameters, bad=bad, doubts=doubts, fit=shape.fit, alike=alike)
+
+
+def _is_early(evidence: Evidence, shape: Course) -> bool:
+    """True if the course begins so early that a lag may have reached its size there."""
+    history = history_of(evidence)
+    return history is not None and int((history.steps < shape.onset).sum()) <= LAGS
 
 
 def _is_rounding(evidence: Evidence, shape: Course) -> bool:
@@ -338,8 +351,7 @@ def corrupted_load(evidence: Evidence) -> Result:
         "the gap jumps at step {step} to {times} its level {error} and stays there",
         "a jump by three times at one step would show",
     )
-    history, step = history_of(evidence), int(result.parameters.get("step", 0))
-    if not result.holds or evidence.has("lag") or history is None or (history.steps < step).sum() > LAGS:
+    if not result.holds or evidence.has("lag") or not _is_early(evidence, _courses(evidence)[1]):
         return result
     lag = "no version on record excludes a lag, which reaches its size within the first steps"
     return replace(result, doubts=(*result.doubts, lag), alike=(*result.alike, "version_lag"))

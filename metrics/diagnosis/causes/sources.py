@@ -7,7 +7,7 @@ import numpy as np
 from ratioscope.arrays import Booleans, Floats, Integers
 
 from ..cause import Cause, Result, absent, undecided
-from ..evidence import Evidence
+from ..evidence import Evidence, once
 from ..factors import LARGEST, rank_among_equals, split_in_two
 from ..fits import correlation, repeats
 from ..on_record import LAG_ABOVE
@@ -118,6 +118,7 @@ def _within_steps(evidence: Evidence, values: Floats) -> Floats:
     return values - mean_by(step, values, int(step.max()) + 1)[0][step]
 
 
+@once
 def outlier_prompts(evidence: Evidence) -> Result:
     """Some prompts have a large gap in every response."""
     _, group = codes(evidence.facts["group"])
@@ -137,6 +138,8 @@ def outlier_prompts(evidence: Evidence) -> Result:
 
 def outlier_sequences(evidence: Evidence) -> Result:
     """A part of the sequences has a larger gap from its first to its last token, and no recorded label explains which."""
+    if evidence.has("group") and outlier_prompts(evidence).holds:
+        return absent("the bad sequences are all those of some prompts")
     row = evidence.row_codes
     halves = _halves(evidence, row, evidence.position % 2, 3)
     if halves is None:
@@ -269,6 +272,7 @@ CAUSES = (
         needs=("group",),
         estimate="{prompts} of the prompts",
         localises="in {prompts} of the prompts",
+        alike=("stuck_replica", "packing_leak"),
         mistaken_for={"stuck_replica": "A stuck replica is bad for all prompts it serves."},
     ),
     Cause(
@@ -283,7 +287,7 @@ CAUSES = (
         "Compare hosts, lengths and prompts of ten bad and ten good sequences on the page Sequences.",
         estimate="{sequences} of the sequences",
         localises="in {sequences} of the sequences",
-        alike=("stuck_replica",),
+        alike=("stuck_replica", "packing_leak"),
         mistaken_for={"stuck_replica": "With the replica on record a stuck one shows by name."},
     ),
 )

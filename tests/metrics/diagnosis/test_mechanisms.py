@@ -12,7 +12,7 @@ from ratioscope.metrics.diagnosis.catalogue import CAUSE
 from ratioscope.metrics.diagnosis.causes.numerics import is_noise, noise
 from ratioscope.metrics.diagnosis.causes.records import _found_fillers
 from ratioscope.metrics.diagnosis.confidence import CERTAIN
-from ratioscope.metrics.diagnosis.decomposition import diagnose
+from ratioscope.metrics.diagnosis.decomposition import MOST_RIVALS, diagnose
 from ratioscope.metrics.diagnosis.evidence import Evidence
 from ratioscope.metrics.diagnosis.fits import repeats
 
@@ -106,6 +106,28 @@ def test_a_gap_that_fades_from_the_prompt_on_is_no_switch_and_no_chunk(name: str
 def test_a_switch_inside_is_in_the_first_set(each: str) -> None:
     first = diagnose(FAULTS[each](Shape())).likely[0]
     assert "switch_inside" in (first.cause.code, *first.instead) and first.confidence != "high"
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_first_set_has_at_most_three_causes(name: str) -> None:
+    assert all(len(item.rivals) <= MOST_RIVALS for item in diagnose(FAULTS[name](Shape())).likely)
+
+
+def test_a_course_that_fades_along_the_responses_may_be_of_old_keys_or_a_switch() -> None:
+    """Weights that drift apart, read by the first tokens alone in the second run."""
+    drifts, faded = FAULTS["never synced"](Shape()), FAULTS["never synced"](Shape())
+    part = faded.log_ratio * np.exp(-faded.position / 12)
+    faded = faded.with_earlier(faded.later - part)
+    assert diagnose(drifts).likely[0].rivals == ()
+    found = diagnose(faded).likely[0]
+    assert {"stale_prefix", "switch_inside"} <= {found.cause.code, *found.instead} and found.confidence == "low"
+
+
+def test_bad_prompts_may_be_of_a_replica_or_a_packed_row_unless_these_are_on_record() -> None:
+    evidence = FAULTS["replica without a label"](Shape())
+    assert {"stuck_replica", "packing_leak"} == {*diagnose(evidence).likely[0].instead}
+    packed = replace(evidence, facts={**evidence.facts, "pack": np.zeros(len(evidence), np.int64)})
+    assert diagnose(packed).likely[0].instead == ("stuck_replica",)
 
 
 @pytest.mark.parametrize("name", ["position ids", "adapter missing"])
