@@ -11,13 +11,13 @@ from ..cause import Cause, Parameter, Result, absent, undecided
 from ..evidence import Evidence, once
 from ..factors import error_words, times
 from ..fading import fading
-from ..fits import correlation
+from ..fits import correlation, prompts
 from ..history import LEAST_STEPS, Course, History, course, known_steps
 from ..raised_steps import LEAST_SPAN, RaisedSteps, raised_steps
 from ..share import Share, level_ratios, share_explained, undone_by_leaving
 from ..sharpening import sharpening
 from ..step_noise import log_error
-from ..subset_faults import CLEAR_LABEL, FEW_TOKENS, codes, log_sizes, ratio_of, subset_fault
+from ..subset_faults import CLEAR_LABEL, FEW_TOKENS, codes, log_sizes, mean_by, ratio_of, subset_fault
 from .numerics import is_noise, noise
 from .sources import LEAST_RATIO, few_sequences
 
@@ -33,6 +33,8 @@ GROWN = 3.0
 """A gap that grew by less than this factor is a lasting change, not a missing sync."""
 STEADY = 12.0
 """A small and regular gap that grows all along by less than this factor is rounding, which a policy that learns moves."""
+OF_ALL = 0.8
+"""Part of the prompts of high steps, and of low ones, that have the level of their step if a sync sets it. A convention."""
 AT_FIRST = 0.2
 """A growth that begins within this part of the steps has no level before it. A convention."""
 FADES = 3.0
@@ -374,13 +376,35 @@ def missed_syncs(evidence: Evidence) -> Result:
     """The gap rises and is reset again and again: some updates pass without a sync, as the events on record may tell."""
     if (broken := evidence.record.syncs) is not None:
         return absent(f"the syncs end: {broken.words}") if broken.has_ended else _without_due_sync(evidence)
-    return _tested(
+    if not _fresh(evidence):
+        return absent("the recorded lag is not always 0: the version lag is tested instead")
+    result = _tested(
         evidence,
         ("sawtooth",),
         lambda s: s.resets > 1,
         "from step {step} on the gap rises up to {times} and falls back {resets} times",
         "two falls to less than a third of its size between neighbouring steps would show",
     )
+    return _unless_of_prompts(evidence, result) if result.holds and evidence.has("group", "step") else result
+
+
+def _unless_of_prompts(evidence: Evidence, result: Result) -> Result:
+    """The result of missed syncs, if nearly all prompts have the level of their step; with one a step it may be the prompt's."""
+    history = history_of(evidence)
+    assert history is not None
+    prompt = prompts(evidence)
+    high = _high(evidence, history, _courses(evidence)[1])
+    sizes, _ = mean_by(prompt, log_sizes(evidence), int(prompt.max()) + 1)
+    is_high = mean_by(prompt, high.astype(np.float64), len(sizes))[0] > 0
+    parts = sizes[is_high], sizes[~is_high]
+    if not min(map(len, parts)):
+        return result
+    middle = (parts[0].mean() + parts[1].mean()) / 2
+    least = min((parts[0] > middle).mean(), (parts[1] < middle).mean())
+    if least < OF_ALL:
+        return Result(False, f"{result.effect}, but the prompts of a step have several levels", result.would_show)
+    alone = len(sizes) < 2 * len(evidence.step_codes[0])
+    return replace(result, alike=(*result.alike, "outlier_prompts")) if alone else result
 
 
 def lasting_change(evidence: Evidence) -> Result:

@@ -168,6 +168,19 @@ def test_a_slope_that_moves_is_no_setting_even_if_the_two_sides_correlate() -> N
     assert moved(cause, later, cause.test(later)) == ""
 
 
+def test_a_sawtooth_is_of_missed_syncs_only_where_all_prompts_of_a_step_have_its_level() -> None:
+    test, apart = CAUSE["missed_syncs"].test, np.tile([0.02, 0.4, 0.6], 4)
+    plain = _evidence(np.ones(12), apart, 0)
+    whole = replace(plain, facts={**plain.facts, "group": plain.row // 4})
+    assert test(whole).holds and test(whole).alike == ()
+    half = whole.with_earlier(whole.later - whole.log_ratio * np.where(whole.facts["group"] % 2, 1.0, 0.02))
+    assert not test(half).holds and "the prompts of a step have several levels" in test(half).effect
+    alone = replace(plain, facts={**plain.facts, "group": plain.row // 16})
+    assert test(alone).holds and test(alone).alike == ("outlier_prompts",)
+    lags = replace(whole, facts={**whole.facts, "lag": whole.facts["step"] % 3})
+    assert "the version lag is tested instead" in test(lags).effect
+
+
 @pytest.mark.parametrize("scale", [1.0, 1.5, 3.0])
 def test_sharpening_is_the_scale_of_the_logits(scale: float) -> None:
     """The oracle scales the logits; the estimate reads entropies and log-probs alone."""
