@@ -29,6 +29,8 @@ STEADILY = 0.8
 """Rank correlation of the level with the steps from which on a gap grows nearly all along. A convention."""
 LEAST_SIZE = 1.1
 """Factor by which the usual size of a log-ratio grows at least where other weights come: they move every token. A convention."""
+DOUBLED = 2.0
+"""Factor of the usual size of a log-ratio from which on it alone shows a course. A convention."""
 GROWN = 3.0
 """A gap that grew by less than this factor is a lasting change, not a missing sync."""
 STEADY = 12.0
@@ -60,11 +62,17 @@ def history_of(evidence: Evidence) -> History | None:
 
 @once
 def _courses(evidence: Evidence) -> tuple[Course, Course]:
-    """(the course of the gap, the part of it that is not another mix of tokens)."""
+    """(the course of the gap, the part of it that is not another mix of tokens).
+
+    K3 is the mean of few large tokens. Where its level has no course, the usual size of a log-ratio may have one.
+    """
     history = history_of(evidence)
     if history is None:
         return Course("flat"), Course("flat")
     own = course(history)
+    if own.kind == "flat" and evidence.has("step"):
+        by_size = course(_sizes_by_step(evidence))
+        return (by_size, by_size) if by_size.factor > DOUBLED**2 else (own, own)
     if history.fixed_mix is None or own.kind == "flat":
         return own, own
     fixed = course(replace(history, level=history.fixed_mix))
@@ -72,6 +80,18 @@ def _courses(evidence: Evidence) -> tuple[Course, Course]:
     if fixed.kind == "flat" or grown * without_mix < 0:
         return own, Course("flat")
     return own, own if abs(without_mix) >= MOSTLY * abs(grown) else fixed
+
+
+def _sizes_by_step(evidence: Evidence) -> History:
+    """The squared usual size of a log-ratio at each step that was read, at equal probability; sequences are independent."""
+    (steps, index), row = evidence.step_codes, evidence.row_codes
+    sizes = log_sizes(evidence)
+    means, counts = mean_by(index, sizes, len(steps))
+    of_row = index[evidence.starts]
+    rows = np.bincount(of_row, minlength=len(steps))
+    squares = np.bincount(of_row, np.bincount(row, sizes - means[index]) ** 2, minlength=len(steps))
+    error = 2 * np.sqrt(squares * rows / np.maximum(rows - 1, 1)) / counts
+    return History(steps, np.exp(2 * means), np.where(rows > 1, error, np.inf), counts.astype(np.float64))
 
 
 def _tested(

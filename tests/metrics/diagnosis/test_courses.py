@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratioscope.metrics.diagnosis.catalogue import CAUSE
-from ratioscope.metrics.diagnosis.causes.over_steps import never_synced
+from ratioscope.metrics.diagnosis.causes.over_steps import history_of, never_synced
 from ratioscope.metrics.diagnosis.constancy import moved
 from ratioscope.metrics.diagnosis.decomposition import diagnose
 from ratioscope.metrics.diagnosis.evidence import Evidence
@@ -166,6 +166,17 @@ def test_a_slope_that_moves_is_no_setting_even_if_the_two_sides_correlate() -> N
     assert result.holds and "moves over the steps" in moved(cause, evidence, result)
     later = _evidence(np.where(np.arange(12) < 5, 1.0, 0.8), np.zeros(12), 0)  # a setting that was changed at step 5
     assert moved(cause, later, cause.test(later)) == ""
+
+
+def test_a_growth_of_the_usual_size_shows_beneath_few_tokens_with_most_of_k3() -> None:
+    plain = _evidence(np.ones(12), np.geomspace(0.01, 0.15, 12), 0)
+    draws = np.random.default_rng(1)
+    rare = np.where(draws.random(len(plain)) < 0.01, draws.exponential(2.0, len(plain)), 0.0)
+    heavy = plain.with_earlier(plain.earlier + rare)
+    assert course(history_of(heavy) or History(*[np.zeros(0)] * 4)).kind == "flat"
+    assert never_synced(heavy).holds
+    still = _evidence(np.ones(12), np.full(12, 0.05), 0)
+    assert not never_synced(still.with_earlier(still.earlier + rare)).holds
 
 
 def test_a_sawtooth_is_of_missed_syncs_only_where_all_prompts_of_a_step_have_its_level() -> None:
