@@ -11,8 +11,8 @@ from ..cause import Cause, Parameter, Result, absent, undecided
 from ..evidence import Evidence, once
 from ..factors import error_words, times
 from ..fading import fading
-from ..fits import correlation, prompts
-from ..history import LEAST_STEPS, Course, History, course, known_steps
+from ..fits import prompts
+from ..history import LEAST_STEPS, Course, History, course
 from ..raised_steps import LEAST_SPAN, RaisedSteps, raised_steps
 from ..share import Share, level_ratios, share_explained, undone_by_leaving
 from ..sharpening import sharpening
@@ -25,8 +25,6 @@ LEAST_LONG = 8
 """Steps that a small lasting factor needs."""
 MOSTLY = 0.8
 """A change keeps its course if at a fixed mix of probabilities this part of its log factor is left; else the rest has its own."""
-STEADILY = 0.8
-"""Rank correlation of the level with the steps from which on a gap grows nearly all along. A convention."""
 LEAST_SIZE = 1.1
 """Factor by which the usual size of a log-ratio grows at least where other weights come: they move every token. A convention."""
 DOUBLED = 2.0
@@ -37,6 +35,8 @@ STEADY = 12.0
 """A small and regular gap that grows all along by less than this factor is rounding, which a policy that learns moves."""
 OF_ALL = 0.8
 """Part of the prompts of high steps, and of low ones, that have the level of their step if a sync sets it. A convention."""
+EARLY = 0.25
+"""An adapter, or a state that ages, makes the gap grow from within this part of the steps on. A convention."""
 AT_FIRST = 0.2
 """A growth that begins within this part of the steps has no level before it. A convention."""
 FADES = 3.0
@@ -290,65 +290,43 @@ def _without_due_sync(evidence: Evidence) -> Result:
     return replace(result, effect=effect, parameters=parameters, on_record=broken.is_sure, doubts=doubts)
 
 
-def _growth(evidence: Evidence) -> tuple[History, float] | None:
-    """(history, factor from its first to its last levels) if the gap grows over the steps nearly all along; None if not.
-
-    A setting has one level, and a corrupted load has two.
-    """
+def _grown(evidence: Evidence) -> Result:
+    """The gap grows from within the first quarter of the steps on. A setting has one level, and a corrupted load has two."""
     history = history_of(evidence)
-    known = None if history is None else known_steps(history)
-    if known is None or len(known.steps) < LEAST_STEPS:
-        return None
-    order = np.argsort(np.argsort(known.level)).astype(np.float64)
-    ends = max(1, len(known.steps) // 6)
-    factor = float(np.median(known.level[-ends:]) / np.median(known.level[:ends]))
-    early = _courses(evidence)[1].kind == "rise" and _courses(evidence)[1].onset <= known.steps[len(known.steps) // 4]
-    rises = early or correlation(np.arange(len(order), dtype=np.float64), order) > STEADILY
-    return (known, factor) if rises and factor > GROWN else None
-
-
-def _grown(evidence: Evidence, words: str) -> Result:
-    """The gap of every step but the first ones, at the level of these."""
-    grown = _growth(evidence)
-    assert grown is not None
-    history, factor = grown
-    ends = max(1, len(history.steps) // 6)
-    floor = float(np.median(history.level[:ends]))
-    first = int(history.steps[ends])
-    bad = evidence.facts["step"] >= first if evidence.has("step") else np.ones(len(evidence), np.bool_)
-    before = evidence.kept(~bad)
-    level = before.mean(before.distance) if (~bad).sum() >= FEW_TOKENS else floor
-    share = share_explained(evidence, np.where(bad, level, evidence.distance))
-    parameters: dict[str, Parameter] = {"step": first, "factor": round(factor, 2), "times": times(factor)}
-    effect = f"the gap grows nearly all along, {times(factor)} by the last step, {words}"
-    return Result(True, effect, "a growth by three times would show", share, before, parameters, bad=bad)
+    begins = 0.0 if history is None or not len(history.steps) else float(np.quantile(history.steps, EARLY))
+    return _tested(
+        evidence,
+        ("rise",),
+        lambda s: s.onset <= begins and s.factor > GROWN,
+        "the gap grows from step {step} on, {times} by the last step {error}",
+        "a growth by three times would show",
+    )
 
 
 def ageing_state(evidence: Evidence) -> Result:
     """The gap grows, although by the record no weight changes."""
-    if _growth(evidence) is None:
-        return Result(False, "the gap does not grow all along", "a growth by three times would show")
-    fixed = evidence.record.fixed_weights
-    return (
-        _grown(evidence, f"although {fixed}")
-        if fixed
-        else undecided("it is not on record that the weights stayed the same")
-    )
+    result, fixed = _grown(evidence), evidence.record.fixed_weights
+    if not result.holds:
+        return result
+    if not fixed:
+        return undecided("it is not on record that the weights stayed the same")
+    return replace(result, effect=f"{result.effect}, although {fixed}", doubts=(), alike=())
 
 
 def adapter_scale(evidence: Evidence) -> Result:
     """The gap is small at first and grows with a low-rank adapter, which starts at zero."""
-    if _growth(evidence) is None:
-        return Result(False, "the gap does not grow all along", "a growth by three times would show")
+    result, adapter = _grown(evidence), evidence.record.adapter
+    if not result.holds:
+        return result
     if evidence.record.fixed_weights:
         return absent(f"the record rules it out: {evidence.record.fixed_weights}")
     if not _fresh(evidence):
         return absent("the recorded lag is not always 0: the version lag is tested instead")
-    if not evidence.record.adapter:
+    if not adapter:
         return undecided("no adapter is on record")
     is_delivered = "never_synced" in evidence.record.ruled_out
     doubts = () if is_delivered else ("without a digest it is not known whether the adapter was delivered",)
-    return replace(_grown(evidence, f"with an adapter on record: {evidence.record.adapter}"), doubts=doubts)
+    return replace(result, effect=f"{result.effect}, with an adapter on record: {adapter}", doubts=doubts, alike=())
 
 
 def never_synced(evidence: Evidence) -> Result:
