@@ -52,6 +52,19 @@ A format that rounds its log-probs, such as the 4 decimals of `verifiers`, says 
 and reports then say "not available, because rollout holds 4 decimals" of a K3 or a tail that rounding alone could make.
 Grades still know the size.
 
+## A run folder of prime-rl
+
+    ratioscope import outputs/my-run -o runs/my-run
+
+`monitors/file/traces` is read whole, also while the run goes on: the stream, sealed chunks of it, and `annotations/`, which
+name traces of the stream. A row has the step that shipped its trace, the step that asked for it, the versions that sampled
+it, its group, its advantages, and the trainer's log-probs and entropies. A batch trains on the weights of the step before it;
+that is `trainer_version`. A sampled token to which the trainer gave no log-prob is masked out and counted: its loss left it
+out, the trainer cut the branch, or the value was no number. A trace that no step has shipped yet is a row of the sampler's
+side alone. Its step is the one that asked for it. Evaluations, agents that are not trained, episodes without a rollout, a
+last line that does not end, and values of annotations that no column takes become no row: the report counts each kind as "set
+aside". The stream alone has no trainer's side.
+
 ## A log of numbers
 
 A log that a trainer wrote by step, without tokens, becomes a run too:
@@ -176,7 +189,8 @@ def import_page() -> Iterator[str]:
 
 def _row(known: Format, part: FileKind) -> str:
     words = dict.fromkeys(SHOWN[line.into] for line in part.columns if line.into in SHOWN)
-    recovered = ", ".join(words) if part.columns else "nothing: refused"
+    refused = "joined to what it annotates" if part.annotates else "nothing: refused"
+    recovered = ", ".join(words) if part.columns else refused
     lacks = (part.refused or part.lacks).replace("|", "\\|")
     return f"| `{known.name}` | {known.title}: {part.what} | {recovered} | {lacks} |"
 

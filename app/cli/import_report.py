@@ -34,6 +34,8 @@ def print_report(
         )
     if passed := _passed_over(readings):
         say(f"{count(len(passed), 'file')} passed over, of which no row is read: {', '.join(passed[:5])}")
+    for what, number in _set_aside(files).items():
+        say(f"set aside: {what} ({number:,})")
     for side, rows in (pair for reading in readings for pair in reading.only.items()):
         say(f"{count(rows, 'sequence')} only in the files of the {side} side")
     if matches is not None:
@@ -80,6 +82,7 @@ def print_json_report(
             "one_side_only": [reading.only for reading in readings],
             "beside": _beside(readings),
             "passed_over": _passed_over(readings),
+            "set_aside": _set_aside(file for reading in readings for file in reading.files),
             "files": [_file_facts(file) for reading in readings for file in reading.files],
         }
     )  # fmt: skip
@@ -97,6 +100,14 @@ def _beside(readings: Iterable[SourceNumbers]) -> dict[str, list[str]]:
     for what, names in (pair for reading in readings for pair in reading.beside.items()):
         both.setdefault(what, []).extend(names)
     return both
+
+
+def _set_aside(files: Iterable[File]) -> dict[str, int]:
+    """Sound parts of all files of which no row is made, in words -> their number."""
+    total: Counter[str] = Counter()
+    for file in files:
+        total.update(file.set_aside)
+    return dict(total)
 
 
 def _file_facts(file: File) -> dict[str, object]:

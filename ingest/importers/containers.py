@@ -80,8 +80,9 @@ def _json_rows(file: io.BufferedReader, limits: FileLimits) -> Iterator[Any]:
             row = loaded(line, each_name_once=True)
         except ValueError as error:
             demand_utf8(line)
-            whole = "" if line.endswith(b"\n") else "; it is the last line and does not end: it was cut off"
-            yield Unreadable(f"the line is no JSON ({str(error)[:80]}){whole}")
+            is_cut = not line.endswith(b"\n")
+            whole = "; it is the last line and does not end: it was cut off" if is_cut else ""
+            yield Unreadable(f"the line is no JSON ({str(error)[:80]}){whole}", is_cut)
             continue
         yield row if isinstance(row, dict) else Unreadable("the line is JSON, but no object")
 

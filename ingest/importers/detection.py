@@ -16,7 +16,7 @@ from .containers import Content, container_of
 from .formats import BY_NAME, FORMATS
 from .restricted.inert import opened
 from .restricted.names import Named
-from .row import Row, Unreadable, inside
+from .row import Row, SetAside, Unreadable, inside
 from .samples import LOGPROBS, split_rows
 from .table import ONLY_IF_NAMED, ColumnMapping, FileKind, Format
 from .token_rows import is_number
@@ -152,6 +152,8 @@ def _has(mark: str, part: FileKind, whole: Any, first: Sequence[Any]) -> bool:
     rows = [row for row in first if not isinstance(row, Unreadable)]
     if part.split is not None:
         rows = [one for row in rows for one in islice(split_rows(part, row), 3) if not isinstance(one, Unreadable)]
+    if any(isinstance(row, SetAside) for row in rows):  # what is set aside was known for what it is
+        return True
     return any(opened(Row(row, whole, {}).at(place)) is not None for row in rows for place in places)
 
 

@@ -11,10 +11,12 @@ import numpy as np
 
 from ratioscope.errors import FieldError, UnsafeFile
 
+from .annotations import annotated
 from .compression import plain_name
 from .containers import Content, content
 from .detection import TABLE, Candidate, fitting, framed, names_of, promised
-from .row import Unreadable, flat
+from .joining import JoinStore
+from .row import SetAside, Unreadable, flat
 from .samples import LOGPROBS, RecordedRow, Rejected, samples
 from .scalars.sources import log_kind
 from .source_files import File, Options, log_named
@@ -36,20 +38,24 @@ class PassedOver(Exception):
 
 
 def file_rows(
-    file: File, options: Options, progress: Callable[[int], None] = lambda _: None
+    file: File,
+    options: Options,
+    progress: Callable[[int], None] = lambda _: None,
+    annotations: JoinStore | None = None,
 ) -> Iterator[RecordedRow | Rejected]:
     """The rows of a file, as it is known once its first ones are read. PassedOver; UnsafeFile.
 
-    progress: called with the bytes that were read.
+    progress: called with the bytes that were read. annotations: those of other files, by what they annotate.
     """
-    named = file.found if options.lines or options.format is not None else promised(file.name, file.found)
+    found = tuple(each for each in file.found if not each.part.annotates)
+    named = found if options.lines or options.format is not None else promised(file.name, found)
     if not named and not file.size:
         raise PassedOver(" (empty)")
     refused: dict[str, None] = {}
     unreadable = ""
     form: tuple[Candidate, ...] = ()
-    for container in dict.fromkeys(candidate.part.container for candidate in file.found):
-        candidates = tuple(candidate for candidate in file.found if candidate.part.container == container)
+    for container in dict.fromkeys(candidate.part.container for candidate in found):
+        candidates = tuple(candidate for candidate in found if candidate.part.container == container)
         with content(file.path, container, names_of(candidates), options.limits) as opened:
             try:
                 file.read_as, left = fitting(opened, candidates)
@@ -61,6 +67,9 @@ def file_rows(
                     first = tuple(islice(left.rows, _LOOKED_AT))
                     file.untaken = _untaken(file.read_as.part, first)
                     left = replace(left, rows=chain(first, left.rows))
+                if annotations is not None and file.read_as.part.annotated and left.rows is not None:
+                    place = file.read_as.part.annotated
+                    left = replace(left, rows=(annotated(row, place, annotations) for row in left.rows))
                 yield from _with_steps(file, left, options, progress)
                 return
             form = framed(candidates, left.whole)
@@ -137,6 +146,9 @@ def _with_steps(
     for number, row in enumerate(bounded(samples(part, left, file.name, facts), file.size)):
         if number % 64 == 0:
             progress(min(left.tell(), file.size))
+        if isinstance(row, SetAside):
+            file.leave_out(row)
+            continue
         if isinstance(row, RecordedRow) and "whole_text" in row.keys and not options.keys:
             row = Rejected(row.file, row.row, None, _WHOLE_TEXT)
         if isinstance(row, RecordedRow) and row.step is None:

@@ -224,6 +224,10 @@ class JoinStore:
             self._run("BEGIN")
         return None
 
+    def replace(self, key: str, sample: RecordedRow) -> None:
+        """Keeps this row in the place of the one that has the key."""
+        self._run("UPDATE rows SET row = ? WHERE key = ?", encoded(sample), key)
+
     def find(self, key: str) -> RecordedRow | None:
         """The row of a key."""
         row = self._run("SELECT row FROM rows WHERE key = ?", key).fetchone()

@@ -11,11 +11,12 @@ from itertools import accumulate, groupby
 from typing import Any
 
 from ratioscope.errors import SourceError, UnsafeFile
-from ratioscope.kept_settings import kept
+from ratioscope.kept_settings import kept as kept_settings
 
+from .annotations import ALONE, annotates, kept, may_be_annotated
 from .confinement import allow
 from .file_rows import PassedOver, file_rows
-from .joining import decoded, encoded, joined_rows
+from .joining import JoinStore, decoded, encoded, joined_rows
 from .restricted.budget import too_large
 from .samples import RecordedRow, Rejected
 from .source_files import File, Options, SourceNumbers
@@ -24,7 +25,7 @@ from .wall import REPEATS, Ended, apart, most_told
 _ROW, _REJECTED, _BEGUN, _KNOWN, _AT, _ENDED = b"r", b"x", b"b", b"k", b"p", b"e"
 """Kinds of frames: a row, one that is not imported, the file that is read now, the kinds of files that the next rows are of,
 the bytes read of a parcel, the end of one."""
-_FACTS = ("rows", "rejected", "without_step", "refused", "untaken")
+_FACTS = ("rows", "rejected", "without_step", "refused", "untaken", "set_aside")
 _SMALL_ROW = 1 << 24
 """Bytes that a row may always have. A larger one may have a sixteenth of the limit: it is copied as it is written."""
 
@@ -36,7 +37,7 @@ def read(
 
     A file whose decoder is ended is named as one rejected row, and another child goes on without it.
     """
-    parcels = [each for _, group in groupby(reading.files, lambda file: file.step) for each in _parcels(list(group))]
+    parcels = list(_parcels(reading.files))
     before = [0, *accumulate(sum(file.size for file in parcel) for parcel in parcels)]
     largest, done = max((file.size for file in reading.files), default=0), 0
     while done < len(parcels):
@@ -61,13 +62,29 @@ def read(
         except Ended as error:
             file.refused = str(error)
             yield Rejected(file.name, None, None, file.refused)
-            parcels[done] = [each for each in parcels[done] if each is not file]
+            parcels[done] = _without(file, parcels[done])
             done += not parcels[done]
 
 
-def _parcels(together: list[File]) -> list[list[File]]:
-    """Files of one step, in lists of those that must be read together."""
-    return [together] if any(map(_join_on, together)) else [[file] for file in together]
+def _parcels(files: Sequence[File]) -> Iterator[list[File]]:
+    """Files in lists of those that must be read together: annotations with what they annotate, and joined files of one step."""
+    notes = [file for file in files if annotates(file)]
+    noted = [file for file in files if may_be_annotated(file) and not annotates(file)] if notes else []
+    if notes:
+        yield [*sorted(notes, key=lambda file: file.name), *sorted(noted, key=lambda file: file.name)]
+    alone = [file for file in files if not annotates(file) and not (notes and may_be_annotated(file))]
+    for _, group in groupby(alone, lambda file: file.step):
+        together = list(group)
+        yield from [together] if any(map(_join_on, together)) else [[file] for file in together]
+
+
+def _without(ended: File, parcel: list[File]) -> list[File]:
+    """The files of a parcel that are still to be read once the decoder of one was ended. Joined rows are told last."""
+    notes = [file for file in parcel if annotates(file) and file is not ended]
+    if not notes or annotates(ended):
+        return [file for file in parcel if file is not ended]
+    left = parcel[parcel.index(ended) + 1 :]
+    return [*notes, *left] if left else []
 
 
 def _join_on(file: File) -> tuple[str, ...]:
@@ -108,7 +125,7 @@ def _of_parcel(reading: SourceNumbers, parcel: list[File], options: Options) -> 
     """The frames of files that are read together. Their rows are few for their bytes, and none is very large."""
     file, at, sent, shown, is_known = parcel[0], [0], 0, 0, False
     most, most_row = most_told(sum(each.size for each in parcel)), max(_SMALL_ROW, options.limits.nbytes // 16)
-    rows = _joined if _join_on(file) else _one
+    rows = _annotated if annotates(file) else _joined if _join_on(file) else _one
     for number, row in enumerate(rows(reading, parcel, options, at)):
         if isinstance(row, File):
             file, is_known = row, False
@@ -151,7 +168,7 @@ def _as_recorded(extra: Any) -> str:
     """The JSON that a collector makes of such an extra, cut where it holds itself or is nested beyond what JSON can hold."""
 
     def short(value: Any) -> Any:
-        return kept({"": value}).settings[""]
+        return kept_settings({"": value}).settings[""]
 
     try:
         return json.dumps(extra, default=short)
@@ -162,12 +179,39 @@ def _as_recorded(extra: Any) -> str:
 _Items = Iterator[File | RecordedRow | Rejected]
 
 
-def _one(reading: SourceNumbers, parcel: Sequence[File], options: Options, at: list[int]) -> _Items:
-    """Each file before its rows. at: set to the bytes of the parcel that were read."""
+def _one(
+    reading: SourceNumbers, parcel: Sequence[File], options: Options, at: list[int], store: JoinStore | None = None
+) -> _Items:
+    """Each file before its rows. at: set to the bytes of the parcel that were read. store: annotations of other files."""
     for file in parcel:
         yield file
         before = at[0]
-        yield from _of_file(reading, file, options, lambda read: at.__setitem__(0, before + read))  # noqa: B023
+        rows = partial(file_rows, file, options, lambda read: at.__setitem__(0, before + read), store)  # noqa: B023
+        yield from _of_file(reading, file, options, rows)
+
+
+def _annotated(reading: SourceNumbers, parcel: Sequence[File], options: Options, at: list[int]) -> _Items:
+    """As `_one`; files of annotations come first, and wait on disk for the rows that they annotate."""
+    store, others = JoinStore(), list[File]()
+    try:
+        for file in parcel:
+            if annotates(file):
+                yield file
+                yield from _of_file(reading, file, options, partial(kept, file, store, options))
+            if file.read_as is None and file.refused is None:
+                others.append(file)
+            else:
+                at[0] += file.size
+        for row in _one(reading, others, options, at, store):
+            yield row
+            if isinstance(row, RecordedRow) and "current_logprobs" not in row.values:
+                reading.only["rollout"] = reading.only.get("rollout", 0) + 1
+        if not others:
+            reading.passed_over.extend(f"{file.name}{ALONE}" for file in parcel)
+        elif (left := sum(1 for _ in store.left())) and not any(file.refused for file in reading.files):
+            reading.only["train"] = left
+    finally:
+        store.close()
 
 
 def _joined(reading: SourceNumbers, parcel: Sequence[File], options: Options, at: list[int]) -> _Items:
@@ -190,12 +234,12 @@ def _joined(reading: SourceNumbers, parcel: Sequence[File], options: Options, at
 
 
 def _of_file(
-    reading: SourceNumbers, file: File, options: Options, progress: Callable[[int], None]
+    reading: SourceNumbers, file: File, options: Options, rows: Callable[[], Iterator[RecordedRow | Rejected]]
 ) -> Iterator[RecordedRow | Rejected]:
     """The rows of a file. A file that cannot be read, or only in part, is named as one rejected row."""
     file.rows = file.rejected = file.without_step = 0
     try:
-        for row in file_rows(file, options, progress):
+        for row in rows():
             file.rows += 1
             file.rejected += isinstance(row, Rejected)
             yield row

@@ -16,6 +16,17 @@ class Unreadable:
     """A row that is no row."""
 
     reason: str
+    is_cut: bool = False
+    """True for the last line of a file that does not end: it was cut off, or is being written."""
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """Sound parts of a file that are no samples of training: they are counted, and no row is made of them."""
+
+    what: str
+    """The parts, in words, such as `rollouts of an evaluation`."""
+    count: int = 1
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from ratioscope.errors import ConfigError, FieldError, UnsafeFile
 
 from .containers import Content
 from .restricted.inert import opened
-from .row import Row, Unreadable, flat, inside
+from .row import Row, SetAside, Unreadable, flat, inside
 from .steps import STEPS, TAKES_NONE, counted, number, text, whole
 from .table import ColumnMapping, FileKind
 from .token_rows import TokenRows, is_number
@@ -24,6 +24,7 @@ WHOLE = (
     "step", "minibatch", "trainer_version", "generation_step", "rollout_version_min", "rollout_version_max", "prompt_tokens",
     "cached_tokens",
 )  # fmt: skip
+UNFINISHED = "lines that do not end yet, each the last of its file"
 _OF_ROWS = (*PER_TOKEN, *EITHER, *TEXTS, *WHOLE, "rewards", "prompt_ids")
 _BOUNDS = {
     "step": (0, 10**9),
@@ -68,18 +69,29 @@ class RecordedRow:
     row: int
 
 
-def samples(part: FileKind, content: Content, file: str, facts: Mapping[str, Any]) -> Iterator[RecordedRow | Rejected]:
-    """The rows of a file of this kind, in their order."""
+def samples(
+    part: FileKind, content: Content, file: str, facts: Mapping[str, Any]
+) -> Iterator[RecordedRow | Rejected | SetAside]:
+    """The rows of a file of this kind, in their order, and what is no sample of training."""
     for index, values in _numbered(part, _rows(part, content)):
-        if isinstance(values, Unreadable):
+        if isinstance(values, Unreadable) and values.is_cut and part.grows:
+            yield SetAside(UNFINISHED)
+        elif isinstance(values, Unreadable):
             yield Rejected(file, index, None, values.reason)
-            continue
-        row = {**facts, "row": index, "line": index}
-        for one in split_rows(part, values):
-            if isinstance(one, Unreadable):
-                yield Rejected(file, index, None, one.reason)
-            else:
-                yield sample(part, Row(one, content.whole, row), file)
+        else:
+            yield from _of_row(part, values, content.whole, file, {**facts, "row": index, "line": index})
+
+
+def _of_row(
+    part: FileKind, values: Any, whole_file: Any, file: str, facts: Mapping[str, Any]
+) -> Iterator[RecordedRow | Rejected | SetAside]:
+    for one in split_rows(part, values):
+        if isinstance(one, Unreadable):
+            yield Rejected(file, facts["row"], None, one.reason)
+        elif isinstance(one, SetAside):
+            yield one
+        else:
+            yield sample(part, Row(one, whole_file, facts), file)
 
 
 def _numbered(part: FileKind, rows: Iterator[Any]) -> Iterator[tuple[int, Any]]:
@@ -97,7 +109,7 @@ def split_rows(part: FileKind, values: Any) -> Iterator[Any]:
         for one in part.split(values):
             count += 1
             yield one
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         yield Unreadable(f"the line is not of the form that is expected ({type(error).__name__}: {str(error)[:80]})")
     else:
         if not count:

@@ -10,10 +10,12 @@ from pathlib import Path
 from ratioscope.errors import SourceError
 from ratioscope.inside import open_regular
 
+from .compression import plain_name
 from .detection import Candidate, candidates, generic, promised, renamed
 from .neighbours import neighbour
 from .restricted.budget import FileLimits
 from .restricted.torch_files import stated_number
+from .row import SetAside
 from .scalars.sources import ScalarSource, log_kinds
 from .table import ColumnMapping, FileKind, Format
 
@@ -59,8 +61,14 @@ class File:
     """Rows that name no step."""
     refused: str | None = None
     """Why nothing of it is imported."""
+    set_aside: dict[str, int] = field(default_factory=dict)
+    """Sound parts that are no samples of training, in words -> their number."""
     untaken: dict[str, str] = field(default_factory=dict)
     """Fields of a table that may be log-probs and go to no column -> a column of log-probs that is free."""
+
+    def leave_out(self, part: SetAside) -> None:
+        """Counts what no row is made of."""
+        self.set_aside[part.what] = self.set_aside.get(part.what, 0) + part.count
 
 
 @dataclass
@@ -138,11 +146,13 @@ def _with_lines(part: FileKind, lines: tuple[ColumnMapping, ...]) -> FileKind:
 
 
 def _without_copies(files: Sequence[File]) -> tuple[list[File], list[str]]:
-    """The files, and the names of those of which files of the same step hold all and more."""
+    """The files, and the names of those of which files beside them hold all: files of the same step, or what was packed."""
+    names = {file.name for file in files}
     held = {(candidate.format.name, file.step) for file in files for candidate in file.found}
     whole, copies = list[File](), list[str]()
     for file in files:
-        if any((candidate.format.part_of, file.step) in held for candidate in file.found):
+        is_packed = file.name != plain_name(file.name) in names and any(each.part.grows for each in file.found)
+        if is_packed or any((candidate.format.part_of, file.step) in held for candidate in file.found):
             copies.append(f"{file.name} (files beside it hold all of it)")
         else:
             whole.append(file)

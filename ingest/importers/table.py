@@ -85,6 +85,12 @@ class FileKind:
     """Makes plain columns of the value of the file, where a trainer's class holds them."""
     split: Callable[[Any], Iterator[Any]] | None = None
     """Makes several rows of one, where a line holds a conversation of several samples."""
+    grows: bool = False
+    """True if its writer adds lines while it is read: a last line that does not end is set aside."""
+    annotated: str = ""
+    """The place in a row of a list of mappings with an `id`, which rows of other files annotate."""
+    annotates: str = ""
+    """The place in a row of the `id` that it annotates. Such rows are no samples: each mapping gets its own as `annotations`."""
     refused: str = ""
     """Why such a file is not imported, where it holds nothing that can be measured."""
     side: FileSide = "both"

@@ -2,7 +2,7 @@
 
 Needs verifiers 0.4 and what its graph module imports: pip install --no-deps verifiers prime-pydantic-config renderers openai
 pydantic-settings. Skipped where it is not importable. Its traces import servers and sandboxes, so the frame around the nodes is
-by its schema.
+by its schema. Where verifiers is installed with all that it asks for, its own classes write the frame, too.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.imported import imported, rejected
+from support.imported import DUMPS, imported, rejected
 
 pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]
 
@@ -78,3 +78,16 @@ def test_nodes_that_a_trainer_annotated(graph: Any, tmp_path: Path, digits: int 
     assert short["current_logprobs"] is None, "an answer that no trainer has annotated"
     stated = json.loads((tmp_path / "run" / "run.json").read_text())["resolution"]
     assert stated["rollout"] == 5e-5
+
+
+def test_the_kept_run_folder_of_prime_rl_is_what_verifiers_writes(graph: Any, tmp_path: Path) -> None:
+    from upstream import prime_rl_traces
+
+    try:
+        classes = prime_rl_traces.classes()
+    except ImportError as error:
+        pytest.skip(f"verifiers' episodes are not importable: {error}")
+    prime_rl_traces.write(tmp_path / "made", classes)
+    _, made = imported(tmp_path / "made", tmp_path / "run")
+    _, kept = imported(DUMPS / "prime_rl", tmp_path / "kept")
+    assert str(made) == str(kept) and len(made) == 10

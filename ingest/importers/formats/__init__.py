@@ -15,11 +15,13 @@ from . import (
     slime,
     tinker,
     trl,
+    verifiers,
     verl,
 )
 
 FORMATS: tuple[Format, ...] = (
-    *nemo_rl.FORMATS, *miles.FORMATS, *slime.FORMATS, *skyrl.FORMATS, *verl.FORMATS, *prime_rl.FORMATS, *open_instruct.FORMATS,
+    *nemo_rl.FORMATS, *miles.FORMATS, *slime.FORMATS, *skyrl.FORMATS, *verl.FORMATS, *prime_rl.FORMATS, *verifiers.FORMATS,
+    *open_instruct.FORMATS,
     *tinker.FORMATS, *trl.FORMATS, *areal.FORMATS, *engines.FORMATS, *harnesses.FORMATS,
     *martingale.FORMATS, *agent_lightning.FORMATS,
 )  # fmt: skip
