@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ratioscope.errors import ConfigError, RatioscopeError
 from ratioscope.ingest.importers.detection import candidates
@@ -13,7 +14,7 @@ from ratioscope.ingest.importers.samples import LOGPROBS, Rejected
 from ratioscope.ingest.importers.scalars.agreement import OWN, LoggedMetrics, is_metric, trainer_named
 from ratioscope.ingest.importers.scalars.number_row import LogChoices, Logged
 from ratioscope.ingest.importers.scalars.rows_apart import log_rows
-from ratioscope.ingest.importers.scalars.sources import BY_NAME, LogFiles, log_files, log_kinds, named_source
+from ratioscope.ingest.importers.scalars.sources import BY_NAME, LogFiles, log_kinds, logs_at, named_source
 from ratioscope.ingest.importers.scalars.wandb_online import ONLINE, is_online, online_rows
 from ratioscope.ingest.importers.table import column
 from ratioscope.layout import REJECTED
@@ -49,17 +50,17 @@ class LogOptions:
     limits: FileLimits = FileLimits()
 
 
-def scalar_log(asked: LogOptions) -> LogFiles | None:
-    """The log that is asked for; None where the source is a dump, or nothing that is known here."""
+def scalar_logs(asked: LogOptions) -> tuple[LogFiles, ...]:
+    """The logs that are asked for; none where the source is a dump, or nothing that is known here."""
     if is_online(asked.source):
-        return LogFiles(ONLINE, (asked.source,))
+        return (LogFiles(ONLINE, (asked.source,)),)
     if asked.format is not None:
-        return log_files(asked.source, named_source(asked.format)) if asked.format in BY_NAME else None
+        return logs_at(asked.source, named_source(asked.format)) if asked.format in BY_NAME else ()
     if any(column(line).into in (*LOGPROBS, "mask", "token_ids") for line in asked.columns):
-        return None
+        return ()
     if asked.source.is_dir() and _holds_dumps(asked.source):
-        return None
-    return log_files(asked.source) if asked.source.exists() else None
+        return ()
+    return logs_at(asked.source) if asked.source.exists() else ()
 
 
 def _holds_dumps(folder: Path) -> bool:
@@ -74,8 +75,40 @@ def _holds_dumps(folder: Path) -> bool:
     return any(kind is None for kind in log_kinds(named))
 
 
-def import_scalars(asked: LogOptions, log: LogFiles) -> int:
-    """Makes the run, and prints what became of the log. Exit code 1 if rows were rejected."""
+def import_scalars(asked: LogOptions, logs: Sequence[LogFiles]) -> int:
+    """Makes the run of a log, or a folder with a run of each of several logs, and prints what became of them.
+
+    Exit code 1 if rows were rejected, or if one of several logs was not imported.
+    """
+    if len(logs) == 1:
+        code, plain = _imported(asked, logs[0])
+        if asked.as_json:
+            print_json(plain)
+        return code
+    if asked.name is not None:
+        raise ConfigError(
+            f"--name {asked.name}: {asked.source} holds {len(logs)} runs, which keep their names; leave it out"
+        )
+    done = [_one_of_several(replace(asked, source=log.files[0], output=asked.output / log.name), log) for log in logs]
+    if asked.as_json:
+        print_json({"runs": [plain for _, plain in done]})
+    else:
+        say(f"{count(sum('error' not in plain for _, plain in done), 'run')} of {len(logs)} in {asked.output}")
+    return max(code for code, _ in done)
+
+
+def _one_of_several(asked: LogOptions, log: LogFiles) -> tuple[int, dict[str, Any]]:
+    """(exit code, the outcome as JSON) of one log. A log that cannot be imported ends only its own import."""
+    try:
+        return _imported(asked, log)
+    except RatioscopeError as error:
+        if not asked.as_json:
+            say(f"{asked.output}: not imported: {error}", "watch")
+        return 1, {"run": str(asked.output), "files": [file.name for file in log.files], "error": str(error)}
+
+
+def _imported(asked: LogOptions, log: LogFiles) -> tuple[int, dict[str, Any]]:
+    """(exit code, the outcome as JSON) of the import of a log, which is printed unless JSON is asked for."""
     choice, names = _choices(asked)
     with new_run(asked.output) as staged:
         done = write_scalars(
@@ -88,8 +121,9 @@ def import_scalars(asked: LogOptions, log: LogFiles) -> int:
             strict=asked.strict,
             choice=choice,
         )
-    (_print_json if asked.as_json else _print)(asked, log, choice, names, done)
-    return int(done.listed.rejected > 0)
+    if not asked.as_json:
+        _print(asked, log, choice, names, done)
+    return int(done.listed.rejected > 0), _plain(asked, log, choice, names, done)
 
 
 def _choices(asked: LogOptions) -> tuple[LogChoices, LoggedMetrics]:
@@ -159,19 +193,18 @@ def _sentences(log: LogFiles, choice: LogChoices, done: ScalarsWritten) -> Itera
     yield from choice.notes
 
 
-def _print_json(
+def _plain(
     asked: LogOptions, log: LogFiles, choice: LogChoices, names: LoggedMetrics, done: ScalarsWritten
-) -> None:
-    print_json(
-        {
-            "run": str(asked.output), "format": log.source.name, "files": [file.name for file in log.files],
-            "passed_over": list(log.passed_over), "dialect": names.dialect, "version": names.version,
-            "steps": len(done.steps), "values": done.values, "not_finite": done.not_finite,
-            "drawn": names.drawn,
-            "own": {name: names.why_own(name) for name in sorted(done.names - set(names.drawn.values()))},
-            "attempts_begin": done.attempts.begins, "logged_twice": done.attempts.twice,
-            "no_numbers": dict(choice.no_numbers), "notes": choice.notes, "rejected": done.listed.rejected,
-            "rejected_listed_in": REJECTED if done.listed.rejected else None,
-            "first_rejected": [asdict(rejected) for rejected in done.listed.first_rejected],
-        }
-    )  # fmt: skip
+) -> dict[str, Any]:
+    """The outcome as JSON holds it."""
+    return {
+        "run": str(asked.output), "format": log.source.name, "files": [file.name for file in log.files],
+        "passed_over": list(log.passed_over), "dialect": names.dialect, "version": names.version,
+        "steps": len(done.steps), "values": done.values, "not_finite": done.not_finite,
+        "drawn": names.drawn,
+        "own": {name: names.why_own(name) for name in sorted(done.names - set(names.drawn.values()))},
+        "attempts_begin": done.attempts.begins, "logged_twice": done.attempts.twice,
+        "no_numbers": dict(choice.no_numbers), "notes": choice.notes, "rejected": done.listed.rejected,
+        "rejected_listed_in": REJECTED if done.listed.rejected else None,
+        "first_rejected": [asdict(rejected) for rejected in done.listed.first_rejected],
+    }  # fmt: skip

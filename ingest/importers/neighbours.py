@@ -60,7 +60,8 @@ NEIGHBOURS = (
     Neighbour("settings of a model", r"(?:tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab)\.json",
               "Hugging Face"),
     Neighbour("settings of a run", r"(?:inference|trainer|orchestrator|rl|sft|evals|job|settings)\.json", "prime-rl and others"),
-    Neighbour("settings of a run", r"wandb-(?:metadata|summary)\.json|training_args\.bin", "W&B and Hugging Face"),
+    Neighbour("settings of a run", r"(?:wandb-(?:metadata|summary)|swanlab-metadata)\.json|training_args\.bin",
+              "W&B, SwanLab and Hugging Face"),
     Neighbour("times of calls", r"(?:timeline[^/]*|prof_rank-\d+|profile_[^/]*|[^/]*\.trace|traces)\.json", "profilers"),
     Neighbour("settings and logs", r"[^/]*\.(?:ya?ml|toml|log|txt|md|out|err|sh|py|jinja|cfg|ini|html|png|svg)", "people"),
 )  # fmt: skip

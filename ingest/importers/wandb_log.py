@@ -76,6 +76,12 @@ def entries(path: Path, health: LogDamage) -> Iterator[LogRecord]:
                 health.damaged += 1
 
 
+def run_name(path: Path) -> str | None:
+    """The name of the run, else its id; None where the log has neither."""
+    run = next((entry.values for entry in entries(path, LogDamage()) if entry.kind == "run"), {})
+    return run.get("name") or run.get("id")
+
+
 def records(file: BinaryIO, health: LogDamage) -> Iterator[bytes]:
     """The records after the header, whole ones only."""
     parts: list[bytes] | None = None

@@ -97,12 +97,12 @@ def import_dump(
     if source is not None and rollout is None and train is None:
         if format_name is None:
             _demand_no_run(source)
-        from ..scalar_import import LogOptions, import_scalars, scalar_log
+        from ..scalar_import import LogOptions, import_scalars, scalar_logs
 
         limits = _limits(most_memory)
         asked = LogOptions(source, output, format_name, columns or (), dialect, run_id, name, strict, as_json, limits)
-        if (log := scalar_log(asked)) is not None:
-            return import_scalars(asked, log)
+        if logs := scalar_logs(asked):
+            return import_scalars(asked, logs)
     began = time.monotonic()
     named = _options(format_name, columns, step, most_memory)
     if rollout is not None or train is not None:

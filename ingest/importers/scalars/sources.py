@@ -1,12 +1,14 @@
 """The table of scalar logs: how each is known, and who reads it."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from ratioscope.errors import ConfigError, RatioscopeError, SourceError, UnsafeFile
+from ratioscope.redaction import without_secrets
 
 from ..compression import plain_name
 from ..containers import Content, container_of, content
@@ -14,6 +16,7 @@ from ..detection import candidates, fitting
 from ..restricted.budget import FileLimits
 from ..samples import LOGPROBS, Rejected
 from ..wall import each_apart
+from ..wandb_log import run_name
 from .event_files import event_rows
 from .framed_logs import SWANLAB, WANDB, is_log, swanlab_rows, wandb_rows
 from .number_row import STEP_NAMES, LogChoices, Logged, flat, number
@@ -113,14 +116,14 @@ SOURCES = (
     ),
     ScalarSource(
         "tensorboard", "TensorBoard event files", "*tfevents*", lambda path: True, event_rows,
-        "histograms, texts and pictures; float32 has 7 digits",
+        "histograms, texts that are no settings, and pictures; float32 has 7 digits",
     ),
     ScalarSource(
         "swanlab", "SwanLab's log of a run (0.10)", "*.swanlab", lambda path: is_log(path, SWANLAB), swanlab_rows, "media",
     ),
     ScalarSource(
         "mlflow", "MLflow's SQL store in SQLite", "*.db", _has_tables("metrics", "runs", "experiments"), mlflow_rows,
-        "parameters and artifacts; rows of a journal beside the file",
+        "artifacts; rows of a journal beside the file",
     ),
     ScalarSource(
         "trackio", "trackio's SQLite store", "*.db", _has_tables("metrics", "configs", "system_metrics"), trackio_rows,
@@ -143,6 +146,7 @@ SOURCES = (
 )  # fmt: skip
 BY_NAME = {source.name: source for source in SOURCES}
 _MOST_FILES = 10_000
+_TIME = re.compile(r"\d+\.\d+")
 
 
 @dataclass(frozen=True)
@@ -153,6 +157,8 @@ class LogFiles:
     files: tuple[Path, ...]
     passed_over: tuple[str, ...] = ()
     """Other files of the same run that hold nothing more."""
+    name: str = ""
+    """The name of its run, where a folder holds several."""
 
 
 def named_source(name: str) -> ScalarSource:
@@ -181,14 +187,14 @@ def log_kinds(paths: Sequence[Path], among: Sequence[ScalarSource] = SOURCES) ->
         yield kind and BY_NAME[kind]
 
 
-def log_files(path: Path, wanted: ScalarSource | None = None) -> LogFiles | None:
-    """The log at a path: a file, or a folder of the files of one run. None where there is none; SourceError for several.
+def logs_at(path: Path, wanted: ScalarSource | None = None) -> tuple[LogFiles, ...]:
+    """The logs at a path, each of one run: that of a file, or those of one kind in a folder. SourceError if nothing is there.
 
     Without a wanted source a folder is searched for files of loggers alone, because any dump may be a table.
     """
     if path.is_file():
         source = wanted or next(log_kinds([path]))
-        return None if source is None else LogFiles(source, (path,))
+        return () if source is None else (LogFiles(source, (path,)),)
     if not path.is_dir():
         raise SourceError(f"{path}: there is no such file or folder; check the path")
     kinds = (wanted,) if wanted is not None else SOURCES[:-1]
@@ -196,26 +202,59 @@ def log_files(path: Path, wanted: ScalarSource | None = None) -> LogFiles | None
     found = list(zip(below, log_kinds(below, kinds), strict=True))
     for source in kinds:
         if files := [file for file, kind in found if kind is source]:
-            return _of_one_run(path, source, files)
+            return _by_run(path, source, files)
     if wanted is not None:
         raise SourceError(f"{path}: no file in it is {wanted.title} ({wanted.files})")
-    return None
+    return ()
 
 
-def _of_one_run(path: Path, source: ScalarSource, files: Sequence[Path]) -> LogFiles:
-    """Event files of a folder continue each other, a trainer_state.json holds all earlier ones; of others one may be there."""
-    if source.name == "tensorboard" and len({file.parent for file in files}) == 1:
-        return LogFiles(source, tuple(sorted(files, key=lambda file: (_time(file), file.name))))
+def _by_run(path: Path, source: ScalarSource, files: Sequence[Path]) -> tuple[LogFiles, ...]:
+    """Event files of a folder continue each other, a trainer_state.json holds all earlier ones; each other file is a run."""
     if source.name == "trainer-state":
         steps = dict(zip(files, each_apart(_last_step, files), strict=True))
         newest = max(files, key=lambda file: (-1 if steps[file] is None else steps[file], file.as_posix()))
-        return LogFiles(source, (newest,), tuple(file.relative_to(path).as_posix() for file in files if file != newest))
-    if len(files) > 1:
-        few = ", ".join(file.relative_to(path).as_posix() for file in files[:5])
-        raise SourceError(
-            f"{path} holds {len(files)} files of {source.title}, each of a run of its own: {few}; name one"
-        )
-    return LogFiles(source, tuple(files))
+        older = tuple(file.relative_to(path).as_posix() for file in files if file != newest)
+        return (LogFiles(source, (newest,), older),)
+    if source.name == "tensorboard":
+        folders = {file.parent for file in files}
+        found = {file: _folder_of_run(file, folders) for file in files}
+        runs = [
+            LogFiles(
+                source, tuple(sorted((file for file in files if found[file] == folder), key=_order)), name=folder.name
+            )
+            for folder in dict.fromkeys(found.values())
+        ]
+    else:
+        named = each_apart(run_name, files) if source.name == "wandb" else (file.parent.name for file in files)
+        runs = [LogFiles(source, (file,), name=name or file.stem) for file, name in zip(files, named, strict=True)]
+    return tuple(_each_named(runs))
+
+
+def _each_named(runs: Sequence[LogFiles]) -> Iterator[LogFiles]:
+    """The runs, each with a name of its own that a folder can have. A taken name has that of its file, or a number, behind it."""
+    taken = set[str]()
+    for run in runs:
+        plain, file = _plain(run.name), _plain(run.files[0].stem)
+        others = (f"{plain}-{place}" for place in range(2, len(runs) + 2))
+        name = next(each for each in (plain, f"{plain}-{file}", *others) if each.lower() not in taken)
+        taken.add(name.lower())
+        yield replace(run, name=name)
+
+
+def _plain(name: str) -> str:
+    """The name as a folder may have it, without secrets and at most 100 characters."""
+    return re.sub(r"[^\w.@+=-]+", "-", without_secrets(name)).strip(".-")[:100] or "run"
+
+
+def _folder_of_run(file: Path, folders: Collection[Path]) -> Path:
+    """The folder of the run of an event file. PyTorch puts hyperparameters into a folder below it that is named for the time."""
+    outer = file.parent.parent
+    return outer if outer in folders and _TIME.fullmatch(file.parent.name) else file.parent
+
+
+def _order(file: Path) -> tuple[bool, int, str]:
+    """The place among the event files of a run: those of hyperparameters first, then by time."""
+    return _TIME.fullmatch(file.parent.name) is None, _time(file), file.name
 
 
 def _time(file: Path) -> int:
