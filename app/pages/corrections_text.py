@@ -22,6 +22,7 @@ from typing import Any
 from ratioscope.errors import ConfigError, RatioscopeError
 from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
 from ratioscope.ingest.analysis.correction_ranking import bound_of, does_the_same, reads, title_of
+from ratioscope.ingest.importers.config_text import mapping_in
 from ratioscope.metrics.corrections.correction import CORRECTIONS, NONE, USUAL, Correction, Reject, WeightedGap
 from ratioscope.metrics.corrections.threshold import LEVEL_BY_NAME, RULE_BY_NAME, RULES, Threshold, threshold_of
 from ratioscope.metrics.dialects import NAMES, dialect
@@ -30,7 +31,6 @@ from ratioscope.metrics.distribution import LEVELS
 from ratioscope.record import GAPS
 
 from ..blocks import Action, Actions, Block, Link, Paragraph
-from ..presentation.config_text import mapping_in
 from ..presentation.escape import visible
 from .face import Choice, Face, Several, Text
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ratioscope.errors import ConfigError, SchemaError
+from ratioscope.ingest.importers.config_text import mapping_in
 from ratioscope.metrics.dialects import dialect as dialect_named
 from ratioscope.metrics.digits import digits
 
 from ...blocks import Paragraph, text_table
-from ...presentation.config_text import mapping_in
 from ...presentation.digits import count
 from ..blocks_printed import print_blocks
 from ..next_steps import after_corrections, print_next

@@ -2,7 +2,7 @@
 
 A record is its length (8 bytes), a CRC of the length, the data, and a CRC of the data: CRC-32C, masked. The data is a protobuf
 message Event: 2 step, 5 summary; a summary has values: 1 tag, 2 simple_value, 8 tensor. A scalar is a simple value, or a tensor
-with one number (tensorflow/core/util/event.proto, summary.proto, tensor.proto).
+with one number (tensorflow/core/util/event.proto, summary.proto, tensor.proto). event_settings.py reads the other values.
 """
 
 import struct
@@ -14,6 +14,7 @@ from ratioscope.errors import UnsafeFile
 
 from ..samples import Rejected
 from ..wandb_log import LogDamage, message_fields
+from .event_settings import event_settings
 from .framed_logs import damage
 from .number_row import LogChoices, Logged, whole_step
 
@@ -26,19 +27,22 @@ _DTYPE, _SHAPE, _CONTENT, _FLOATS, _DOUBLES = 1, 2, 4, 5, 6
 _FORMS = {1: ("<f", 4), 2: ("<d", 8)}
 """Type of a tensor -> how its one number is packed: float32, float64."""
 _MASK = 0xA282EAD8
+_HPARAMS = "_hparams_/"
+"""The beginning of names that hold hyperparameters and the kinds of their values, but no number."""
 
 
 def event_rows(path: Path, choice: LogChoices) -> Iterator[Logged | Rejected]:
     """The scalars of each event, in their order."""
-    health = LogDamage()
+    health, begins = LogDamage(), True
     for place, data in enumerate(_records(path, health)):
         try:
-            step, values = _event(data, choice)
+            step, values = _event(data, choice, begins)
         except (ValueError, struct.error):  # a digest fits, and yet it is no event
             health.damaged += 1
             continue
         if not values:
             continue
+        begins = False
         if whole_step(step) is None:
             yield Rejected(path.name, place, "step", f"its step is {step}; wanted a whole number from 0 on")
         else:
@@ -71,33 +75,31 @@ def _records(path: Path, health: LogDamage) -> Iterator[bytes]:
             yield data
 
 
-def _event(data: bytes, choice: LogChoices) -> tuple[int, dict[str, float]]:
+def _event(data: bytes, choice: LogChoices, begins: bool) -> tuple[int, dict[str, float]]:
     step, values = 0, dict[str, float]()
     for field, content in message_fields(data):
         if field == _STEP and isinstance(content, int):
             step = content
         elif field == _SUMMARY and isinstance(content, bytes):
-            _take_all(content, values, choice)
+            for part, value in message_fields(content):
+                if part == _VALUE and isinstance(value, bytes):
+                    _take(value, values, choice, begins)
     return step, values
 
 
-def _take_all(summary: bytes, values: dict[str, float], choice: LogChoices) -> None:
-    for field, value in message_fields(summary):
-        if field == _VALUE and isinstance(value, bytes):
-            _take(value, values, choice)
-
-
-def _take(value: bytes, values: dict[str, float], choice: LogChoices) -> None:
+def _take(value: bytes, values: dict[str, float], choice: LogChoices, begins: bool) -> None:
     parts = dict(message_fields(value))
     tag, simple, tensor = parts.get(_TAG), parts.get(_SIMPLE), parts.get(_TENSOR)
     name = tag.decode("utf-8", "replace") if isinstance(tag, bytes) else ""
     number = struct.unpack("<f", simple)[0] if isinstance(simple, bytes) else None
     if number is None and isinstance(tensor, bytes):
         number = _scalar(tensor)
-    if number is None:
-        choice.no_numbers[name] += 1
-    else:
+    if number is not None:
         values[name] = number
+    elif own := event_settings(name, parts, begins=begins):
+        choice.config.update(own)
+    elif not name.startswith(_HPARAMS):
+        choice.no_numbers[name] += 1
 
 
 def _scalar(tensor: bytes) -> float | None:

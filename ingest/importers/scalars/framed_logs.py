@@ -6,8 +6,10 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from ratioscope.errors import SourceError, UnsafeFile
+from ratioscope import inside
+from ratioscope.errors import RatioscopeError, SourceError, UnsafeFile
 
+from ..config_text import mapping_in
 from ..samples import Rejected
 from ..wandb_log import MAGIC, LogDamage, LogRecord, entries, message_fields, records
 from .number_row import LogChoices, Logged, number, step_field, whole_step, without_place
@@ -19,6 +21,10 @@ _SCALAR = 13
 _NAME, _STEP, _KIND, _VALUE = 1, 2, 3, 5
 _NUMBER = 1
 """The kind of a value that is a number."""
+
+_SETTINGS = "files/config.yaml"
+"""SwanLab's file of settings, beside its log: of each its value, its place among them and a text."""
+_MOST_SETTINGS = 1 << 20
 
 
 def wandb_rows(path: Path, choice: LogChoices) -> Iterator[Logged | Rejected]:
@@ -38,7 +44,7 @@ def _history(path: Path, health: LogDamage, choice: LogChoices) -> Iterator[LogR
         if entry.kind == "history":
             yield entry
         elif entry.kind == "config":
-            choice.config = {**choice.config, **own_settings(entry.values)}
+            choice.config.update(own_settings(entry.values))
 
 
 def own_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,6 +83,7 @@ def wandb_numbers(entry: LogRecord, choice: LogChoices, step: str) -> dict[str, 
 def swanlab_rows(path: Path, choice: LogChoices) -> Iterator[Logged | Rejected]:
     """The numbers of a log of SwanLab. Each has its own step."""
     health = LogDamage()
+    choice.config.update(_swanlab_settings(path, choice))
     with path.open("rb") as file:
         if file.read(len(SWANLAB)) != SWANLAB:
             raise UnsafeFile("it is no log of SwanLab of the form that 0.10 writes")
@@ -86,6 +93,24 @@ def swanlab_rows(path: Path, choice: LogChoices) -> Iterator[Logged | Rejected]:
             except (ValueError, struct.error):  # a digest fits, and yet it is no message
                 health.damaged += 1
     yield from damage(path.name, health)
+
+
+def _swanlab_settings(path: Path, choice: LogChoices) -> dict[str, Any]:
+    """The settings that SwanLab keeps beside its log, without their order there. Any: YAML of any program.
+
+    SwanLab writes a setting without a value as an empty object.
+    """
+    try:
+        text = inside.content(path.parent, _SETTINGS, _MOST_SETTINGS).decode("utf-8", "replace")
+        items = mapping_in(text, _SETTINGS).items()
+    except FileNotFoundError:
+        return {}
+    except (RatioscopeError, OSError) as error:
+        choice.notes.append(f"its settings are not read: {error}")
+        return {}
+    return {
+        name: None if (value := item.get("value")) == {} else value for name, item in items if isinstance(item, dict)
+    }
 
 
 def _swanlab_numbers(file: str, place: int, record: bytes, choice: LogChoices) -> Iterator[Logged]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ratioscope.errors import SourceError
+from ratioscope.flat_json import loaded
 
 STEP_NAMES = (
     "ratioscope/step", "training/global_step", "train/global_step", "trainer/global_step", "global_step", "step", "rollout/step",
@@ -26,6 +27,8 @@ _WORDS = {
     "-infinity": -float("inf"),
     "-inf": -float("inf"),
 }
+
+_PYTHON = {"True": True, "False": False, "None": None}
 
 
 @dataclass(slots=True)
@@ -51,8 +54,8 @@ class LogChoices:
     """Name -> values of it that are no numbers: texts, lists, pictures."""
     notes: list[str] = field(default_factory=list)
     """Sentences about how the log was read."""
-    config: Mapping[str, Any] = field(default_factory=dict)
-    """The trainer's settings, where the log has them, as far as it was read. Any: JSON of any program. Never changed in place."""
+    config: dict[str, Any] = field(default_factory=dict)
+    """The trainer's settings, where the log has them, as far as it was read. Any: JSON of any program."""
 
 
 def number(value: object) -> float | None:
@@ -69,6 +72,21 @@ def number(value: object) -> float | None:
         return float(value)
     except OverflowError:  # an integer of a stranger's
         return float("inf") if value > 0 else float("-inf")
+
+
+def setting(text: str) -> Any:
+    """The value of a setting that a logger keeps as text: a number, a truth value, a list; else the text. Any: as JSON has it.
+
+    >>> setting("1e-06"), setting("True"), setting("None"), setting("bfloat16")
+    (1e-06, True, None, 'bfloat16')
+    """
+    if text in _PYTHON:
+        return _PYTHON[text]
+    try:
+        value = loaded(text)
+    except ValueError:
+        return text
+    return text if isinstance(value, str) else value
 
 
 def numbers(values: Mapping[str, Any], choice: LogChoices, step: str | None = None) -> dict[str, float]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ratioscope.errors import UnsafeFile
+from ratioscope.kept_settings import kept
 
 from ..confinement import allow
 from ..restricted.budget import FileLimits
@@ -15,6 +16,8 @@ from .sources import ScalarSource
 
 _ROW, _REJECTED, _NOTICED, _CONFIG = b"r", b"x", b"n", b"c"
 """Kinds of frames: a row, one that is rejected, what was noticed beside the rows, and settings, before the next row."""
+MOST_OF_SETTINGS = 1 << 22
+"""Bytes of settings that pass the wall, as many as run.json may have."""
 
 
 def log_rows(source: ScalarSource, path: Path, choice: LogChoices, limits: FileLimits) -> Iterator[Logged | Rejected]:
@@ -28,7 +31,7 @@ def log_rows(source: ScalarSource, path: Path, choice: LogChoices, limits: FileL
             elif kind == _REJECTED:
                 yield Rejected(path.name, *said)
             elif kind == _CONFIG:
-                choice.config = {**choice.config, **said}
+                choice.config.update(said)
             else:
                 choice.no_numbers.clear()
                 choice.no_numbers.update(said["no_numbers"])
@@ -38,21 +41,32 @@ def log_rows(source: ScalarSource, path: Path, choice: LogChoices, limits: FileL
 
 
 def _told(source: ScalarSource, path: Path, size: int, choice: LogChoices) -> Iterator[bytes]:
-    sent, told = 0, choice.config
+    sent, told = 0, 0
     allow(size)
     for number, row in enumerate(bounded(source.rows(path, choice), size)):
         if number % 16 == 0:
             allow(size)
         frame = _frame(row)
-        if choice.config is not told:
-            told = choice.config
-            settings = _CONFIG + json.dumps(told).encode()
-            sent += len(settings)
+        for settings in _settings(choice, told):
+            told += len(settings)
             yield settings
         if (sent := sent + len(frame)) > most_told(size):
             raise UnsafeFile(f"its rows take more than {sent} bytes, and it has {size}: {REPEATS}")
         yield frame
+    yield from _settings(choice, told)
     yield _NOTICED + json.dumps({"no_numbers": choice.no_numbers, "notes": choice.notes}).encode()
+
+
+def _settings(choice: LogChoices, told: int) -> Iterator[bytes]:
+    """The settings that were read since the last frame, cut as a collector cuts them. told: bytes of those before."""
+    if not choice.config:
+        return
+    settings = _CONFIG + json.dumps(kept(choice.config).settings).encode()
+    choice.config.clear()
+    if told + len(settings) <= MOST_OF_SETTINGS:
+        yield settings
+    elif (note := f"its settings take more than {MOST_OF_SETTINGS} bytes; later ones are left out") not in choice.notes:
+        choice.notes.append(note)
 
 
 def _frame(row: Logged | Rejected) -> bytes:

@@ -14,7 +14,7 @@ from ratioscope.inside import open_regular
 
 from ..databases import connected, database_rows
 from ..samples import Rejected
-from .number_row import LogChoices, Logged, number, numbers, whole_step
+from .number_row import LogChoices, Logged, number, numbers, setting, whole_step
 
 _LARGEST = 1.7976931348623157e308
 """MLflow's number for infinity, which SQL has not."""
@@ -22,10 +22,16 @@ _SHOWN = 8
 
 
 def mlflow_rows(path: Path, choice: LogChoices) -> Iterator[Logged | Rejected]:
-    """The metrics of one run of MLflow, in the order in which they were stored."""
+    """The metrics of one run of MLflow, in the order in which they were stored. Its parameters are the settings, all as text."""
     runs = {row["run_uuid"]: str(row.get("name") or "") for row in _rows(path, "runs") if _is_kept(row)}
     own = chosen_run(path, runs, choice)
     _look_for_journal(path, choice)
+    params = _rows(path, "params") if "params" in tables(path) else ()
+    choice.config.update(
+        (str(row.get("key")).replace("/", "."), setting(str(row.get("value"))))
+        for row in params
+        if row.get("run_uuid") == own
+    )
     for place, row in enumerate(_rows(path, "metrics")):
         if row.get("run_uuid") == own:
             yield _mlflow_row(path, place, row)
@@ -52,9 +58,21 @@ def trackio_rows(path: Path, choice: LogChoices) -> Iterator[Logged | Rejected]:
     runs = {row.get("run_id") or row["run_name"]: str(row["run_name"]) for row in _rows(path, "metrics")}
     own = chosen_run(path, runs, choice)
     _look_for_journal(path, choice)
+    for row in _rows(path, "configs"):
+        if (row.get("run_id") or row.get("run_name")) == own:
+            choice.config.update(_trackio_settings(row.get("config")))
     for place, row in enumerate(_rows(path, "metrics")):
         if (row.get("run_id") or row["run_name"]) == own:
             yield from _trackio_row(path, place, row, choice)
+
+
+def _trackio_settings(text: object) -> dict[str, Any]:
+    """The settings that a run was given, without those of trackio's own. Any: JSON of any program."""
+    try:
+        own = loaded(text if isinstance(text, bytes) else str(text))
+    except ValueError:
+        return {}
+    return {name: value for name, value in own.items() if not name.startswith("_")} if isinstance(own, dict) else {}
 
 
 def _trackio_row(path: Path, place: int, row: Mapping[str, Any], choice: LogChoices) -> Iterator[Logged | Rejected]:

@@ -19,9 +19,9 @@ from ratioscope.app.pages.corrections_text import (
     own_text,
     threshold_text,
 )
-from ratioscope.app.presentation.config_text import mapping_in
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
+from ratioscope.ingest.importers.config_text import mapping_in
 from ratioscope.metrics.corrections.threshold import CAPS, FLOORS, RULES, Threshold
 from ratioscope.metrics.dialects import NAMES, dialect
 from ratioscope.metrics.distribution import LEVELS
