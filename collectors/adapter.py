@@ -51,6 +51,10 @@ class Adapter:
     """Lines that a user pastes; {run} is the run folder."""
     records: str
     """The data recorded from this trainer, in words."""
+    rollout_by_default: bool = True
+    """True if the trainer keeps the log-probs of its sampler with its usual settings."""
+    rollout_setting: str = ""
+    """The setting that has the trainer keep them; where it keeps them by default, what would lose them; "" if nothing does."""
     classes: tuple[str, ...] = ()
     """`module:Class` of the objects that `attach` takes. The module is a prefix, and subclasses count."""
     distribution: str | None = None

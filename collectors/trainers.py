@@ -14,6 +14,10 @@ ADAPTERS: tuple[Adapter, ...] = (
         distribution="verl",
         tested=("0.9.1",),
         against="package",
+        rollout_setting=(
+            "version 0.9 or later, else `actor_rollout_ref.rollout.calculate_log_probs=True`; an agent loop of your own returns "
+            "`response_logprobs`"
+        ),
         lines="RATIOSCOPE_RUN={run} python -m verl.trainer.main_ppo <your arguments>",
         no_self_noise="",
         records="rollout, old, current, reference, entropy, both masks, versions, groups, rewards, advantages; bypass too",
@@ -24,6 +28,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         package="slime",
         tested=("2026-08-21",),
         against="source",
+        rollout_setting="a rollout function of your own passes `log_probs` to `sample.append_response_tokens`",
         lines=(
             "ratioscope run --out {run} -- <your training command>\n\n"
             "or RATIOSCOPE_RUN={run} and RATIOSCOPE_LAUNCH=$(date +%s) among the env_vars of Ray's runtime environment, and\n"
@@ -42,6 +47,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         package="miles",
         tested=("2026-08-21",),
         against="source",
+        rollout_setting="a rollout function of your own passes `log_probs` to `sample.append_response_tokens`",
         lines=(
             "ratioscope run --out {run} -- <your training command>\n\n"
             "or RATIOSCOPE_RUN={run} and RATIOSCOPE_LAUNCH=$(date +%s) among the env_vars of Ray's runtime environment, and\n"
@@ -62,6 +68,10 @@ ADAPTERS: tuple[Adapter, ...] = (
         distribution="skyrl",
         tested=("0.4.0",),
         against="package",
+        rollout_setting=(
+            "`generator.sampling_params.logprobs` is not null, and there is no custom chat template; a generator of your own "
+            "returns them"
+        ),
         lines="ratioscope run --out {run} -- python -m skyrl.train.entrypoints.main_base <your arguments>",
         no_self_noise="",
         records="rollout, old, current, reference, masks, versions, groups, rewards, advantages, stop reasons; in the driver",
@@ -85,6 +95,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         package="megatron.rl",
         tested=("2026-08-22",),
         against="source",
+        rollout_setting="`--rl-use-sequence-packing` is off",
         lines="ratioscope run --out {run} -- <your torchrun command>",
         records="rollout and old without sequence packing, with the policy's and the KV cache's version of each token of a "
         "single turn, mask, groups, rewards, advantages; log-probs that the engine did not tell are missing; no current",
@@ -136,6 +147,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         distribution="openpipe-art",
         tested=("0.5.18", "0.5.23"),
         against="source",
+        rollout_setting="`allow_training_without_logprobs` is not set: then ART leaves out choices without them",
         lines='ratioscope run --out {run} -- python <your script>  # or ratioscope.attach("art", "{run}") in it',
         no_self_noise="its loss function is called with packed rows of shared prompts, which no other batch can repeat; "
         "`ratioscope rescore --floor` measures the floor afterwards",
@@ -165,6 +177,8 @@ ADAPTERS: tuple[Adapter, ...] = (
         distribution="ms-swift",
         tested=("4.6.0",),
         against="source",
+        rollout_by_default=False,
+        rollout_setting="`use_vllm: true` with `rollout_importance_sampling_mode`, or `log_rollout_offpolicy_metrics: true`",
         lines="ratioscope run --out {run} -- swift rlhf --rlhf_type grpo <your arguments>",
         records="rollout (only with use_vllm), old, current, reference, entropy, both masks with reasons, turns, versions, "
         "groups, rewards, advantages; with use_liger_kernel neither current nor entropy, so mismatch alone; of ranks that split "
@@ -183,6 +197,8 @@ ADAPTERS: tuple[Adapter, ...] = (
         distribution="unsloth",
         tested=("2026.10.9",),
         against="package",
+        rollout_by_default=False,
+        rollout_setting="`use_vllm=True`, or a `rollout_func` that returns them; RLOO with vLLM alone",
         lines='import ratioscope\n\nratioscope.attach(trainer, "{run}")  # before trainer.train()',
         no_self_noise="its forward decides by what earlier forwards found which path a later one takes, so a second one may "
         "change training; `ratioscope rescore --floor` measures the floor afterwards",
@@ -202,6 +218,8 @@ ADAPTERS: tuple[Adapter, ...] = (
         distribution="trl",
         tested=("1.16.0",),
         against="package",
+        rollout_by_default=False,
+        rollout_setting="`use_vllm=True`, or a `rollout_func` that returns them; RLOO with vLLM alone; AsyncGRPO has them",
         lines='import ratioscope\n\nratioscope.attach(trainer, "{run}")  # before trainer.train()',
         no_self_noise="",
         records="GRPO: rollout, old, current, reference, entropy, masks, turns, versions, groups, rewards, advantages; RLOO: the "
@@ -225,6 +243,8 @@ ADAPTERS: tuple[Adapter, ...] = (
         distribution="openrlhf",
         tested=("0.11.2",),
         against="package",
+        rollout_by_default=False,
+        rollout_setting="`--algo.advantage.is_correction_level token`; before 0.11.2 `--algo.advantage.is_correction_enable`",
         lines="ratioscope run --out {run} -- <your training command>",
         records="rollout (only with --algo.advantage.is_correction_level), old, current, reference, entropy, mask, versions "
         "(synchronous), groups, rewards, advantages",
@@ -245,8 +265,9 @@ ADAPTERS: tuple[Adapter, ...] = (
         package="roll",
         tested=("2026-08-19",),
         against="source",
+        rollout_setting="`actor_infer.generating_args.logprobs` is not null",
         lines="ratioscope run --out {run} -- <your training command>",
-        records="rollout (only with generating_args.logprobs: 1), old, current, reference, entropy, both masks, turns, versions "
+        records="rollout, old, current, reference, entropy, both masks, turns, versions "
         "(synchronous), groups, rewards, advantages",
     ),
     Adapter(
@@ -256,6 +277,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         distribution="tinker-cookbook",
         tested=("0.6.1",),
         against="package",
+        rollout_setting="a `TokenCompleter` of your own returns `maybe_logprobs`",
         lines="ratioscope run --out {run} -- <your training command>",
         no_self_noise=SERVICE,
         records="rollout, current, both masks, turns, versions, groups, rewards, advantages; it has no old policy",

@@ -9,7 +9,7 @@ from import_formats import import_page
 from known_faults import known_faults_page
 from trainer_pages import trainer_pages
 
-from ratioscope.app.presentation.trainers import against, objects, to_paste
+from ratioscope.app.presentation.trainers import against, objects, sampler_logprobs, to_paste
 from ratioscope.collectors.adapter import Adapter
 from ratioscope.collectors.trainers import ADAPTERS
 from ratioscope.collectors.unsupported_trainers import UNSUPPORTED_TRAINERS
@@ -67,6 +67,12 @@ def trainers_page() -> Iterator[str]:
     yield "| trainer | tested with | against | objects |\n| --- | --- | --- | --- |"
     for adapter in ADAPTERS:
         yield f"| [{adapter.title}](#{adapter.name}) | {', '.join(adapter.tested)} | {against(adapter)} | {objects(adapter)} |"
+    yield "\n## Log-probs of the sampler\n"
+    yield 'Without them neither `mismatch` nor `total` can be measured, and the verdict is "not measured".\n'
+    yield "| trainer | keeps them | condition |\n| --- | --- | --- |"
+    for adapter in ADAPTERS:
+        keeps, _, condition = sampler_logprobs(adapter).partition(" if " if adapter.rollout_by_default else ": ")
+        yield f"| [{adapter.title}](#{adapter.name}) | {keeps.rstrip(',')} | {condition} |"
     yield ""
     for adapter in ADAPTERS:
         yield from _trainer(adapter)

@@ -26,6 +26,13 @@ def tested(adapter: Adapter) -> str:
     return f"{', '.join(adapter.tested)}, {against(adapter)}"
 
 
+def sampler_logprobs(adapter: Adapter) -> str:
+    """The condition on which the trainer keeps the log-probs of its sampler, in words."""
+    if adapter.rollout_by_default:
+        return f"by default, if {adapter.rollout_setting}" if adapter.rollout_setting else "by default"
+    return f"not by default: {adapter.rollout_setting}"
+
+
 def objects(adapter: Adapter) -> str:
     """The classes that `ratioscope.attach(trainer, run_dir)` takes, their subclasses too; empty if it takes the name only."""
     return ", ".join(dict.fromkeys(name.rpartition(":")[2] for name in adapter.classes))

@@ -66,7 +66,7 @@ def _is_path(word: str) -> bool:
 
 
 def _tell(adapter: "Adapter", out: Path) -> None:
-    from ...presentation.trainers import objects, tested, ways
+    from ...presentation.trainers import objects, sampler_logprobs, tested, ways
 
     say(adapter.title, "bold")
     takes = f"its {objects(adapter)}, or" if objects(adapter) else "no trainer object:"
@@ -74,6 +74,7 @@ def _tell(adapter: "Adapter", out: Path) -> None:
         ("tested with", tested(adapter)),
         ("installed here", adapter.version or NOT_FOUND),
         ("records", adapter.records),
+        ("sampler's log-probs", sampler_logprobs(adapter).replace("`", "")),
         ("ratioscope.attach takes", f"{takes} the name {adapter.name!r}, in each process"),
     ]
     print_pairs([pair for pair in pairs if pair[1]])

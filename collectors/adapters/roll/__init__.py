@@ -48,8 +48,8 @@ HOOKS = (
     Hook("roll.utils.train_infer_corrections", "compute_train_infer_correction", after="corrected", needed=False),
 )
 NO_ROLLOUT = (
-    "ROLL's batches have no infer_logprobs, so neither mismatch nor total is recorded; actor_infer.generating_args.logprobs: 1 "
-    "records them"
+    "ROLL's batches have no infer_logprobs, so neither mismatch nor total is recorded; actor_infer.generating_args.logprobs: 0 "
+    "records them, null does not"
 )
 NO_OLD = (
     "ROLL's batches have no sample_uuid and no recomputed old log-probs, only zeros in their place; "

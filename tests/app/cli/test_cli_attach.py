@@ -34,6 +34,7 @@ def test_what_is_printed_for_a_trainer_says_everything_one_needs(adapter: Adapte
     assert [against for against, words in told.items() if words in line] == [adapter.against]
     assert adapter.version or "not found" in out
     assert adapter.records in out and f"'{adapter.name}'" in out
+    assert adapter.rollout_setting.replace("`", "") in out
     assert "ratioscope run --out runs/mine --" in out
 
 
