@@ -69,7 +69,7 @@ bank: .venv/.dev  ## diagnose every labelled run of the bank, about half an hour
 	@cd tests && ../$(BIN)/python -m bank.score $(FAMILY) --list-wrong $(if $(FAMILY),,--keep bank/results.json)
 	@$(if $(FAMILY),,$(BIN)/python docs/diagnosis.py)
 
-bench: .venv/.dev .venv/.chromium .venv/peers/.done  ## measure speed, as ratios side by side, for docs/performance.md; some minutes (ONLY=log,size)
+bench: .venv/.dev .venv/.chromium .venv/peers/.done  ## measure speed, as ratios side by side, for docs/develop/performance.md; some minutes (ONLY=log,size)
 	@$(BIN)/python -m benchmarks.performance $(if $(ONLY),--only $(ONLY))
 	@cd docs && ../$(BIN)/python performance.py
 

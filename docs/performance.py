@@ -1,4 +1,4 @@
-"""Writes docs/performance.md and its pictures from docs/performance.json, which `make bench` measures."""
+"""Writes docs/develop/performance.md and its pictures from docs/performance.json, which `make bench` measures."""
 
 import json
 import sys
@@ -41,7 +41,7 @@ def files(measured: Mapping[str, Any]) -> dict[str, str]:
     """Path below docs -> the text that the figures give: the page, and a picture for each growth."""
     parts = [part for group in measured.values() for part in group["parts"] if part["kind"] == "Growth"]
     pictures = {_picture(part): plot(_curves(part), part["title"], part["along"], part["unit"]) for part in parts}
-    return {"performance.md": "\n".join(_page(measured)) + "\n", **pictures}
+    return {"develop/performance.md": "\n".join(_page(measured)) + "\n", **pictures}
 
 
 def _page(measured: Mapping[str, Any]) -> Iterator[str]:
@@ -107,7 +107,7 @@ def _table(part: Mapping[str, Any]) -> Iterator[str]:
 
 def _growth(part: Mapping[str, Any]) -> Iterator[str]:
     curves = _curves(part)
-    yield f"![{part['title']}]({_picture(part)})\n"
+    yield f"![{part['title']}](../{_picture(part)})\n"
     sizes = curves[0].sizes
     yield f"|  | at {sizes[0]:,.0f} [{part['unit']}] | at {sizes[-1]:,.0f} | slope | slope between the two largest |"
     yield "| --- | ---: | ---: | ---: | ---: |"

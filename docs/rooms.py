@@ -220,7 +220,7 @@ def arrows(pairs: Iterable[tuple[str, str]], places: Mapping[str, tuple[int, int
 def written() -> dict[str, str]:
     """File in docs/ -> its text."""
     graph = grimp.build_graph("ratioscope", cache_dir=None)
-    return {"rooms.md": page(graph), "pictures/rooms.svg": picture(graph)}
+    return {"develop/rooms.md": page(graph), "pictures/rooms.svg": picture(graph)}
 
 
 if __name__ == "__main__":

@@ -25,10 +25,22 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """A page of docs/ whose links to pages of the root lead to their copies on the site, with a dark twin of light pictures."""
+    up = "../" * page.file.src_uri.count("/")
     for name, copy in ROOT_PAGES.items():
-        markdown = markdown.replace(f"](../{name}", f"]({copy}")
+        markdown = markdown.replace(f"]({up}../{name}", f"]({up}{copy}")
     markdown = with_signatures(markdown) if page.file.src_uri == "api.md" else markdown
     return LIGHT.sub(r"\1-light.png#only-light)\n\1-dark.png#only-dark)", markdown)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Leaves at the old address of each moved page, beside the user's pages, one that leads to the new address."""
+    site = Path(config.site_dir)
+    for page in site.glob("develop/*.html"):
+        if not (old := site / page.name).exists():
+            new = f"develop/{page.name}"
+            old.write_text(
+                f'<meta http-equiv="refresh" content="0; url={new}"><a href="{new}">This page has moved.</a>\n'
+            )
 
 
 def from_root(text: str) -> str:

@@ -1,1 +1,1 @@
-"""The cost of ratioscope beside that of others and the limit of the machine: the measurements of docs/performance.md."""
+"""The cost of ratioscope beside that of others and the limit of the machine: the measurements of docs/develop/performance.md."""

@@ -1,4 +1,4 @@
-"""Measures, and keeps the figures in docs/performance.json; `make docs` writes docs/performance.md from them.
+"""Measures, and keeps the figures in docs/performance.json; `make docs` writes docs/develop/performance.md from them.
 
     python -m benchmarks.performance [--quick] [--only log,size] [--out docs/performance.json]
 

@@ -48,6 +48,20 @@ def test_each_trainer_has_a_page_in_the_menu_that_says_what_a_run_may_lack() -> 
         assert "%s" not in lacks, "a message as it is before its name is put in"
 
 
+def test_the_condition_of_the_samplers_log_probs_is_the_one_that_the_recorder_names() -> None:
+    """Its words in code, such as `use_vllm=True`, stand in the adapter's own message of absent log-probs."""
+    compared = 0
+    for adapter in ADAPTERS:
+        assert adapter.rollout_by_default or adapter.rollout_setting, adapter.name
+        folder = ROOT / "collectors" / "adapters" / adapter.name.replace("miles", "slime")
+        text = "".join(re.sub(r'"\n\s+"', "", path.read_text()) for path in sorted(folder.glob("*.py")))
+        if "NO_ROLLOUT = " in text:
+            named = re.findall(r"`([^`]+)`", adapter.rollout_setting)
+            assert not [name for name in named if name not in text and name.partition("=")[0] not in text], adapter.name
+            compared += len(named)
+    assert compared > 8
+
+
 def test_the_picture_and_the_page_of_the_rooms_are_what_the_imports_give() -> None:
     for name, text in script("rooms").written().items():
         assert (ROOT / "docs" / name).read_text() == text, f"run `make docs`: docs/{name} is out of date"
@@ -80,7 +94,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_the_site_has_every_page_and_all_links_and_anchors_of_it_lead_somewhere(site: Path) -> None:
-    assert {page.stem for page in (ROOT / "docs").glob("*.md")} <= {page.stem for page in site.glob("*.html")}
+    pages = {page.relative_to(ROOT / "docs").with_suffix("") for page in (ROOT / "docs").rglob("*.md")}
+    assert pages <= {page.relative_to(site).with_suffix("") for page in site.rglob("*.html")}
+
+
+@pytest.mark.slow
+def test_the_old_address_of_a_page_for_developers_leads_to_the_new_one(site: Path) -> None:
+    for name in ("architecture", "rooms", "recording", "scale", "performance", "dependencies", "release"):
+        assert f"url=develop/{name}.html" in (site / f"{name}.html").read_text()
+    assert 'href="develop/dashboard.html"' in (site / "dashboard.html").read_text(), "the user's page has that address"
 
 
 @pytest.mark.slow
@@ -122,7 +144,7 @@ EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 IMPORTED = {"pyyaml": "yaml"}
 """Packages that are imported under another name."""
 UNSEEN = {"orjson"}
-"""Packages that another one imports where it finds them, see docs/dependencies.md."""
+"""Packages that another one imports where it finds them, see docs/develop/dependencies.md."""
 
 
 def packages(requirements: Sequence[str]) -> set[str]:
@@ -131,7 +153,7 @@ def packages(requirements: Sequence[str]) -> set[str]:
 
 def test_a_line_that_installs_ratioscope_does_so_from_a_checkout_and_names_extras_that_exist() -> None:
     """No index has it, and who needs an extra has all else installed: there its name is enough."""
-    for page in (ROOT / "README.md", ROOT / "Makefile", *(ROOT / "docs").glob("*.md")):
+    for page in (ROOT / "README.md", ROOT / "Makefile", *(ROOT / "docs").rglob("*.md")):
         text = page.read_text()
         assert not re.search(r"install (--\S+ )*'?ratioscope\b", text), page.name
         extras = {extra for found in re.findall(r"'\.\[([\w,]+)\]'", text) for extra in found.split(",")}
@@ -149,7 +171,9 @@ def test_what_an_extra_installs_is_used_and_has_its_reason() -> None:
         assert re.search(rf"^\s*(import|from) {name}\b|import_module\(\"{name}\"\)", code, re.MULTILINE), package
     assert EXTRAS["all"] == [f"ratioscope[{','.join(named)}]"]
     rows = re.findall(
-        r"^\| ([\w-]+) \| (?:base[^|]*|`\[(\w+)\]`) \|", (ROOT / "docs" / "dependencies.md").read_text(), re.MULTILINE
+        r"^\| ([\w-]+) \| (?:base[^|]*|`\[(\w+)\]`) \|",
+        (ROOT / "docs" / "develop" / "dependencies.md").read_text(),
+        re.MULTILINE,
     )
     reasons = {extra: {package for package, of in rows if of == extra} for extra in named}
     assert reasons == named and {package for package, of in rows if not of} == packages(PROJECT["dependencies"])
@@ -163,6 +187,7 @@ PAGES = (
     ROOT / "CHANGELOG.md",
     *ROOM_PAGES,
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "develop").glob("*.md")),
 )
 WRITTEN = [page for page in PAGES if page.stem not in ("metrics", "record", "trainers", "rooms", "reliability", "api")]
 """Pages that are written by hand."""
@@ -268,7 +293,7 @@ APART = re.compile(r"[\d⁰-⁹] %(?![\w({])")
 
 
 def test_a_percent_sign_stands_at_its_number_in_all_texts() -> None:
-    found = [path for path in (*PAGES, *ROOT.glob("docs/*.md")) if APART.search(path.read_text())]
+    found = [path for path in PAGES if APART.search(path.read_text())]
     sources = [path for room in ("app", "metrics", "ingest", "collectors") for path in (ROOT / room).rglob("*.py")]
     assert not found + [path for path in sources if any(APART.search(text) for text in _texts(path))]
 

@@ -19,7 +19,7 @@ from support.paths import ROOT
 
 import ratioscope
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ (.*)$", re.MULTILINE)
 pytestmark = pytest.mark.slow
@@ -105,8 +105,12 @@ def run_commands(text: str) -> None:
         assert_promised(promised, done.stdout + done.stderr)
 
 
-def test_the_line_of_the_readme_reads_a_run_that_an_older_version_began(folder: Path) -> None:
-    (line,) = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("pl.scan_parquet")]
+def test_the_line_of_the_run_format_reads_a_run_that_an_older_version_began(folder: Path) -> None:
+    (line,) = [
+        line
+        for line in (ROOT / "docs" / "run_format.md").read_text().splitlines()
+        if line.startswith("pl.scan_parquet")
+    ]
     before = eval(line, {"pl": pl})
     with ratioscope.Collector("runs/tonight", trainer="mine") as collector:
         collector.log(step=1000, rollout_logprobs=torch.full((2, 3), -1.0), old_logprobs=torch.full((2, 3), -1.1))

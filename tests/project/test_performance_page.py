@@ -1,4 +1,4 @@
-"""docs/performance.md: slopes, tables, and contenders that take turns."""
+"""docs/develop/performance.md: slopes, tables, and contenders that take turns."""
 
 import json
 import math

@@ -1,6 +1,6 @@
 """Ten questions of a newcomer, answered in a browser from the dashboard's address alone, in few steps and with no dead end.
 
-The docs hold the table of the questions (docs/dashboard.md); this file holds it to what the pages really take.
+The docs hold the table of the questions (docs/develop/dashboard.md); this file holds it to what the pages really take.
 """
 
 from collections.abc import Callable
@@ -151,6 +151,6 @@ def _go(opened: Opened, kind: str, name: str) -> None:
 
 
 def test_the_docs_have_the_table_of_the_tasks() -> None:
-    page = (ROOT / "docs" / "dashboard.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "develop" / "dashboard.md").read_text(encoding="utf-8")
     for task in TASKS:
         assert f"| {task.question} | {len(task.way)} |" in page, task.question

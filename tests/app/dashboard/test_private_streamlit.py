@@ -1,5 +1,5 @@
 """Each fault of Streamlit for which we touch its private parts is still there. A test that fails here tells that a part of ours
-can go: docs/dashboard.md lists them with the issues upstream."""
+can go: docs/develop/dashboard.md lists them with the issues upstream."""
 
 import inspect
 from pathlib import Path
