@@ -142,7 +142,7 @@ def _pairs(rows: LabelledTexts, share: str = "") -> str:
 
 
 def _bold(name: str) -> str:
-    return ' class="do"' if name.startswith(("do", "known-good")) else ""
+    return ' class="do"' if name.startswith(("do", "pinned run")) else ""
 
 
 def _table(block: Table, inside: Inside) -> str:

@@ -9,7 +9,7 @@
                                     of the newest steps), now_since, now_title, confidence, evidence, meaning, remedy, checks
                                     (name, steps, absent), rules (what the run's own rules mute or tune, in words)
     diagnosis                       as `ratioscope diagnose --json` gives it; null if the run cannot be diagnosed
-    comparison                      with a known-good run, as `ratioscope diff --json`; null without one
+    comparison                      with the pinned run, as `ratioscope diff --json`; null without one
     baseline                        the noise floor that --baseline names, as its file holds it; null without one
     side                            which side is off, by a third reading: off, sentence, reading, facts; null without one
     engine_part                     the gap in two parts, by the engine's prefill: sentence, part, mean, ...; null without one

@@ -86,7 +86,7 @@ class Material:
 
     @property
     def baseline(self) -> Baseline | None:
-        """The comparison with the known-good run."""
+        """The comparison with the pinned run."""
         return None if self.scope.good is None else self.view.of(compared_with, self.scope.good)
 
     @cached_property
@@ -152,7 +152,7 @@ def material(
     options: tuple[str, ...] = (),
     stage: Stage = lambda name: None,
 ) -> Material:
-    """text: False leaves prompts and token texts out. good: a known-good run to compare with. floor: a noise floor.
+    """text: False leaves prompts and token texts out. good: the pinned run to compare with. floor: a baseline.
     options: the arguments of the command line, for the reproduction.
 
     gap: of the parts on distributions, places and sequences, also one of readings; None: the verdict's, else the first.

@@ -1,4 +1,4 @@
-"""The comparison with a known-good run: its words, the metrics side by side, and the settings that differ."""
+"""The comparison with a pinned run: its words, the metrics side by side, and the settings that differ."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,26 +29,28 @@ from .scope import Scope
 from .view import View
 
 NAME_ROOM = 48
-"""The most characters of the known-good run's name in the head."""
+"""The most characters of the pinned run's name in the head."""
 ABOUT_AS_LARGE = 1.5
 """Factor below which the head gives a percentage. Convention, as that of `diff`."""
-SIDES = {"A": "known-good (A)", "B": "this run (B)"}
+PINNED_RUN = "pinned run"
+"""The label of the sentence on it."""
+SIDES = {"A": "pinned (A)", "B": "this run (B)"}
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """A run compared with its known-good run. A is the known-good run, B the run of the report."""
+    """A run compared with the pinned one. A is the pinned run, B the run of the report."""
 
     name: str
     digest: str
-    """Digest of the committed files of the known-good run."""
+    """Digest of the committed files of the pinned run."""
     gap: str
     head: LabelledTexts
     """Facts for the first half page."""
     facts: LabelledTexts
     """Facts for the section on the comparison, as label and text."""
     settings: tuple[tuple[str, str, str], ...]
-    """Key, known-good value and own value of each setting that differs, without secrets."""
+    """Key, value of the pinned run and own value of each setting that differs, without secrets."""
     header: tuple[str, ...]
     """The headings of `rows`."""
     rows: tuple[tuple[str, ...], ...]
@@ -58,7 +60,7 @@ class Baseline:
 
 
 def compared_with(run: Run, other: View) -> Baseline:
-    """other: the known-good run. SourceError if the two have no gap in common."""
+    """other: the pinned run. SourceError if the two have no gap in common."""
     good = other.run
     gap = common_gap(good, run, asked=False)
     compared = difference(good, run, gap)
@@ -67,7 +69,7 @@ def compared_with(run: Run, other: View) -> Baseline:
     cards = set(names_at("card", gap))
     table = titled(table_of([one for one in compared.metrics if one.metric in cards]))
     facts = (
-        ("compared", f"the known-good run {name} is A, the run of this report is B"),
+        ("compared", f"the pinned run {name} is A, the run of this report is B"),
         ("pair by pair", pairs_in_words(compared).removeprefix("Pair by pair, ")),
         ("apart since", parting_in_words(compared)),
         ("input digest (sha256)", good.digest),
@@ -91,14 +93,14 @@ def compared_with(run: Run, other: View) -> Baseline:
 
 
 def comparison(scope: Scope) -> Iterator[Block]:
-    """The comparison with the known-good run of the scope; nothing without one."""
+    """The comparison with the pinned run of the scope; nothing without one."""
     if scope.good is None:
         return
     found = scope.view.of(compared_with, scope.good)
     yield Facts(found.facts)
     yield text_table(f"metrics beside {found.name}", found.header, found.rows, is_numbers=True)
     if found.settings:
-        yield text_table("settings", ("setting that differs", "known-good", "this run"), found.settings)
+        yield text_table("settings", ("setting that differs", "pinned run", "this run"), found.settings)
     else:
         yield Paragraph("No setting on record differs; more may differ than was recorded.", "muted")
 
@@ -107,26 +109,26 @@ def _head(compared: Difference, name: str, settings: tuple[tuple[str, str, str],
     apart = compared.parting
     since = "" if apart is None else f"; apart since step {apart.step}"
     rows = (
-        ("known-good run", f"{words_of(compared.size, shortened(name, NAME_ROOM))}{since}."),
+        (PINNED_RUN, f"{words_of(compared.size, shortened(name, NAME_ROOM))}{since}."),
         ("settings", few_settings(settings)),
     )
     return tuple((label, text) for label, text in rows if text)
 
 
 def words_of(size: Compared | None, name: str) -> str:
-    """The size of the gap beside that of the known-good run, in words, with both values."""
+    """The size of the gap beside that of the pinned run, in words, with both values."""
     if size is None:
-        return f"not comparable with your known-good run {name}, because one of the two lacks the metric"
+        return f"not comparable with your pinned run {name}, because one of the two lacks the metric"
     unit = UNITS[size.metric]
     own, good = (value_words(size.metric, side.value, side.error) for side in (size.b, size.a))
     sides = f"{BY_NAME[size.metric].title} {own}{unit} against {good}"
     if not isnan(size.z) and size.p >= SURE:
-        return f"cannot be told apart from your known-good run {name}: {sides}"
-    return f"{_times(size)} your known-good run {name}: {sides}"
+        return f"cannot be told apart from your pinned run {name}: {sides}"
+    return f"{_times(size)} your pinned run {name}: {sides}"
 
 
 def _times(size: Compared) -> str:
-    """The factor from the known-good run to this one."""
+    """The factor from the pinned run to this one."""
     ratio = size.ratio
     if isnan(ratio):
         return "the same as" if size.difference == 0 else "unlike"

@@ -146,7 +146,7 @@ def _level(scope: Scope, level: Level, step: int | None, end: str = "") -> Itera
     )
     yield Part(f"bounded{end}", partial(_bounded_weights, part, end))
     if scope.floor is not None and scope.reference is None:
-        held = "holds no distribution; a run pinned as reference is drawn here."
+        held = "holds no distribution; a pinned run is drawn here."
         yield Paragraph(f"The baseline {scope.floor.name[:60]} {held}", "muted")
     yield from compared_steps(scope, level, step, end)
 
@@ -210,7 +210,7 @@ def _beyond(part: DisplayedWeights, low: float, high: float, theme: ThemeName) -
 
 
 def _reference(part: DisplayedWeights) -> tuple[str, Histogram] | None:
-    """Name and weights of the reference run at all its steps and tokens; None without one."""
+    """Name and weights of the pinned run at all its steps and tokens; None without one."""
     scope = part.scope
     if scope.reference is None or scope.floor is None:
         return None

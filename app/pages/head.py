@@ -20,7 +20,7 @@ from ..presentation.sentence import capital, sentence
 from ..presentation.size_words import NAME, size_words
 from ..referee.floor_of_run import against_floor
 from .answered import Answered
-from .baseline import compared_with
+from .baseline import PINNED_RUN, compared_with
 from .scope import Scope
 from .verdict import COMPUTED, answer_to
 
@@ -133,8 +133,9 @@ def _floor(context: KnownContext) -> str:
 
 
 def plain_head(head: Head) -> Mapping[str, object]:
-    """The head as values that JSON can hold."""
-    return {"severity": head.severity, "title": head.title, "facts": dict(head.facts)}
+    """The head as values that JSON can hold. The key of the fact on the pinned run is that of older reports."""
+    facts = {"known-good run" if name == PINNED_RUN else name: text for name, text in head.facts}
+    return {"severity": head.severity, "title": head.title, "facts": facts}
 
 
 def graded_counts(grades: pl.DataFrame) -> dict[str, int]:

@@ -186,7 +186,7 @@ def _trust(scope: Scope, *, again: bool = False) -> Iterator[Block]:
 
 
 def _beside(scope: Scope) -> Iterator[Block]:
-    """The whole run beside a third reading of its tokens, and beside a baseline or reference."""
+    """The whole run beside a third reading of its tokens, and beside the baseline or pinned run."""
     if side := referee_of(scope):
         yield Paragraph(side.sentence, head="Which side is off?", help=REFEREE)
     if part := engine_part_of(scope):

@@ -1,4 +1,4 @@
-"""The reference of a folder of runs, which a page pins or takes away."""
+"""The pinned run of a folder of runs, which a page pins or unpins."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,7 +17,7 @@ SAID = "_reference_said"
 
 
 def pin_action(scope: Scope, name: str) -> Action | None:
-    """A button that pins the run as the reference of its folder, or takes it away; None where nothing can be pinned."""
+    """A button that pins the run in its folder, or unpins it; None where nothing can be pinned."""
     path = scope.runs.runs.get(name)
     if path is None or not scope.runs.roots:
         return None
@@ -26,7 +26,7 @@ def pin_action(scope: Scope, name: str) -> Action | None:
         known, folder = pinned_above(Path(path), scope.runs.roots)
     project = folders_above(Path(path), scope.runs.roots)[-1]
     is_pinned = run_path(known, folder) == path
-    words = "unpin the reference" if is_pinned else f"pin {shortened(name)} as reference"
+    words = f"{'unpin' if is_pinned else 'pin'} {shortened(name)}"
     change = (folder, None) if is_pinned else (project, Path(path).relative_to(project).as_posix())
     about = "Every chart and card of the runs in its folder then compares with it."
     return Action(f"pin_{name}", words, partial(_change, scope.face, *change), about)
@@ -56,7 +56,7 @@ def _change(face: Face, folder: Path, run: str | None) -> None:
             unpin(folder)
         else:
             pin(folder, Pinned("run", run))
-        said = "No run is the reference now." if run is None else f"{run} is the reference of {folder}."
+        said = "No run is pinned now." if run is None else f"{run} is the pinned run of {folder}."
     except ConfigError as error:
         said = f"Not pinned: {error}"
     say(face, said)

@@ -69,13 +69,13 @@ class Scope:
     only: Part | None = None
     """The chosen part of the tokens; None for all."""
     floor: NoiseFloor | None = None
-    """The noise floor that charts and cards show; None without one."""
+    """The baseline, or the values of the pinned run, that charts and cards show; None without one."""
     others: tuple[View, ...] = ()
     """Runs drawn over it, on pages that can do so."""
     reference: View | None = None
-    """The pinned reference run, drawn faintly; None without one."""
+    """The pinned run of the folder, drawn faintly; None without one."""
     good: View | None = None
-    """The known-good run of a report, drawn faintly; None without one."""
+    """The pinned run of a report, drawn faintly; None without one."""
     from_rows: bool = False
     """True if the part is computed from token rows, though statistics on record have it: only rows give its histograms."""
     face: Face = field(default=PAPER, compare=False, repr=False)
@@ -107,12 +107,12 @@ class Scope:
         return pl.col("step").is_between(chosen.start, chosen.stop - 1)
 
     def limits(self, metric: Metric) -> tuple[Limit, ...]:
-        """The limits of a metric of the gap, with the noise floor."""
+        """The limits of a metric of the gap, with the baseline."""
         return with_floor(limits_of(metric, self.gap, self.view.signals), metric, self.gap, self.floor)
 
     @property
     def beside(self) -> FaintRun | None:
-        """The known-good or the reference run at all its tokens, for charts over steps."""
+        """The pinned run at all its tokens, for charts over steps."""
         if self.good is not None:
             return FaintRun(self.good.name, self.good.metrics())
         if self.reference is None or self.floor is None:

@@ -49,8 +49,8 @@ class NoiseFloor:
     """Model, engine, precision and versions, as far as they are on record."""
     saved: str = ""
     """When, as ISO 8601."""
-    kind: Literal["baseline", "reference"] = "baseline"
-    """reference: the values of a known-good run at the same gap, which is no floor of noise."""
+    kind: Literal["baseline", "pinned run"] = "baseline"
+    """pinned run: its values at the same gap, which are no floor."""
 
     def value_of(self, metric: str) -> FloorValue | None:
         return dict(self.values).get(metric)
@@ -116,7 +116,7 @@ def _named(floor: NoiseFloor) -> str:
 
 
 def times_words(floor: NoiseFloor, metric: Metric, gap: str, value: float | None, error: float | None) -> str:
-    """`7 times your reference good`, for a metric whose ideal is 0; its value of the reference for any other; "" where none."""
+    """`7 times your pinned run good`, for a metric whose ideal is 0; the other's own value for any other; "" where none."""
     own = floor.value_of(metric.name) if stands_beside(floor, gap) else None
     if own is None or value is None or not math.isfinite(value):
         return ""

@@ -1,6 +1,6 @@
 """The size of a gap in words, the same on every face: now, at its worst step and over the whole run, each with its steps.
 
-The size now also in times of the run's own calm level, and of a pinned reference.
+The size now also in times of the run's own calm level, and of the pinned run.
 """
 
 import math
@@ -21,7 +21,7 @@ NAME = "size of the gap"
 def size_words(size: "GapSize | None", floor: NoiseFloor | None = None) -> str:
     """The three numbers with their steps, one of them if there is one step; empty without a size.
 
-    floor: the baseline or reference that stands beside the number now; None without one.
+    floor: the baseline or pinned run that stands beside the number now; None without one.
     """
     if size is None:
         return ""

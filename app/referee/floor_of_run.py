@@ -48,7 +48,7 @@ def against_floor(run: "Run", floor: NoiseFloor, gap: str) -> str:
 
 
 def reference_floor(run: "Run", name: str, gap: str) -> NoiseFloor | None:
-    """The values of a known-good run at a gap, to compare other runs with; None where it has no size of that gap."""
+    """The values of a pinned run at a gap, to compare other runs with; None where it has no size of that gap."""
     if gap not in (*run.gaps, *run.reading_gaps):
         return None
     whole = run.metrics(by=(), gap=gap)
@@ -63,14 +63,14 @@ def reference_floor(run: "Run", name: str, gap: str) -> NoiseFloor | None:
         return None
     tokens, sequences = (int(found[each].value) if each in found else 0 for each in ("tokens", "sequences"))
     values = tuple(found.items())
-    how = "the values of a known-good run"
+    how = "the values of the pinned run"
     return NoiseFloor(
-        name, gap, how, values, tokens, sequences, run.name, run.digest, tuple(run.steps), kind="reference"
+        name, gap, how, values, tokens, sequences, run.name, run.digest, tuple(run.steps), kind="pinned run"
     )
 
 
 def pinned_floor(run: "Run", gap: str) -> NoiseFloor | None:
-    """The values of the reference that is pinned for the run's folder, at a gap; None without one that can be read."""
+    """The values of the run or baseline pinned in the run's folder or one above, at a gap; None without one that can be read."""
     from ratioscope.ingest.run import open_run
 
     with suppress(RatioscopeError, OSError):

@@ -1,4 +1,4 @@
-"""The reference of a project: a run, or a saved baseline, that a folder of runs names as known good."""
+"""The pinned run of a folder of runs, or the saved baseline that it pins: what the runs in it are compared with."""
 
 import json
 import os
@@ -20,7 +20,7 @@ MOST_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Pinned:
-    """The run or baseline that a folder of runs names as known good."""
+    """The run or baseline that a folder of runs pins."""
 
     kind: Literal["run", "baseline"]
     name: str
@@ -28,7 +28,7 @@ class Pinned:
 
 
 def pinned(folder: Path) -> Pinned | None:
-    """The reference of a folder of runs; None where none is pinned. ConfigError where its file is damaged."""
+    """The run or baseline that a folder pins; None where it pins none. ConfigError where its file is damaged."""
     try:
         read = json.loads(content(folder, REFERENCE_FILE, MOST_BYTES))
         kinds = [kind for kind in ("run", "baseline") if isinstance(read.get(kind), str)]
@@ -49,7 +49,7 @@ def pinned(folder: Path) -> Pinned | None:
 
 
 def pinned_above(run: Path, roots: Sequence[str] = ()) -> tuple[Pinned | None, Path]:
-    """(the reference, its folder) of the nearest of the `folders_above` that pins one. ConfigError where its file is damaged."""
+    """(what is pinned, its folder) of the nearest of the `folders_above` that pins one. ConfigError where its file is damaged."""
     for folder in folders_above(run, roots):
         if (found := pinned(folder)) is not None:
             return found, folder
@@ -69,7 +69,7 @@ def folders_above(run: Path, roots: Sequence[str] = ()) -> list[Path]:
 
 
 def pin(folder: Path, reference: Pinned) -> Path:
-    """Pins the reference in place of an older one. The file appears whole or not at all; ConfigError if it cannot be written."""
+    """Pins it in place of an older one. The file appears whole or not at all; ConfigError if it cannot be written."""
     path = folder / REFERENCE_FILE
     try:
         if reference.kind == "run":
@@ -83,13 +83,11 @@ def pin(folder: Path, reference: Pinned) -> Path:
 
 
 def unpin(folder: Path) -> None:
-    """Takes the reference away. ConfigError if none is pinned, or the folder cannot be written."""
+    """Unpins. ConfigError if none is pinned, or the folder cannot be written."""
     try:
         (folder / REFERENCE_FILE).unlink()
     except OSError as error:
-        raise ConfigError(
-            f"{folder / REFERENCE_FILE}: {error.strerror}; wanted a folder with a pinned reference"
-        ) from error
+        raise ConfigError(f"{folder / REFERENCE_FILE}: {error.strerror}; wanted a folder with a pinned run") from error
 
 
 def _demand_below(name: str) -> None:

@@ -101,7 +101,7 @@ RulesFile = Annotated[
 
 BaselineName = Annotated[
     str | None,
-    typer.Option("--baseline", metavar="NAME", help="Compare with a noise floor that `ratioscope baseline save` kept."),
+    typer.Option("--baseline", metavar="NAME", help="Compare with a floor that `ratioscope baseline save` kept."),
 ]
 
 

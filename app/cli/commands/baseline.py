@@ -1,4 +1,4 @@
-"""`ratioscope baseline`: saves the noise floor of a run under a name, to compare other runs with."""
+"""`ratioscope baseline`: saves the floor of a run under a name, or pins a run, to compare other runs with."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,9 +31,10 @@ USES = {
 
 
 def baseline(action: ActionArgument, words: WordsArgument = None, as_json: AsJson = False) -> int:
-    """Save the noise floor of a run, list the saved ones, show or remove one. Other verbs take it with --baseline NAME.
+    """Save the floor of a run under a name, or pin a run that others are compared with. Other verbs take --baseline NAME.
 
-    pin makes a run, or a saved baseline, the reference of a folder of runs: the dashboard compares every run in it with it.
+    save, list, show and remove are of saved baselines. pin has every run in a folder compared with one run of it, or with a
+    saved baseline: dashboard, info, diagnose and report do so.
 
     The floor is the distance of two computations of one policy: referee and referee_again, else the trainer and trainer_again,
     else the gap of a healthy run. It is kept in ~/.config/ratioscope/baselines, with what it was measured on.
@@ -55,7 +56,7 @@ def baseline(action: ActionArgument, words: WordsArgument = None, as_json: AsJso
         return _pin(given[0], Path(given[2]) if len(given) == 3 else None)
     if action == "unpin" and len(given) == 1:
         unpin(Path(given[0]))
-        say(f"the runs in {given[0]} have no reference now")
+        say(f"the runs in {given[0]} are compared with none now")
         return 0
     wanted = USES.get(action) or "; ".join(USES.values())
     raise ConfigError(f"baseline {' '.join((action, *given))[:200]}: wanted {wanted}")
@@ -67,7 +68,7 @@ def _save(run: Path, name: str, *, as_json: bool) -> int:
 
     demand_name(name)
     opened_run = opened(run)
-    with working(f"measuring the noise floor of {opened_run.name}"):
+    with working(f"measuring the floor of {opened_run.name}"):
         floor = floor_of_run(opened_run, name)
     path = write_baseline(floor)
     if as_json:
@@ -112,14 +113,14 @@ def _show(name: str, *, as_json: bool) -> int:
     return 0
 
 
-def _pin(reference: str, folder: Path | None) -> int:
+def _pin(chosen: str, folder: Path | None) -> int:
     """Pins a run in its own folder or in one above it, or a saved baseline in a folder."""
     from ...referee.baselines import baseline as saved
 
-    if folder is not None and not Path(reference).is_dir():
-        pin(folder, Pinned("baseline", saved(reference).name))
+    if folder is not None and not Path(chosen).is_dir():
+        pin(folder, Pinned("baseline", saved(chosen).name))
     else:
-        found = opened(Path(reference), is_reference=True)
+        found = opened(Path(chosen), is_reference=True)
         if found.is_remote:
             raise ConfigError(
                 f"{found.place} is on a store; wanted a run in a folder of this machine, beside those it is for"
@@ -129,7 +130,7 @@ def _pin(reference: str, folder: Path | None) -> int:
         if folder not in run.parents:
             raise ConfigError(f"{run} is not below {folder}; wanted a folder that holds the run")
         pin(folder, Pinned("run", run.relative_to(folder).as_posix()))
-    say(f"{reference} is the reference of the runs in {folder}; see: ratioscope dashboard {folder}")
+    say(f"the runs in {folder} are compared with {chosen} now; see: ratioscope dashboard {folder}")
     return 0
 
 

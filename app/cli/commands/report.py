@@ -64,8 +64,8 @@ CompareOption = Annotated[
     typer.Option(
         "--compare",
         metavar="OTHER",
-        help="A known-good run: the report says how many times its gap this one has, and which settings differ."
-        " Without it, the reference that is pinned in the run's folder.",
+        help="Compare with this run: the report says how many times its gap this one has, and which settings differ."
+        " Without it, with the pinned run of the folder.",
     ),
 ]
 
@@ -98,7 +98,7 @@ def report(
     floor = floor_named(baseline)
     opened_run = opened(run, rules)
     _demand_gap(opened_run, gap)
-    good = None if compare is None else _known_good(compare, opened_run.path)
+    good = None if compare is None else _other_run(compare, opened_run.path)
     if good is None and floor is None:
         good, floor = _pinned(opened_run)
     named = _name_for(folder_name(opened_run, text=not no_text))
@@ -165,13 +165,11 @@ def _demand_gap(run: "Run", gap: str | None) -> None:
         raise ConfigError(f"--gap {gap}: {run.name} has {', '.join(run.gaps) or 'no gap'}; wanted one of these")
 
 
-def _known_good(other: Path, own: Path) -> "Run":
+def _other_run(other: Path, own: Path) -> "Run":
     """The run to compare with. ConfigError if it is the run of the report."""
     good = opened(other, is_reference=True)
     if good.path.resolve() == own.resolve():
-        raise ConfigError(
-            f"--compare {good.place}: this is the run of the report; wanted another run, a known-good one"
-        )
+        raise ConfigError(f"--compare {good.place}: this is the run of the report; wanted another run")
     return good
 
 

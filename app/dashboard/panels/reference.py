@@ -1,4 +1,4 @@
-"""The reference of the project: the run, or the saved baseline, that the folder of the shown run names as known good."""
+"""The run, or the saved baseline, that the folder of the shown run pins, and the saved baselines beside it."""
 
 import shlex
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from .choices import dropdown
 from .controls import asked, say_wrong
 
 NO_FLOOR = "no baseline"
-ABOUT = "Charts and cards compare with this: the pinned reference of the folder, or a noise floor of `ratioscope baseline save`."
+ABOUT = "Charts and cards compare with this: the pinned run of the folder, or a baseline of `ratioscope baseline save`."
 
 
 @dataclass(frozen=True)
@@ -40,19 +40,21 @@ NOTHING = ReferenceValues()
 
 
 def reference_picker(served_runs: Served, shown: View, gap: str) -> ReferenceValues:
-    """The chosen reference: by default the pinned one. No control where none is pinned and no baseline is saved."""
+    """The chosen run or baseline: by default the pinned one. No control where none is pinned and no baseline is saved."""
     known, folder = None, Path(shown.path).parent
     try:
         known, folder = pinned_above(Path(shown.path), served_runs.roots)
     except ConfigError as error:
         say_wrong(str(error))
     names = list(baseline_names())
-    word = "" if known is None else known.name if known.kind == "baseline" else f"reference {visible(known.name, 80)}"
+    word = "" if known is None else known.name if known.kind == "baseline" else f"pinned run {visible(known.name, 80)}"
     if known is not None and known.kind == "baseline" and known.name not in names:
         say_wrong(f"the folder pins the baseline {known.name[:80]}, which is not saved here")
         word = ""
     options = list(dict.fromkeys([*([word] if word else []), *names]))
     wanted = asked("baseline")
+    if known is not None and word and wanted == f"reference {visible(known.name, 80)}":  # a link of an older version
+        st.session_state["baseline"] = wanted = word
     if wanted is not None and wanted not in (NO_FLOOR, *options):
         say_wrong(f"no baseline {str(wanted)[:80]} is saved here")
         if options:
@@ -81,19 +83,19 @@ def _not_compared(why: str, folder: Path) -> ReferenceValues:
 
 
 def _of_run(served_runs: Served, folder: Path, name: str, shown: View, gap: str) -> ReferenceValues:
-    """The reference run, if it can be read: its folder names it, so it need not be served itself. It never lies elsewhere."""
+    """The pinned run, if it can be read: its folder names it, so it need not be served itself. It never lies elsewhere."""
     path = folder / name
     if str(path) == shown.path:
-        st.caption(":material/keep: this run is the reference", width="content")
+        st.caption(":material/keep: this is the pinned run", width="content")
         return NOTHING
     is_served = str(path) in served_runs.runs.values()
     if not is_served and not (is_run(path) and path.resolve().is_relative_to(folder.resolve())):
-        return _not_compared(f"the reference {name[:80]} is no run in its folder, or no longer", folder)
+        return _not_compared(f"the pinned run {name[:80]} is no run in its folder, or no longer", folder)
     try:
         view = beside(str(path))
         floor = view.of(reference_floor, visible(name, 60), gap)
     except RatioscopeError as error:
-        return _not_compared(f"the reference {name[:80]} cannot be read: {str(error)[:200]}", folder)
+        return _not_compared(f"the pinned run {name[:80]} cannot be read: {str(error)[:200]}", folder)
     if floor is None:
-        st.caption(f":material/info: {label(f'the reference {name[:80]} has no {gap}', 200)}", width="content")
+        st.caption(f":material/info: {label(f'the pinned run {name[:80]} has no {gap}', 200)}", width="content")
     return ReferenceValues(floor, view)

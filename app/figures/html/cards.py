@@ -126,7 +126,7 @@ def _card(
 
 
 def _times(floor: NoiseFloor | None, metric: Metric, gap: str, value: float | None, error: float | None) -> str:
-    """The value beside that of the reference, in words."""
+    """The value beside that of the baseline or pinned run, in words."""
     said = "" if floor is None else times_words(floor, metric, gap, value, error)
     return f"<span>{escaped(said, 120)}</span>" if said else ""
 

@@ -55,7 +55,7 @@ TASKS = (
     Task("Is it my trainer or vLLM?", (), "Which side is off?"),
     Task("Which replica?", ("page Why", "page Where"), "By engine replica: not available, because"),
     Task("Did the weights arrive?", ("page Why", "page Staleness and settings"), "Did the weights arrive?"),
-    Task("How does it compare with a known-good run?", ("page Runs", "page Compare"), "47 times"),
+    Task("How does it compare with a pinned run?", ("page Runs", "page Compare"), "47 times"),
     Task("What is the worst token's text?", ("button to_worst", "row sequence_rows_0"), worst_token),
     Task("How do I send it to a colleague?", ("button share",), "-o pages.html"),
 )

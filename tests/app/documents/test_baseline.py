@@ -1,4 +1,4 @@
-"""The report beside a known-good run: how many times its gap, which settings differ, and its line in the charts."""
+"""The report beside the pinned run: how many times its gap, which settings differ, and its line in the charts."""
 
 import json
 import math
@@ -64,24 +64,24 @@ def sides(a: float, b: float, error: float = 0.001) -> Compared:
 @pytest.mark.parametrize(
     ("size", "said"),
     [
-        (sides(0.01, 0.07), "7 times your known-good run nice: KL 0.07 ± 0.001 nats/token against 0.01 ± 0.001"),
-        (sides(0.07, 0.01), "7 times smaller than your known-good run nice"),
-        (sides(0.1, 0.12), "20% larger than your known-good run nice"),
-        (sides(0.1, 0.09), "10% smaller than your known-good run nice"),
-        (sides(0.01, 0.011), "cannot be told apart from your known-good run nice"),
-        (sides(0.0, 0.3), "unlike your known-good run nice"),
-        (sides(0.01, 0.07, math.nan), "7 times your known-good run nice: KL 0.07 nats/token against 0.01"),
-        (None, "not comparable with your known-good run nice, because"),
+        (sides(0.01, 0.07), "7 times your pinned run nice: KL 0.07 ± 0.001 nats/token against 0.01 ± 0.001"),
+        (sides(0.07, 0.01), "7 times smaller than your pinned run nice"),
+        (sides(0.1, 0.12), "20% larger than your pinned run nice"),
+        (sides(0.1, 0.09), "10% smaller than your pinned run nice"),
+        (sides(0.01, 0.011), "cannot be told apart from your pinned run nice"),
+        (sides(0.0, 0.3), "unlike your pinned run nice"),
+        (sides(0.01, 0.07, math.nan), "7 times your pinned run nice: KL 0.07 nats/token against 0.01"),
+        (None, "not comparable with your pinned run nice, because"),
     ],
 )
-def test_the_size_beside_the_known_good_run_in_words(size: Compared | None, said: str) -> None:
+def test_the_size_beside_the_pinned_run_in_words(size: Compared | None, said: str) -> None:
     assert words_of(size, "nice").startswith(said)
 
 
-def test_the_head_begins_with_the_known_good_run_in_every_format(data: Material, html: str) -> None:
+def test_the_head_begins_with_the_pinned_run_in_every_format(data: Material, html: str) -> None:
     label, words = data.head.facts[0]
-    assert label == "known-good run"
-    times = re.match(r"([\d.,]+) times your known-good run good: KL ", words)
+    assert label == "pinned run"
+    times = re.match(r"([\d.,]+) times your pinned run good: KL ", words)
     found = data.baseline
     assert times and found is not None
     size = next(row for row in found.plain["metrics"] if row["metric"] == "kl_k3")
