@@ -28,7 +28,7 @@ def _own_correction() -> Iterator[str]:
     yield "The page Fix and `ratioscope corrections` compare it with others, marked (own), and judge it in one sentence:"
     yield "by how much it lowers the gradient's squared error, and what another one would gain.\n"
     yield "| answer | condition |\n| --- | --- |"
-    yield f"| on | the settings mask tokens, and the loss mask on record masks at least {LEAST_OF_MASK:.0%} of as many |"
+    yield f"| on | the settings mask tokens, and the recorded loss mask leaves out at least {LEAST_OF_MASK:.0%} of their number |"
     yield f"| not on | the settings mask {FEW} tokens or more, and the loss mask on record has fewer masked than that |"
     yield "| nothing to mask | the bounds of the settings catch no token here |"
     yield "| weights only | the settings change weights alone, which leave no trace in the record |"

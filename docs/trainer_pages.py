@@ -56,8 +56,8 @@ def _page(adapter: Adapter) -> Iterator[str]:
 
 def _limits(adapter: Adapter) -> Iterator[str]:
     yield "## What a run may lack, and what would record it\n"
-    yield "The recorder says those of these lines that apply in the training log, and the run keeps them (`ratioscope info`,"
-    yield "the page Record). N stands for a number or a name.\n"
+    yield "If one of these messages applies, the training log has it, and so have `ratioscope info` and the page Record."
+    yield "N stands for a number or a name.\n"
     if adapter.unreached:
         yield f"* Tests imitate these parts: {adapter.unreached}."
     if adapter.no_self_noise:

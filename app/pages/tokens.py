@@ -334,7 +334,7 @@ def _json(face: Face, chosen: SequenceKey, about: Mapping[str, Any], at: int | N
 def _strips_of_run(scope: Scope) -> Iterator[Block]:
     """The curves of the worst sequences, for a face on which no step is chosen."""
     view, gap = scope.view, scope.gap
-    yield from worst_listed(scope, "The page Sequences has their text.")
+    yield from worst_listed(scope, "The tab Sequences has their text.")
     for place, item in enumerate(view.of(worst_of, gap)[:STRIPS]):
         yield Paragraph(sequence_facts(item), "muted", head=f"{place + 1}. {item.sequence_id}")
         label = f"Log-ratio, log-probs and entropy of {count(len(item.tokens), 'token')}"

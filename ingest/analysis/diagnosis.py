@@ -221,7 +221,8 @@ def _why_no_tokens(run: Run, gap: str, steps: Sequence[int] | None) -> str:
     tokens, without = (int(asked[known[name]].sum()) if name in known else 0 for name in ("tokens", "non_finite"))
     if not tokens and without:
         both = f"{without:,} tokens with both sides of the {gap}, and not one pair of finite log-probs among them"
-        return f"has {both}: see which side is NaN or infinite on the page Tokens, or with `ratioscope export RUN --level token`"
+        place = "Samples, tab Tokens, or in `ratioscope export RUN --level token`"
+        return f"has {both}: see which side is NaN or infinite on {place}"
     if not tokens and len(asked):
         return f"has no tokens in the sequences of these steps: log the log-probs of both sides of the {gap}"
     return f"has no token rows with both sides of the {gap} at these steps, only their statistics: {why_no_rows(run)}"

@@ -42,7 +42,8 @@ OBJECT_HOOKS = tuple(
 UNSLOTHS = "unsloth's"
 WRAPPED = GrpoRecorder.WRAPPED
 ANOTHERS = (
-    "%s in a subclass of TRL's trainer. It is recorded as TRL's own; if rows are missing, this is why: please report it"
+    "methods of TRL's trainer are replaced in a subclass: %s. It is recorded as TRL's own; if rows are missing, this is why: "
+    "please report it"
 )
 
 

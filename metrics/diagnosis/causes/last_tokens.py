@@ -56,7 +56,7 @@ CAUSES = (
         "without the last tokens",
         "The two sides treat the end of a response differently: a stop token that one side does not score, or a synthetic EOS.",
         "Score the stop token that the engine sampled, and leave out the one it did not sample.",
-        "Read the last three tokens of some responses on the page Tokens.",
+        "Read the last three tokens of some responses on Samples, tab Tokens.",
         needs=("length",),
         mistaken_for={"biased_ids": "A bias on the id of EOS shows at this id wherever it stands."},
     ),

@@ -190,7 +190,7 @@ CAUSES = (
         "without the spans that nobody sampled",
         "Text of tools or of the environment is trained as if the policy had sampled it.",
         "Set the mask to 0 at tool and environment tokens, in the loss and in the record.",
-        "Read the text of the spans on the page Tokens: it is text of a tool or of the prompt.",
+        "Read the text of the spans on Samples, tab Tokens: it is text of a tool or of the prompt.",
         estimate="{values} at {tokens} tokens of the {side}{where}",
         comes_first=True,
         mistaken_for={"filler_values": "Single fillers are missing log-probs."},

@@ -267,7 +267,7 @@ CAUSES = (
         "without the worst prompts",
         "Whole responses of the same prompts are bad: the two sides read these prompts differently (truncation, media, "
         "template), or one replica served them, or kernels fail for their shape.",
-        "Look for the property that the bad prompts share on the page Sequences: length, media, system prompt, language.",
+        "Look for the property that the bad prompts share on Samples, tab Sequences: length, media, system prompt, language.",
         "Score one bad and one good prompt alone, in a batch of one.",
         needs=("group",),
         estimate="{prompts} of the prompts",
@@ -284,7 +284,7 @@ CAUSES = (
         "Sequences fall into a clean and a bad class that no column separates: a replica, a version, the place in a packed "
         "row, media, or responses that were encoded again.",
         "Record the replica, the version and the environment of each sequence, and look at the classes again.",
-        "Compare hosts, lengths and prompts of ten bad and ten good sequences on the page Sequences.",
+        "Compare hosts, lengths and prompts of ten bad and ten good sequences on Samples, tab Sequences.",
         estimate="{sequences} of the sequences",
         localises="in {sequences} of the sequences",
         alike=("stuck_replica", "packing_leak"),

@@ -271,7 +271,7 @@ CAUSES = (
         "with negative log-ratios as small as positive ones",
         "Structured output (JSON, regular expressions, tool calls) excludes tokens in spans; the trainer counts them.",
         "Mask the constrained spans out of the loss, or apply the same grammar to the trainer's logits.",
-        "Read the spans with the lowest log-ratios on the page Tokens: they follow a fixed format.",
+        "Read the spans with the lowest log-ratios on Samples, tab Tokens: they follow a fixed format.",
         estimate="{kept_mass:.1%} of the mass was left",
         alike=("token_rows",),
         course="constant",

@@ -24,6 +24,8 @@ from ratioscope.metrics.logged_names import logged_name
         ("mismatch", "mismatch: the gap of old against rollout", "old - rollout"),
         ("ESS", "effective sample size", "after truncation"),
         ("router-replay", "router replay", "experts"),
+        ("known good", "pinned run", "baseline pin"),
+        ("noise floor", "floor", "two computations"),
     ],
 )
 def test_a_term_is_explained_in_any_spelling(asked: str, full: str, word: str) -> None:
