@@ -83,13 +83,13 @@ keeps the trainer's name, and `--logged` says why. `--map mismatch/kl_k3=NAME` o
 that is logged twice at one step counts once. A logged mean has no standard error, so a grade takes half of it, as it does of a
 step with one sequence.
 
-A folder with the logs of several runs, such as `wandb`, becomes a folder of runs, each with its own name. A log of it that cannot be
-imported is told, and the others are imported. TensorBoard's event files of one folder are one run, with the hyperparameters that
-PyTorch writes in a folder below.
+A folder with the logs of several runs, such as `wandb`, becomes a folder of runs, each with its own name. A log of it that cannot
+be imported is told, and the others are imported. TensorBoard's event files of one folder are one run, with the hyperparameters
+that PyTorch writes in a folder below.
 
 The settings of a run are kept in run.json, without secrets and cut, as a collector keeps those of a recorded run: W&B's config,
-trackio's config, MLflow's parameters, SwanLab's `files/config.yaml`, TensorBoard's hyperparameters, and its texts before the first number
-that are a JSON object or one word.
+trackio's config, MLflow's parameters, SwanLab's `files/config.yaml`, TensorBoard's hyperparameters, and its texts before the first
+number that are a JSON object or one word.
 
 ## Two files of one side each
 

@@ -97,8 +97,8 @@ def test_page_and_terminal_find_the_pin_of_the_project_above_the_folder_of_a_run
     monkeypatch.chdir(project / "tonight")
     for verb in ("info", "diagnose"):
         assert main([verb, "stale"]) == 0
-        assert "times your reference healthy" in capsys.readouterr().out
-    assert "times your reference healthy" in cards(opened("overview", project, run="tonight/stale"))
+        assert "times your pinned run healthy" in capsys.readouterr().out
+    assert "times your pinned run healthy" in cards(opened("overview", project, run="tonight/stale"))
 
 
 def test_a_pin_above_in_a_folder_that_anybody_may_write_chooses_nothing(project: Path) -> None:

@@ -1,11 +1,13 @@
-"""Ten questions of a newcomer, answered in a browser from the dashboard's address alone, in few steps and with no dead end.
+"""Questions of a newcomer, answered in a browser from the dashboard's address alone, in few steps and with no dead end.
 
 The docs hold the table of the questions (docs/develop/dashboard.md); this file holds it to what the pages really take.
 """
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 from urllib.request import urlopen
 
@@ -33,7 +35,8 @@ class Task:
 
     question: str
     way: tuple[str, ...]
-    """Steps from the address on: `page NAME` of the navigation, `button KEY`, `row KEY` the first row of a table."""
+    """Actions from the address on: `page NAME` of the navigation, `button KEY`, `numbers KEY` below a chart, `row KEY` the first row
+    of a table, `type KEY TEXT` into a field, `enter KEY TEXT` with the enter key behind it."""
     answer: str | Callable[[str], str]
     """Words that answer it and can be read in the window then; or what they are, by the address of the page."""
 
@@ -58,7 +61,13 @@ TASKS = (
     Task("How does it compare with a pinned run?", ("page Runs", "page Compare"), "47 times"),
     Task("What is the worst token's text?", ("button to_worst", "row sequence_rows_0"), worst_token),
     Task("How do I send it to a colleague?", ("button share",), "-o pages.html"),
+    Task("Which setting is it?", ("page Why",), "settings none on record differs"),
+    Task("Was anything dropped or lost?", (), "0 dropped"),
+    Task("Is my correction enough?", ("page Fix",), "The run's own truncate token at 3 clips"),
+    Task("What if I sync every two updates?", ("page Fix",), "With a sync every 2 updates the mean K3 would be 0.0020"),
+    Task("How do I get these numbers as CSV?", ("numbers chart_kl_k3",), "CSV, 60 rows"),
 )
+NOTE = ("button note", "type note_text restarted node 7", "enter note_step 30")
 
 
 @dataclass(frozen=True)
@@ -99,6 +108,14 @@ def test_a_newcomer_finds_the_answer(
     found = ends(browser, task.way)
     assert (task.answer if isinstance(task.answer, str) else task.answer(found.address)) in found.words
     assert found.wrong == []
+
+
+def test_a_newcomer_notes_what_happened_in_three_actions(browser: Chromium, server: Dashboard, tmp_path: Path) -> None:
+    shutil.copytree(sample_runs()["stale"], tmp_path / "tonight")
+    with server.with_runs([tmp_path / "tonight"]) as dashboard:
+        found = _end_of(_arrived(browser, dashboard.url), NOTE)
+    assert "Noted at step 30." in found.words and found.wrong == [] and len(NOTE) == 3
+    assert open_run(tmp_path / "tonight").events.filter(step=30, event="note")["note"].to_list() == ["restarted node 7"]
 
 
 def _arrived(browser: Chromium, address: str) -> Opened:
@@ -143,6 +160,13 @@ def _go(opened: Opened, kind: str, name: str) -> None:
     elif kind == "row":
         opened.page.locator(f".st-key-{name} canvas").first.click(position=FIRST_ROW, force=True)
         opened.page.wait_for_url("**/tokens?**")
+    elif kind == "numbers":
+        opened.page.locator(f".st-key-{name} .rs-numbers").click()
+        opened.page.get_by_role("dialog").wait_for()
+    elif kind in ("type", "enter"):
+        key, words = name.split(" ", 1)
+        opened.page.locator(f".st-key-{key} input").fill(words)
+        opened.page.keyboard.press("Enter" if kind == "enter" else "Tab")
     else:
         opened.page.locator(f".st-key-{name} button").first.click()
         if name.startswith("to_"):
