@@ -35,8 +35,8 @@ class Task:
 
     question: str
     way: tuple[str, ...]
-    """Actions from the address on: `page NAME` of the navigation, `button KEY`, `numbers KEY` below a chart, `row KEY` the first row
-    of a table, `type KEY TEXT` into a field, `enter KEY TEXT` with the enter key behind it."""
+    """Actions from the address on: `page NAME` of the navigation, `button KEY`, `numbers KEY` below a chart, `row KEY` the first
+    row of a table, `type KEY TEXT` into a field, `enter KEY TEXT` with the enter key behind it."""
     answer: str | Callable[[str], str]
     """Words that answer it and can be read in the window then; or what they are, by the address of the page."""
 
