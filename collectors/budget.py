@@ -1,4 +1,4 @@
-"""Budget: the disk space that token rows may take. The Collector takes one; the run's control file can change it meanwhile.
+"""Budget: the disk space that token rows, and top-k beside them, may take. The Collector takes one, control.json changes it.
 
 Statistics of all tokens are always written. A budget only decides how many whole sequences are kept beside them.
 """
@@ -15,6 +15,8 @@ from ratioscope.inside import content
 CONTROL_FILE = "control.json"
 _SHARE_OF_REST = 1 / 50
 _FIRST_BYTES_PER_TOKEN = 12.0  # three policies in float32, compressed; then what the files really take
+FIRST_BYTES_PER_ALTERNATIVE = 10.0
+"""Bytes that an alternative of top-k takes before any was written: an id, and two log-probs in float32, compressed."""
 _MOST_CONTROL_BYTES = 1 << 16
 
 
@@ -35,11 +37,15 @@ class Budget:
     """Number of sequences per step that are kept in any case: those with the largest log-ratios."""
     seed: int = 0
     """Decides which other sequences are kept."""
+    topk_step_bytes: int | None = 256 << 20
+    """Bytes for the top-k of one step, apart from the token rows; None: no limit, 0: top-k is not written."""
+    topk_run_bytes: int | None = 16 << 30
+    """Bytes for the top-k of all steps, of which each step may take a fiftieth of what is left; None: no limit."""
 
     def __post_init__(self) -> None:
         for item in fields(self):
             value = getattr(self, item.name)
-            optional = item.name in ("step_bytes", "run_bytes")
+            optional = item.name.endswith(("step_bytes", "run_bytes"))
             if not (value is None and optional) and (
                 isinstance(value, bool) or not isinstance(value, int) or value < 0
             ):
@@ -60,10 +66,14 @@ class Spending:
 
     def share(self, budget: Budget, step: int, tokens: int) -> float:
         """The share of these tokens of the step that there is room for, in [0, 1]."""
+        return self.share_within(budget.step_bytes, budget.run_bytes, step, tokens)
+
+    def share_within(self, step_bytes: int | None, run_bytes: int | None, step: int, tokens: int) -> float:
+        """The same for limits of their own."""
         spent = self._of_step if step == self._step else 0
-        limits = [budget.step_bytes - spent] if budget.step_bytes is not None else []
-        if budget.run_bytes is not None:
-            limits.append(int((budget.run_bytes - self.total) * _SHARE_OF_REST) - spent)
+        limits = [step_bytes - spent] if step_bytes is not None else []
+        if run_bytes is not None:
+            limits.append(int((run_bytes - self.total) * _SHARE_OF_REST) - spent)
         if not limits or not tokens:
             return 1.0
         return min(1.0, max(0.0, min(limits) / (tokens * self._bytes_per_token)))

@@ -24,7 +24,9 @@ from typing import Any, Literal, Self, SupportsIndex
 import pyarrow as pa
 
 from ratioscope.errors import SchemaError, SourceError
+from ratioscope.metrics.digits import size_on_disk
 from ratioscope.process import process_start
+from ratioscope.topk import ARGUMENTS
 
 from .batch.batch import Batch, bytes_offered, sequences_offered
 from .batch.batch_rows import MALFORMED, BatchRows
@@ -64,6 +66,9 @@ from .writing.writer_thread import RowTarget, WriterThread
 PerToken = Any
 """A padded `(B, T)` array, one list or array per sequence, or one flat array cut by `lengths`; of numpy, torch (any device,
 dtype, with or without gradient) or plain lists. `Any`, because torch is no dependency."""
+PerTokenTopK = Any
+"""Values at the likeliest tokens of each place: a `(B, T, k)` array, one `(T, k)` array or list of lists per sequence, or one
+`(tokens, k)` array."""
 PerSequence = Any
 """One value per sequence: a list or a one-dimensional array."""
 
@@ -222,6 +227,10 @@ class Collector:
         generation_seconds: PerSequence | None = None,
         extra: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
         readings: Mapping[str, PerToken] | None = None,
+        topk_ids: PerTokenTopK | None = None,
+        rollout_topk_logprobs: PerTokenTopK | None = None,
+        old_topk_logprobs: PerTokenTopK | None = None,
+        current_topk_logprobs: PerTokenTopK | None = None,
     ) -> None:
         """Records the sequences of one step, or of one minibatch of it, as they are at this moment.
 
@@ -239,6 +248,9 @@ class Collector:
         positions: places of the tokens in the response, if this rank holds a slice of it. Readers join the slices of all ranks.
         readings: further log-probs of the same tokens under names of yours, such as trainer_again. They lie in files of their
         own; a reading that does not fit is counted, and loses no sequence.
+        topk_ids: the likeliest tokens at each place, 256 at most, and *_topk_logprobs: the log-probs of a policy at these ids, of
+        the same shape: (B, T, k), or (T, k) per sequence, or a list per token. Id -1 and log-prob NaN: absent. They have a budget
+        of their own, and are not recorded with text="none". Top-k that does not fit is counted, and loses no sequence.
         """
         given = {name: value for name, value in locals().items() if name not in _NO_COLUMNS}
         offered, outer = 1, sys.exception()  # at least one, if the number cannot be found
@@ -413,6 +425,7 @@ class Collector:
 
     def _take(self, step: int, minibatch: SupportsIndex | None, offered: int, values: Mapping[str, Any]) -> str | None:
         """Copies and queues the values. Returns None, or why it did not."""
+        values = self._with_room_for_topk(values)
         size = bytes_offered(values)
         index = None if minibatch is None else operator.index(minibatch)
         label, first_index = self._numbers.take(step, index, offered)
@@ -441,6 +454,18 @@ class Collector:
             "readings", SchemaError(f"readings is a {type(readings).__name__}; wanted a mapping of names to log-probs")
         )
         return {}
+
+    def _with_room_for_topk(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The values; without top-k, which is counted, where it would take the queue's room from log-probs."""
+        topk = {name: values[name] for name in ARGUMENTS if name in values}
+        if not topk or self._task.waits:
+            return values
+        size, others = bytes_offered(topk), {name: value for name, value in values.items() if name not in topk}
+        if size <= self._task.queue_bytes // 2 and self._thread.has_room(size + bytes_offered(others)):
+            return values
+        if self._ledger.fail("topk"):
+            warn("top-k of %s is left out: %s. More of this is only counted.", size_on_disk(size), QUEUE_FULL)
+        return others
 
     def _has_room(self, size: int) -> bool:
         """True if a batch of this size may be queued. With when_full="wait" it waits for room first."""

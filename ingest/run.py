@@ -542,6 +542,18 @@ class Run:
         with self._lock:
             return self._readings.gaps(self.policies) if self._readings.files else ()
 
+    @property
+    def topk_steps(self) -> list[int]:
+        """Steps with top-k on record, ascending. Most runs have none."""
+        with self._lock:
+            return list(self._readings.topk)
+
+    def topk(self, step: int) -> pa.Table:
+        """Rows of top-k of a step as they were written, read in this call: see ratioscope/topk.py and analysis/support.py."""
+        with self._lock:
+            files = self._readings.topk.get(step, ())
+        return self._reading_rows.topk(files)
+
     def read_by(self, name: str, made_of: str) -> dict[int, frozenset[str]]:
         """step -> the sequences whose reading was made so. made_of: as JSON with sorted keys."""
         with self._lock:

@@ -4,6 +4,7 @@
     RUN/tokens/step=000000123/<writer>.<part>.parquet   one row per sequence (record.RECORD)
     RUN/statistics/<writer>.<segment>.parquet       statistics of up to SEGMENT_STEPS steps (metrics.statistic)
     RUN/readings/<name>/step=000000123/<writer>.<part>.parquet   further log-probs of recorded tokens, under a name
+    RUN/topk/step=000000123/<writer>.<part>.parquet   the likeliest tokens of each place, beside the sampled ones
     RUN/overall/<writer>.<number>.parquet           slice `all` of several segments once more, for readers of long runs
     RUN/scalars/<writer>.<part>.parquet             numbers that a trainer logged by step, under its names
     RUN/commits/<writer>.jsonl                      commits, drops and events: one line each
@@ -29,6 +30,8 @@ RUN_MEMBERS = frozenset({"attempts", "schema_version"})
 TOKENS = "tokens"
 STATISTICS = "statistics"
 READINGS = "readings"
+TOPK = "topk"
+"""Folder of files of top-k, and the kind of the line that commits one: as READING, without a name and `made_of`."""
 OVERALL = "overall"
 REJECTED = "import/rejected.jsonl"
 """The rows of the source that an import did not take, one a line, with file, row, field and reason."""
@@ -80,6 +83,8 @@ WEIGHTS_READ = "weights_read"
 """The event of `ratioscope weights`: which engines were asked for checksums of their weights, and how long each took."""
 FIRST_ROWS = "first_rows"
 """The event every run has: what the first rows on disk are, and whether their two sides line up."""
+TOPK_LEFT_OUT = "topk_left_out"
+"""The event of a writer whose budget for top-k has no room for all sequences, at the first such step."""
 STATE = "state"
 """The event of a writer that can no longer write all it should, or can again; `state`: ok, degraded or paused."""
 CONTROL = "control"
@@ -120,7 +125,7 @@ CONDENSED = "condensed"
 were pruned: `entries`, `times`, and in part 0 of its `parts` the numbers that those commits add to the writer's counts. See
 ingest/commits/short_form.py."""
 QUARANTINE = "quarantine"
-FOLDERS = (TOKENS, STATISTICS, READINGS, OVERALL, SCALARS, COMMITS, QUARANTINE, STARTS)
+FOLDERS = (TOKENS, STATISTICS, READINGS, TOPK, OVERALL, SCALARS, COMMITS, QUARANTINE, STARTS)
 """The sub-folders of a run."""
 CLOSE = "close"
 """A writer ended in order: `offered`, `written`, `left_out` (by the budget), `dropped`: the sequences of this log."""
@@ -154,6 +159,11 @@ def overall_file(writer: str, number: int) -> Path:
 def reading_file(name: str, step: int, writer: str, part: int) -> Path:
     """Path of a file of a reading, relative to the run."""
     return Path(READINGS) / name / f"step={step:09d}" / f"{writer}.{part:04d}.parquet"
+
+
+def topk_file(step: int, writer: str, part: int) -> Path:
+    """Path of a file of top-k, relative to the run."""
+    return Path(TOPK) / f"step={step:09d}" / f"{writer}.{part:04d}.parquet"
 
 
 def scalar_file(writer: str, part: int) -> Path:

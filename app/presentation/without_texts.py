@@ -236,6 +236,10 @@ class _WithoutTexts(_Changed):
         """Texts stay in these rows: prompts are paired and tokens classed by them."""
         return _table(self._raw.rows(step, columns), KEPT)
 
+    def topk(self, step: int) -> pa.Table:
+        """Ids stay, because metrics compare them; no page and no file shows one."""
+        return _table(self._raw.topk(step), KEPT)
+
     def beside(self, records: pa.Table, step: int, gap: str) -> pa.Table:
         back = (
             _table(records, {"sequence_id": lambda text: own.get(text, text)})

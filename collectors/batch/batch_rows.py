@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from ratioscope.record import reading_schema
+from ratioscope.topk import TOPK, topk_schema
 
 from ..process.counts import Dropped, Ledger, reason_of
 from .batch import Batch
@@ -62,7 +63,9 @@ class BatchRows:
             self._fail("columns", f"step {batch.step}: {fault}; null where it does not fit")
         for fault in rows.reading_faults:
             self._fail("readings", f"step {batch.step}: {fault}")
-        read = {name: _reading_rows(records, column) for name, column in rows.readings.items()}
+        for fault in rows.topk_faults:
+            self._fail("topk", f"step {batch.step}: {fault}: top-k is left out")
+        read = {name: _reading_rows(records, column, name) for name, column in rows.readings.items()}
         return self._with_texts(batch.step, records) if records.num_rows else None, read
 
     def _with_texts(self, step: int, records: pa.RecordBatch) -> pa.RecordBatch:
@@ -85,11 +88,19 @@ class BatchRows:
             self._report(said)
 
 
-def _reading_rows(records: pa.RecordBatch, logprobs: "pa.Array[Any]") -> pa.RecordBatch:
-    """The rows of a reading: keys of the Records, and the log-probs. Rows without log-probs are left out."""
-    given = {name: records.column(name) for name in ("attempt", "step", "sequence_id", "positions")}
-    rows, schema = len(logprobs), reading_schema()
-    columns = {**given, "logprobs": logprobs}
+def carried_schema(name: str) -> pa.Schema:
+    """The schema of the rows of a reading, or of top-k under the name TOPK."""
+    return topk_schema() if name == TOPK else reading_schema()
+
+
+def _reading_rows(records: pa.RecordBatch, values: "pa.Array[Any]", name: str) -> pa.RecordBatch:
+    """The rows of a reading: keys of the Records, and the log-probs or lists. Rows without any are left out."""
+    given = {key: records.column(key) for key in ("attempt", "step", "minibatch", "sequence_id", "positions")}
+    rows, schema = len(values), carried_schema(name)
+    own = {"logprobs": values}
+    if isinstance(values, pa.StructArray):
+        own = {field.name: values.field(place) for place, field in enumerate(values.type)}
+    columns = {**given, **own}
     read = [columns[field.name] if field.name in columns else pa.nulls(rows, field.type) for field in schema]
     batch = pa.RecordBatch.from_arrays(read, names=schema.names)
-    return batch.filter(logprobs.is_valid()).cast(schema)
+    return batch.filter(values.is_valid()).cast(schema)

@@ -15,6 +15,7 @@ from ratioscope.arrays import Booleans, Integers
 from ratioscope.errors import SchemaError
 from ratioscope.kept_settings import kept
 from ratioscope.record import FIELDS, MOST_POSITIONS, TOKEN_FIELDS, arrow_schema, reading_fault
+from ratioscope.topk import ARGUMENTS, TOPK
 
 from ..process.counts import reason_of
 from .batch import POLICY_COLUMNS, Batch
@@ -34,6 +35,7 @@ from .token_columns import (
     token_counts,
     unwrapped,
 )
+from .topk_columns import topk_column
 from .unfit_values import described, fitting_column, fitting_numbers, words
 
 SCHEMA = arrow_schema()
@@ -67,21 +69,24 @@ class Rows:
     tokens_left_out: int = 0
     """Tokens of the sequences that were left out, by the lengths that the others agree with."""
     readings: Mapping[str, pa.Array[Any]] = field(default_factory=dict)
-    """Name of a reading -> the log-probs of each row, null where it has none."""
+    """Name of a reading -> the log-probs of each row, null where it has none; TOPK -> its lists."""
     reading_faults: tuple[str, ...] = ()
     """Faults of readings that were left out. They lose no row."""
     column_faults: tuple[str, ...] = ()
     """Faults of values that do not fit their column and are null there. They lose no row."""
+    topk_faults: tuple[str, ...] = ()
+    """Faults of top-k that was left out. They lose no row."""
 
     @property
     def first_fault(self) -> str | None:
         """The words of one fault; None if there is none."""
-        return next(iter((*([self.fault] if self.fault else []), *self.column_faults, *self.reading_faults)), None)
+        others = (*self.column_faults, *self.reading_faults, *self.topk_faults)
+        return next(iter((*([self.fault] if self.fault else []), *others)), None)
 
 
 def rows_of(batch: Batch, attempt: int) -> Rows:
     """The rows of a batch, without those whose columns disagree; SchemaError if nothing in it can be trusted."""
-    given = {name: value for name, value in batch.values.items() if not name.startswith(READING)}
+    given = {n: value for n, value in batch.values.items() if not n.startswith(READING) and n not in ARGUMENTS}
     faults = [words(name, value.reason) for name, value in given.items() if isinstance(value, Unread)]
     values = {_TOKEN_ARGUMENTS.get(n, n): value for n, value in given.items() if not isinstance(value, Unread)}
     cuts = _cuts(values)
@@ -112,6 +117,8 @@ def rows_of(batch: Batch, attempt: int) -> Rows:
         [arrays[f.name] if f.name in arrays else pa.nulls(rows, f.type) for f in SCHEMA], schema=SCHEMA
     )
     read, reading_faults = _readings(batch, cuts, lengths)
+    topk, topk_faults = topk_column(batch.values, lengths)
+    read |= {} if topk is None else {TOPK: topk}
     if (other := other_samples(records)).any():
         fault = (
             fault or f"sequence {np.flatnonzero(other)[0]} has the id of an earlier one, and other log-probs; {WANTED}"
@@ -120,7 +127,8 @@ def rows_of(batch: Batch, attempt: int) -> Rows:
     if not sound.all():
         records = records.filter(pa.array(sound))
         read = {name: column.filter(pa.array(sound)) for name, column in read.items()}
-    return Rows(records, rows, fault, int(lengths[~sound].sum()), read, reading_faults, tuple(dict.fromkeys(faults)))
+    left_out, column_faults = int(lengths[~sound].sum()), tuple(dict.fromkeys(faults))
+    return Rows(records, rows, fault, left_out, read, reading_faults, column_faults, tuple(topk_faults))
 
 
 def _advantages(value: Any, rows: int, faults: list[str]) -> dict[str, pa.Array[Any]]:

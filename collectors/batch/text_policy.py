@@ -16,6 +16,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from ratioscope.topk import ARGUMENTS
+
 from .breaths import listed
 from .token_columns import strings
 
@@ -106,7 +108,7 @@ TEXTS: dict[Text, TextPolicy] = {
     "full": TextPolicy(),
     "ids": TextPolicy(_WRITTEN, without_texts, without_words, name_or_digest),
     "none": TextPolicy(
-        _WRITTEN | {"token_ids", "sampled_ids", "prompt_ids", "prompt_mask"},
+        _WRITTEN | {"token_ids", "sampled_ids", "prompt_ids", "prompt_mask", *ARGUMENTS},
         without_texts,
         without_words,
         name_or_digest,

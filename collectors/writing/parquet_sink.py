@@ -19,9 +19,10 @@ import pyarrow.compute as pc
 from ratioscope import layout
 from ratioscope.process import host_name, pid_namespace
 from ratioscope.record import SCHEMA_VERSION
+from ratioscope.topk import COUNTS, TOPK
 
 from ..batch.records import tokens_of
-from ..budget import CONTROL_FILE, Budget, Control, Spending
+from ..budget import CONTROL_FILE, FIRST_BYTES_PER_ALTERNATIVE, Budget, Control, Spending
 from ..process.counts import Tally, reason_of
 from ..process.notice import warn
 from ..process.ranks import in_ray_worker
@@ -66,7 +67,7 @@ class ParquetSink:
         self._part_of, self._takes_over, self._continues = part_of, tuple[str, ...](), tuple(continues)
         self._health, self._clock = health or Health(), clock
         self._control = Control(root / CONTROL_FILE, budget or Budget(), budget or Budget())
-        self._spending = Spending()
+        self._spending, self._topk_spending = Spending(), Spending(_bytes_per_token=FIRST_BYTES_PER_ALTERNATIVE)
         self._process = trainer_process()
         self.writer = writer or writer_name(rank)
         self._log = LogAppender(root, layout.commit_file(self.writer))
@@ -78,7 +79,7 @@ class ParquetSink:
         note = None if rank else (lambda step, text: self._event(step, layout.FIRST_ROWS, text))
         self._measured = MeasuredSteps(self._segments, live, loops_for, note, versions)
         self._newest_step = 0
-        self._reason = ""
+        self._reason, self._topk_was_left_out = "", False
         self._recorded: dict[int, pa.ChunkedArray[Any]] = {}  # ids of the rows that were written last, by step
 
     def begin(self) -> None:
@@ -143,6 +144,8 @@ class ParquetSink:
     def write_reading(self, step: int, name: str, rows: pa.Table) -> None:
         assert self._attempt is not None
         kept = rows.filter(pc.is_in(rows["sequence_id"], self._recorded[step].combine_chunks()))
+        if name == TOPK:
+            kept = self._within_budget(step, kept)
         if not len(kept):
             return
         place = rows.schema.get_field_index("attempt")
@@ -150,8 +153,22 @@ class ParquetSink:
         own = ReadingPart(name, self._attempt, step, {"written by": "Collector.log"})
         reserve = self._control.now.disk_reserve
         entry = self._files.write_reading(own, kept.set_column(place, "attempt", attempts), disk_reserve=reserve)
-        self._spending.spend(step, entry["bytes"], 0)
+        if name == TOPK:
+            self._topk_spending.spend(step, entry["bytes"], _alternatives(kept))
+        else:
+            self._spending.spend(step, entry["bytes"], 0)
         self._log.say(entry)
+
+    def _within_budget(self, step: int, rows: pa.Table) -> pa.Table:
+        """The rows of top-k that there is room for: of the same sequences in every rank and minibatch."""
+        now, alternatives = self._control.now, _alternatives(rows)
+        share = self._topk_spending.share_within(now.topk_step_bytes, now.topk_run_bytes, step, alternatives)
+        kept = chosen(rows, share, worst=0, seed=now.seed)
+        if len(kept) < len(rows) and not self._topk_was_left_out:
+            self._topk_was_left_out = True
+            note = f"top-k of {len(rows) - len(kept)} of {len(rows)} rows is left out for its budget; later steps may lack more"
+            self._event(step, layout.TOPK_LEFT_OUT, note)
+        return kept
 
     def say(self, entry: Mapping[str, Any]) -> None:
         if entry["kind"] == layout.CLOSE:  # the last chance to write what waits in memory
@@ -274,6 +291,11 @@ class ParquetSink:
 def writer_name(rank: int) -> str:
     """The name of a new writer of this rank, which no other writer has."""
     return f"r{rank:05d}-{host_name()}-{trainer_process().pid}-{secrets.token_hex(3)}"
+
+
+def _alternatives(rows: pa.Table) -> int:
+    """The number of alternatives in rows of top-k."""
+    return int(pc.sum(pc.list_flatten(rows[COUNTS])).as_py() or 0)
 
 
 def _identity(path: Path, known: tuple[int, int] | None = None) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""A file of a reading: rows of one name, attempt and step, as bytes with the line that commits them."""
+"""A file of a reading, or of top-k: rows of one name, attempt and step, as bytes with the line that commits them."""
 
 import json
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ import pyarrow as pa
 from ratioscope import layout
 from ratioscope.kept_settings import kept
 from ratioscope.record import SCHEMA_VERSION
+from ratioscope.topk import COUNTS, TOPK
 
 from ..batch.token_columns import token_counts
 from .durable_file import FileBytes, is_taken
@@ -23,7 +24,7 @@ class ReadingPart:
     """The rows of a reading that one file holds."""
 
     name: str
-    """The name of the reading."""
+    """The name of the reading; TOPK for top-k."""
     attempt: int
     step: int
     made_of: Mapping[str, Any]
@@ -49,19 +50,25 @@ class WrittenPart:
 
 def written_part(root: Path, writer: str, part: ReadingPart, rows: pa.Table) -> WrittenPart:
     """The file of these rows, under a name that is not taken."""
-    number = 0
-    while is_taken(root, file := layout.reading_file(part.name, part.step, writer, number)):
+    number, is_topk = 0, part.name == TOPK
+    while is_taken(root, file := _path(part, writer, number)):
         number += 1
     facts = {
-        "kind": layout.READING,
-        "reading": part.name,
+        "kind": layout.TOPK if is_topk else layout.READING,
+        **({} if is_topk else {"reading": part.name}),
         "attempt": part.attempt,
         "step": part.step,
         "rows": len(rows),
-        "tokens": int(np.sum(token_counts(rows["logprobs"]))),
+        "tokens": int(np.sum(token_counts(rows[COUNTS if is_topk else "logprobs"]))),
         "schema": SCHEMA_VERSION,
-        "made_of": dict(kept(part.made_of).settings),
+        **({} if is_topk else {"made_of": dict(kept(part.made_of).settings)}),
     }
     copy = json.dumps({**facts, "file": file.as_posix()})
     data = parquet_bytes(rows, {"ratioscope.writer": writer, layout.COMMIT_COPY: copy})
     return WrittenPart(file, data, {**commit_entry(file, data), **facts})
+
+
+def _path(part: ReadingPart, writer: str, number: int) -> Path:
+    if part.name == TOPK:
+        return layout.topk_file(part.step, writer, number)
+    return layout.reading_file(part.name, part.step, writer, number)

@@ -28,7 +28,7 @@ def chosen(rows: pa.Table, share: float, *, worst: int, seed: int) -> pa.Table:
     if share >= 1 or not len(rows):
         return rows
     ids: list[Any] = list(listed(rows["sequence_id"]))
-    worst_ids = _worst(rows, ids, worst)
+    worst_ids = _worst(rows, ids, worst) if worst else set()
     certain = np.array([name in worst_ids for name in breathing(ids)])
     lucky = np.array([_fraction(seed, name) for name in breathing(ids)]) < share
     selected = certain | lucky

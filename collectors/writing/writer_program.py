@@ -23,8 +23,8 @@ import pyarrow as pa
 from ratioscope import process
 from ratioscope.metrics.engines.choice_of_loops import loops_for
 from ratioscope.pandas_guard import keep_pandas_out
-from ratioscope.record import reading_schema
 
+from ..batch.batch_rows import carried_schema
 from ..batch.records import SCHEMA
 from ..process.counts import Dropped, Ledger, reason_of
 from ..process.trainer_process import trainer_process
@@ -189,7 +189,7 @@ class _Program:
                 writer.take(step, rows, settled)
             case {"do": "reading", "step": step, "name": name}:
                 try:
-                    writer.take_reading(step, name, pa.ipc.read_record_batch(pa.py_buffer(body), reading_schema()))
+                    writer.take_reading(step, name, pa.ipc.read_record_batch(pa.py_buffer(body), carried_schema(name)))
                 finally:
                     settled()
             case {"do": "dropped", "dropped": values}:

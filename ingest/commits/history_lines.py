@@ -20,6 +20,7 @@ from ratioscope.layout import (
     READING,
     STATE,
     TAKEN,
+    TOPK,
     WEIGHT_NAMES,
     WEIGHTS,
 )
@@ -229,7 +230,7 @@ def _see(history: WriterHistory, entry: Mapping[str, Any]) -> None:
 
 _TAKERS = {
     OPEN: _open, OFFLINE: _open, CLOSE: _close,
-    COMMIT: _commit, READING: _reading, OVERALL: _repeat,
+    COMMIT: _commit, READING: _reading, TOPK: _reading, OVERALL: _repeat,
     EVENT: _event, TAKEN: _taken, DROPPED: _drop,
     WEIGHTS: _weigh, WEIGHT_NAMES: _name_weights,
     PRUNED: _prune, MOVED: _move, NOTED: _note,

@@ -1,4 +1,4 @@
-"""Files of readings, further log-probs of recorded tokens, as their lines in the commit logs describe them."""
+"""Files of readings, further log-probs of recorded tokens, and of top-k, as their lines in the commit logs describe them."""
 
 import json
 import re
@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ratioscope.errors import SourceError
-from ratioscope.layout import READINGS
+from ratioscope.layout import READINGS, TOPK
 from ratioscope.record import SCHEMA_VERSION, newer_schema, reading_fault
+from ratioscope.topk import TOPK as TOPK_NAME
 
 from ..files.quarantine import printable
 from .entries import optional_count, seconds, text, whole_number
 
-_FILE = re.compile(rf"{READINGS}/([^/\x00]+)/step=(-?\d{{1,19}})/[^/.][^/\x00]*\.parquet")
+_FILE = re.compile(rf"(?:{READINGS}/([^/\x00]+)|{TOPK})/step=(-?\d{{1,19}})/[^/.][^/\x00]*\.parquet")
 _MOST_MADE_OF = 1 << 16
 """Characters of `made_of` at most, as JSON."""
 
@@ -25,7 +26,7 @@ class ReadingFile:
     path: str
     """Path relative to the run."""
     reading: str
-    """The name of the reading."""
+    """The name of the reading; "top-k" for a file of top-k."""
     writer: str
     attempt: int
     step: int
@@ -42,17 +43,19 @@ class ReadingFile:
 
 
 def committed_reading(entry: Mapping[str, Any], writer: str, attempt: int) -> ReadingFile:
-    """The file that a line of kind `reading` describes. SourceError names the member that is wrong.
+    """The file that a line of kind `reading` or `topk` describes. SourceError names the member that is wrong.
 
     attempt: that of the log, for lines without one.
     """
-    path, name = text(entry, "file"), text(entry, "reading")
+    is_topk = entry.get("kind") == TOPK
+    path, name = text(entry, "file"), TOPK_NAME if is_topk else text(entry, "reading")
     if (schema := optional_count(entry, "schema")) is not None and schema > SCHEMA_VERSION:
         raise SourceError(newer_schema(schema))
-    if fault := reading_fault(name):
+    if not is_topk and (fault := reading_fault(name)):
         raise SourceError(fault)
     match = _FILE.fullmatch(path)
-    if match is None or printable(path) != path or match[1] != name or int(match[2]) != whole_number(entry, "step"):
+    named = None if is_topk else name
+    if match is None or printable(path) != path or match[1] != named or int(match[2]) != whole_number(entry, "step"):
         raise SourceError("a commit names it, but it is no path of a file of this reading and step")
     made_of = entry.get("made_of", {})
     said = json.dumps(made_of, sort_keys=True)

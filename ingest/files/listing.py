@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ratioscope.errors import SourceError, Unread
 from ratioscope.inside import FolderEntry, entries, entries_at, folder, kind
-from ratioscope.layout import COMMITS, OVERALL, READINGS, SCALARS, STATISTICS, TOKENS
+from ratioscope.layout import COMMITS, OVERALL, READINGS, SCALARS, STATISTICS, TOKENS, TOPK
 from ratioscope.record import reading_fault
 
 from ..remote.opening import mirror_at
@@ -44,7 +44,7 @@ class Listing:
     logs: set[str] = field(default_factory=set)
     """Commit logs."""
     readings: set[str] = field(default_factory=set)
-    """Files of readings."""
+    """Files of readings and of top-k."""
     foreign: dict[str, str] = field(default_factory=dict)
     """path -> why it is no file of a run."""
     unlisted: set[str] = field(default_factory=set)
@@ -80,6 +80,7 @@ def listing(root: Path, *, whole: bool = False) -> Listing:
     _files(root, SCALARS, ".parquet", result.scalars, result)
     _files(root, OVERALL, ".parquet", result.overall, result)
     _steps(root, TOKENS, result.token_files, result)
+    _steps(root, TOPK, result.readings, result)
     for entry in _visible(READINGS, partial(entries, root, READINGS), result):
         path = f"{READINGS}/{entry.name}"
         if fault := reading_fault(entry.name):

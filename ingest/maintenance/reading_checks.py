@@ -8,6 +8,7 @@ from typing import Any
 from ratioscope.errors import RatioscopeError, SourceError
 from ratioscope.inside import open_regular
 from ratioscope.layout import READINGS
+from ratioscope.topk import TOPK
 
 from ..commits.catalog import Catalog
 from ..commits.reading_files import ReadingFile, committed_reading
@@ -22,15 +23,16 @@ from .file_checks import Trouble
 _WANTED_FIT = "readings of the sequences that are on record, as long as these"
 _MISFIT = "no reader uses them; record the reading again, with the attempt, step and sequence_id that `Run.rows` gives"
 _DAMAGED = "the tokens stand; record the reading again. `ratioscope repair RUN` moves the file to RUN/quarantine"
+_DAMAGED_TOPK = "the tokens stand, without top-k. `ratioscope repair RUN` moves the file to RUN/quarantine"
 _NO_COMMIT = "`ratioscope repair RUN` commits it, once its writer has ended"
 
 
 def reading_troubles(catalog: Catalog) -> Iterator[Trouble]:
-    """Files of readings that are not as committed, or that no line names."""
+    """Files of readings and of top-k that are not as committed, or that no line names."""
     for file in sorted(catalog.readings(), key=lambda file: file.path):
         if (damage := damage_of(catalog, file)) is not None:
             wanted = f"{file.rows} rows of step {file.step}, {file.bytes} bytes, sha256 {file.sha256[:12]}"
-            yield Trouble(file.path, damage, wanted, _DAMAGED)
+            yield Trouble(file.path, damage, wanted, _DAMAGED_TOPK if file.reading == TOPK else _DAMAGED)
     for path in unnamed_readings(catalog):
         yield Trouble(path, "no commit names it, so that it is not read", "a commit line", _NO_COMMIT)
 
@@ -63,7 +65,7 @@ def damage_of(catalog: Catalog, file: ReadingFile) -> str | None:
 
 
 def unnamed_commits(catalog: Catalog) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(path, its commit line) of complete files of readings that no line names. Others are set aside with the reason."""
+    """(path, its commit line) of complete files of readings and top-k that no line names. Others are set aside."""
     for path in unnamed_readings(catalog):
         with faults_set_aside(path, catalog.quarantine):
             entry = commit_in_footer(catalog.files, path)
@@ -77,6 +79,6 @@ def unnamed_commits(catalog: Catalog) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def readings_of(catalog: Catalog, attempt: int, steps: Iterable[int]) -> tuple[str, ...]:
-    """Files of readings of these steps: without the rows that they are of they mean nothing."""
+    """Files of readings and of top-k of these steps: without the rows that they are of they mean nothing."""
     chosen = set(steps)
     return tuple(file.path for file in catalog.readings() if file.attempt == attempt and file.step in chosen)

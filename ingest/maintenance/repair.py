@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ratioscope.errors import RatioscopeError, SourceError
 from ratioscope.inside import FolderEntry, entries, open_regular, status
-from ratioscope.layout import COMMITS, OVERALL, READINGS, RUN_FILE, SCALARS, STATISTICS, TOKENS, step_spans
+from ratioscope.layout import COMMITS, OVERALL, READINGS, RUN_FILE, SCALARS, STATISTICS, TOKENS, TOPK, step_spans
 from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.metrics.engines.join import joined
 from ratioscope.metrics.engines.numpy_engine import statistics
@@ -126,7 +126,7 @@ def uncommitted(catalog: Catalog) -> Iterator[Commit]:
 def temporary(catalog: Catalog) -> Iterator[Remove]:
     """Temporary files of writers that ended while writing them."""
     steps = [entry.name for entry in _entries(catalog, TOKENS) if entry.is_folder and entry.name.startswith("step=")]
-    read = [f"{READINGS}/{entry.name}" for entry in _entries(catalog, READINGS) if entry.is_folder]
+    read = [TOPK, *(f"{READINGS}/{entry.name}" for entry in _entries(catalog, READINGS) if entry.is_folder)]
     read += [f"{folder}/{entry.name}" for folder in read for entry in _entries(catalog, folder) if entry.is_folder]
     for folder in ("", COMMITS, OVERALL, SCALARS, STATISTICS, TOKENS, *(f"{TOKENS}/{name}" for name in steps), *read):
         for entry in _entries(catalog, folder):

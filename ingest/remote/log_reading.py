@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ratioscope.errors import SourceError
 from ratioscope.flat_json import loaded
-from ratioscope.layout import COMMITS, MIRROR_MARK, OVERALL, READINGS, RUN_FILE, SCALARS, STATISTICS, TOKENS
+from ratioscope.layout import COMMITS, MIRROR_MARK, OVERALL, READINGS, RUN_FILE, SCALARS, STATISTICS, TOKENS, TOPK
 from ratioscope.whole_file import whole_file
 
 from .mirror_state import MirrorState
@@ -85,7 +85,7 @@ class LogReading:
             run = loaded((self.root / RUN_FILE).read_bytes().decode()).get("id")
         run = run if isinstance(run, str) else None
         if (run != self.state.run and self.state.run is not None) or known - set(logs):
-            for name in (COMMITS, TOKENS, STATISTICS, SCALARS, OVERALL, READINGS):
+            for name in (COMMITS, TOKENS, STATISTICS, SCALARS, OVERALL, READINGS, TOPK):
                 shutil.rmtree(self.root / name, ignore_errors=True)
         self.state.run = run
 

@@ -20,7 +20,7 @@ from typing import IO
 
 from ratioscope.errors import SourceError
 from ratioscope.inside import parts
-from ratioscope.layout import OVERALL, READINGS, SCALARS, STATISTICS, TOKENS
+from ratioscope.layout import OVERALL, READINGS, SCALARS, STATISTICS, TOKENS, TOPK
 from ratioscope.metrics.digits import size_on_disk
 from ratioscope.whole_file import whole_file
 
@@ -39,7 +39,7 @@ _GUESS = 1 << 20
 """Bytes of a file of unknown size."""
 _LOCKS = 64
 _FILE = re.compile(
-    rf"(?:{TOKENS}/step=-?\d{{1,19}}|{STATISTICS}|{SCALARS}|{OVERALL}|{READINGS}/[^/]+/step=-?\d{{1,19}})/([^/]+\.parquet)"
+    rf"(?:(?:{TOKENS}|{TOPK})/step=-?\d{{1,19}}|{STATISTICS}|{SCALARS}|{OVERALL}|{READINGS}/[^/]+/step=-?\d{{1,19}})/([^/]+\.parquet)"
 )
 
 BUDGET_VARIABLE = "RATIOSCOPE_REMOTE_CACHE"
@@ -259,7 +259,9 @@ def note_use(path: Path, status: os.stat_result) -> None:
 def _copies(mirrors: Path) -> Iterator[tuple[float, int, Path]]:
     """(time of last use, bytes, path) of each copy of a Parquet file. Logs are small, and stay."""
     paths = (
-        path for part in (TOKENS, STATISTICS, SCALARS, OVERALL, READINGS) for path in mirrors.glob(f"*/*/{part}/**/*")
+        path
+        for part in (TOKENS, STATISTICS, SCALARS, OVERALL, READINGS, TOPK)
+        for path in mirrors.glob(f"*/*/{part}/**/*")
     )
     for path in paths:
         with suppress(OSError):

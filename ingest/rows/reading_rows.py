@@ -15,11 +15,13 @@ from ratioscope.errors import SourceError
 from ratioscope.metrics.engines.arrow_columns import ArrowColumn, list_lengths, pc, row_keys
 from ratioscope.metrics.engines.parts import gathered
 from ratioscope.record import POLICIES, reading_schema
+from ratioscope.topk import COUNTS, TOPK, topk_schema
 
 from ..commits.reading_files import ReadingFile
 from ..files.columns import conformed, extra_columns
 from ..files.parquet_files import ParquetFiles, read
 from ..files.quarantine import SetAside, faults_set_aside
+from . import topk_rows
 from .record_rows import demand_positions
 
 _CARRIER = "rollout_logprobs"
@@ -86,6 +88,11 @@ class ReadingRows:
         whole = gathered(rows.rename_columns(names))
         return whole.rename_columns(rows.column_names), 0
 
+    def topk(self, files: Sequence[ReadingFile]) -> pa.Table:
+        """The rows of files of top-k of a step, the newest first."""
+        tables = [table for file in files if (table := self._one(file)) is not None]
+        return pa.concat_tables(tables) if tables else topk_schema().empty_table()
+
     def _one(self, file: ReadingFile) -> pa.Table | None:
         with faults_set_aside(file.path, self._set_aside):
             return demanded_rows(self.files, file)
@@ -93,10 +100,12 @@ class ReadingRows:
 
 
 def demanded_rows(files: ParquetFiles, file: ReadingFile) -> pa.Table:
-    """The rows of a file of a reading. SourceError unless they are as its commit states."""
+    """The rows of a file of a reading or of top-k. SourceError unless they are as its commit states."""
+    is_topk = file.reading == TOPK
+    schema, required = (topk_schema(), topk_rows.REQUIRED) if is_topk else (SCHEMA, REQUIRED)
     with files.opened(file.path, file.bytes, file.sha256) as parquet:
-        extra_columns(parquet.schema_arrow, SCHEMA, REQUIRED)
-        table = conformed(read(parquet, SCHEMA.names), SCHEMA)
+        extra_columns(parquet.schema_arrow, schema, required)
+        table = conformed(read(parquet, schema.names), schema)
     if len(table) != file.rows:
         raise SourceError(f"it has {len(table)} rows, its commit states {file.rows}")
     for name, committed in (("step", file.step), ("attempt", file.attempt)):
@@ -106,8 +115,10 @@ def demanded_rows(files: ParquetFiles, file: ReadingFile) -> pa.Table:
     if table["sequence_id"].null_count:
         raise SourceError(f"{table['sequence_id'].null_count} of its rows have no sequence_id")
     demand_positions(table)
-    if int(list_lengths(table["logprobs"]).sum()) != file.tokens:
+    if int(list_lengths(table[COUNTS if is_topk else "logprobs"]).sum()) != file.tokens:
         raise SourceError(f"its rows have another number of tokens than its commit states: {file.tokens}")
+    if is_topk:
+        topk_rows.demand_lists(table)
     return table
 
 

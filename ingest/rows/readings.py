@@ -9,7 +9,7 @@ The number of rows of each reading that fit the sequences on record.
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ import pyarrow as pa
 from ratioscope.errors import SourceError
 from ratioscope.metrics.engines.join import joined
 from ratioscope.record import FIELDS, POLICIES, gap_between, sides
+from ratioscope.topk import TOPK
 
 from ..commits.entries import TokenFile
 from ..commits.reading_files import ReadingFile, by_reading
@@ -47,6 +48,8 @@ class Readings:
     rows: ReadingRows | None
     files: Mapping[str, Mapping[int, Sequence[ReadingFile]]]
     """reading -> step -> its files."""
+    topk: Mapping[int, Sequence[ReadingFile]] = field(default_factory=dict)
+    """step -> its files of top-k."""
 
     @classmethod
     def none(cls) -> "Readings":
@@ -54,7 +57,9 @@ class Readings:
 
     @classmethod
     def of(cls, rows: ReadingRows, files: Iterable[ReadingFile]) -> "Readings":
-        return cls(rows, by_reading(files))
+        every = by_reading(files)
+        topk = every.pop(TOPK, {})
+        return cls(rows, every, topk)
 
     def facts(self) -> dict[str, Reading]:
         """name -> what is known of the reading without reading a file."""

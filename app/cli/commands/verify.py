@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ratioscope.layout import READINGS
+from ratioscope.layout import READINGS, TOPK
 
 from ...blocks import Block, Facts, Heading, Paragraph
 from ...presentation.digits import count, size_on_disk
@@ -72,7 +72,7 @@ def committed_files(verification: "Verification") -> str:
     """The clause on the numbers of data files; a kind without a file is not named."""
     troubled = {trouble.file for trouble in verification.troubles}
     readings = verification.readings - sum(
-        file.startswith(f"{READINGS}/") and file.endswith(".parquet") for file in troubled
+        file.startswith((f"{READINGS}/", f"{TOPK}/")) and file.endswith(".parquet") for file in troubled
     )
     numbers = {
         "token file": verification.token_files,
