@@ -23,7 +23,7 @@ from ratioscope.version import __version__
 TOKENS = 1 << 24
 """Tokens after which a unit ends at the next step: half a minute's work."""
 UNITS = ".units.jsonl"
-_OF_RUNS = (layout.TOKENS, layout.STATISTICS, layout.COMMITS)
+_OF_RUNS = (layout.TOKENS, layout.TOPK, layout.STATISTICS, layout.COMMITS)
 
 
 class ImportChanged(RatioscopeError):

@@ -13,6 +13,7 @@ from ratioscope.collectors.collector import Collector
 from ratioscope.collectors.process.ranks import label
 from ratioscope.errors import SourceError
 from ratioscope.ingest.importers.samples import EITHER, PER_TOKEN, RecordedRow, Rejected
+from ratioscope.ingest.importers.topk import topk_arguments
 from ratioscope.layout import REJECTED
 
 from . import import_units
@@ -147,7 +148,7 @@ def arguments(batch: list[RecordedRow]) -> dict[str, Any]:
     bounds = {which: [row.values.get(f"rollout_version_{which}") for row in batch] for which in ("min", "max")}
     if "rollout_versions" not in given and any(v is not None for column in bounds.values() for v in column):
         given["rollout_versions"] = bounds
-    return given
+    return given | topk_arguments((row.values, _tokens(row)) for row in batch)
 
 
 def _either(values: list[Any], batch: list[RecordedRow]) -> list[Any]:

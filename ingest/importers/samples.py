@@ -8,6 +8,7 @@ import numpy as np
 
 from ratioscope.errors import ConfigError, FieldError, UnsafeFile
 
+from . import topk
 from .containers import Content
 from .restricted.inert import opened
 from .row import Row, SetAside, Unreadable, flat, inside
@@ -211,6 +212,8 @@ def _typed(into: str, value: Any, row: Row) -> Any:
         if into not in MASKS and array.dtype.kind == "b":
             raise FieldError("it holds true and false; wanted one number per token")
         return _within(into, counted(array, "it") if into in MASKS else array)
+    if into in topk.COLUMNS:
+        return topk.demand_topk(value)
     if into in WHOLE or into == "rollout_versions":
         low, high = _BOUNDS.get(into, (-(2**63), 2**63 - 1))
         if not low <= (found := whole(value, row)) <= high:
@@ -229,7 +232,7 @@ def _typed(into: str, value: Any, row: Row) -> Any:
 
 def targets() -> tuple[str, ...]:
     """The names that the left side of a line of a table may have."""
-    return (*PER_TOKEN, "prompt_ids", *EITHER, *WHOLE, *TEXTS, "rewards", "extra.NAME", "key.NAME")
+    return (*PER_TOKEN, "prompt_ids", *EITHER, *topk.COLUMNS, *WHOLE, *TEXTS, "rewards", "extra.NAME", "key.NAME")
 
 
 def is_target(into: str) -> bool:

@@ -13,6 +13,7 @@ from ratioscope.errors import FieldError
 
 from .csv_rows import parsed
 from .row import Row, flat
+from .topk import topk
 
 Apply = Callable[..., Any]
 
@@ -283,7 +284,7 @@ STEPS: dict[str, Apply] = {
     for step in (
         span, before, where, last, but_last, first, spread_over, shift, padded, absent_if_zero, zero_if_zero, nonzero, ones,
         number, whole, lowest, highest, names, if_number,
-        unless_number, text, role, item, pick, numbers_of, interval, named, run_lengths, lists,
+        unless_number, text, role, item, pick, numbers_of, interval, named, run_lengths, lists, topk,
     )
 }  # fmt: skip
 TAKES_NONE = frozenset(("ones",))

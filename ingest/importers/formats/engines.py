@@ -13,6 +13,8 @@ from ratioscope.flat_json import loaded
 from ..row import Unreadable, inside
 from ..table import FileKind, Format, columns
 
+_OF_TOKENS = ("token_logprobs", "top_logprobs")
+
 
 def _choices(line: Any) -> Iterator[Any]:
     """One row for each choice of a response; the response may lie under `response` or `body`, as proxies write it."""
@@ -36,10 +38,10 @@ def _plain(held: Any) -> dict[str, Any]:
 
 def _without_prompt(row: dict[str, Any], choices: int) -> Any:
     """The row without the tokens of an echoed prompt, of which the first has no log-prob; a reading where none was sampled."""
-    logprobs = row.get("logprobs")
-    values = logprobs.get("token_logprobs") if isinstance(logprobs, Mapping) else None
+    logprobs: Mapping[str, Any] = held if isinstance(held := row.get("logprobs"), Mapping) else {}
+    values = logprobs.get("token_logprobs")
     if not isinstance(values, list) or not values or values[0] is not None:
-        return row if logprobs else {**row, **_reading(row)}
+        return row if held else {**row, **_reading(row)}
     sampled = _sampled(row, choices)
     if sampled is None or not 0 <= sampled <= len(values):
         return Unreadable(
@@ -48,8 +50,13 @@ def _without_prompt(row: dict[str, Any], choices: int) -> Any:
     if sampled == 0:
         ids = row.get("prompt_token_ids") or inside(row, "response.prompt_token_ids")
         known = {"reading_ids": ids} if isinstance(ids, list) and len(ids) == len(values) else {}
-        return {**row, "logprobs": None, "reading": values, "whole_text": 1, **known}
-    return {**row, "logprobs": {"token_logprobs": values[-sampled:]}, "prompt_tokens": len(values) - sampled}
+        likeliest = logprobs.get("top_logprobs")
+        return {**row, "logprobs": None, "reading": values, "reading_topk": likeliest, "whole_text": 1, **known}
+    named = {
+        name: each for name in _OF_TOKENS if isinstance(each := logprobs.get(name), list) and len(each) == len(values)
+    }
+    own = {name: each[-sampled:] for name, each in named.items()}
+    return {**row, "logprobs": own, "prompt_tokens": len(values) - sampled}
 
 
 def _sampled(row: Mapping[str, Any], choices: int) -> int | None:
@@ -71,7 +78,7 @@ def _reading(row: Mapping[str, Any]) -> dict[str, Any]:
     ids = row.get("prompt_token_ids") or inside(row, "response.prompt_token_ids")
     ids = ids if isinstance(ids, list) and len(ids) == len(scored) else [None] * len(scored)
     own = [_own(each, known) for each, known in zip(scored, ids, strict=True)]
-    found = {"reading": [value for _, value in own], "whole_text": 1}
+    found = {"reading": [value for _, value in own], "reading_topk": scored, "whole_text": 1}
     read = [-1 if own[0][0] is None else own[0][0], *(each for each, _ in own[1:])]
     return found if None in read else {**found, "reading_ids": read}
 
@@ -98,6 +105,7 @@ _OPENAI = FileKind(
         step = line.step or line.metadata.step or response.step
         sequence_ids = place | named(@source, @line, response.id)
         rollout_logprobs = logprobs.content or logprobs.token_logprobs | numbers_of(logprob) !
+        rollout_topk = logprobs.content or logprobs.top_logprobs | topk
         token_ids = token_ids
         prompt_ids = prompt_token_ids or response.prompt_token_ids
         rollout_versions = response.metadata.weight_version or meta_info.weight_version | if_number
@@ -111,7 +119,8 @@ _OPENAI = FileKind(
         extra.message = message
         extra.weight_version = response.metadata.weight_version or meta_info.weight_version | unless_number
     """),
-    lacks="the trainer's side, token ids where the server was not asked for them, and steps where the log names none",
+    lacks="the trainer's side, token ids where the server was not asked for them, ids of likeliest tokens unless"
+    " return_tokens_as_token_ids was set, and steps where the log names none",
 )
 _READING = replace(
     _OPENAI,
@@ -122,6 +131,7 @@ _READING = replace(
         step = line.step or line.metadata.step or response.step
         sequence_ids = place | named(@source, @line, response.id)
         old_logprobs = reading !
+        old_topk = reading_topk | topk
         token_ids = reading_ids
         key.whole_text = whole_text
     """),
@@ -137,6 +147,7 @@ _SGLANG = FileKind(
         step = step or metadata.step
         sequence_ids = meta_info.id or @row | named(@source, @line)
         rollout_logprobs = meta_info.output_token_logprobs | pick(0) !
+        rollout_topk = meta_info.output_top_logprobs | topk
         token_ids = meta_info.output_token_logprobs | pick(1)
         prompt_ids = prompt_token_ids or input_ids
         prompt_tokens = meta_info.prompt_tokens
