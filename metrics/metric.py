@@ -206,14 +206,15 @@ def clustered_error(total: Statistic, count: Statistic, *, scale: float = 1.0) -
     group, from sums of a_i^2, a_i n_i and n_i^2, so that it merges. Not available for fewer than two sequences.
     """
     needs = (total, count, clusters_of(count), product(total, total), product(total, count), product(count, count))
+    return Quantity(needs, lambda *sums: abs(scale) * error_of_ratio(*sums))
 
-    def value(a: Floats, n: Floats, m: Floats, aa: Floats, an: Floats, nn: Floats) -> Floats:
-        mean = ratio(a, n)
-        # Rounding can leave a value slightly below 0 if every sequence has the same mean.
-        spread = np.maximum(aa - 2 * mean * an + mean**2 * nn, 0.0)
-        return np.where(m > 1, abs(scale) * np.sqrt(spread * ratio(m, m - 1)) / n, np.nan)
 
-    return Quantity(needs, value)
+def error_of_ratio(a: Floats, n: Floats, m: Floats, aa: Floats, an: Floats, nn: Floats) -> Floats:
+    """Standard error of sum a_i / sum n_i over m independent units, from these sums, m, and the sums of a_i^2, a_i n_i, n_i^2."""
+    mean = ratio(a, n)
+    # Rounding can leave a value slightly below 0 if every sequence has the same mean.
+    spread = np.maximum(aa - 2 * mean * an + mean**2 * nn, 0.0)
+    return np.where(m > 1, np.sqrt(spread * ratio(m, m - 1)) / n, np.nan)
 
 
 def error_of_mean(total: Floats, total_of_squares: Floats, count: Floats) -> Floats:

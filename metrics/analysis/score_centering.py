@@ -1,0 +1,113 @@
+"""Score centering as a correction: the bias of a policy gradient that it removes, alone and with bounded importance weights.
+
+At each token a trainer adds A f(w) s(y), with y the sampled token, s its score, w = p / q and f what the trainer makes of the
+weight. The whole weight, A w s(y), is unbiased under the trainer at this prefix; the difference is the bias. Score centering
+subtracts A sum_v q(v) f(p(v) / q(v)) s(v), the mean of f(w) s over the sampler. Trainers sum over the support and take q for
+p scaled to the sampler's mass outside it; along a direction that is one number outside, the bins here give the same sum.
+
+Score centering sets the mean of the added term to 0, no more. If the advantage depends on the next token, the covariance of A
+and s under the sampler stays in the place of that under the trainer: the gradient is not unbiased, and the numbers contain that.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+import numpy as np
+
+from ratioscope.arrays import Floats
+
+from .support import Support
+from .support_metrics import (
+    SupportNumber,
+    clustered_sums,
+    metric_pairs,
+    numbers,
+    sampled_score,
+    score,
+    size_of_advantage,
+)
+
+
+@dataclass(frozen=True)
+class Centering:
+    """A way to weigh a token, with score centering or without."""
+
+    name: str
+    is_centered: bool
+    """True if the expected score is subtracted."""
+    outside: Literal["clamp", "zero", "one"] = "one"
+    """A weight outside the bounds moves to the bound (TIS), or becomes 0 (IcePop). one: every weight is 1."""
+    low: float = 0.0
+    """The lower bound of the weight."""
+    high: float = inf
+    """The upper bound of the weight."""
+
+    def weight(self, ratio: Floats) -> Floats:
+        """f(w), the weight that the trainer gives."""
+        if self.outside == "one":
+            return np.ones(ratio.shape)
+        if self.outside == "clamp":
+            return np.clip(ratio, self.low, self.high)
+        return np.where((ratio >= self.low) & (ratio <= self.high), ratio, 0.0)
+
+
+CENTERINGS = tuple(
+    Centering(f"{'score centering' if is_centered else 'no centering'}{words}", is_centered, *bounds)
+    for words, bounds in ((", no weights", ()), (", TIS 2", ("clamp", 0.0, 2.0)), (", IcePop 0.5-5", ("zero", 0.5, 5.0)))
+    for is_centered in (False, True)
+)  # fmt: skip
+"""Bounds are those of `corrections.correction.CORRECTIONS`."""
+
+
+@dataclass(frozen=True)
+class CenteringEffect:
+    """The bias that a Centering leaves, beside that of neither weights nor centering."""
+
+    centering: Centering
+    left: SupportNumber
+    """sum(A (f(w) s - what is subtracted - w s)) / sum(|A|), in nats: above 0 the gap widens by more than it should."""
+    removed: SupportNumber
+    """1 - left / the bias of neither; 1: all of it, below 0: the bias grows. Its error allows that both read the same tokens."""
+    because: str = ""
+    """Reason why nothing can be said of `removed`; empty if it can."""
+
+
+def bias_left(centering: Centering, support: Support) -> Floats:
+    """A (f(w) s(y) - sum q f(p / q) s - w s(y)) of each token, the sum only if centered, (n,). Its mean is 0 without a bias."""
+    own, weight = sampled_score(support), np.exp(support.log_ratio)
+    added = centering.weight(weight) * own
+    if centering.is_centered:
+        added = added - (support.q * centering.weight(np.exp(support.x)) * score(support)).sum(axis=1)
+    return np.where(support.advantage != 0, support.advantage * (added - weight * own), 0.0)
+
+
+def support_sums(support: Support) -> Floats:
+    """The sums of all support metrics, then those of each Centering twice; they add up over sets of sequences."""
+    return clustered_sums([*metric_pairs(support), *_pairs(support)], support.sequence)
+
+
+def _pairs(support: Support) -> Iterator[tuple[Floats, Floats]]:
+    """(bias left, |A|) and (bias left, bias of neither) of each Centering."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        size, left = size_of_advantage(support), [bias_left(each, support) for each in CENTERINGS]
+    for each in left:
+        yield each, size
+        yield each, left[0]
+
+
+def effects(sums: Floats) -> tuple[CenteringEffect, ...]:
+    """The effect of each Centering, from the last sums of `support_sums`, added up over any sequences."""
+    found = numbers(sums[-2 * len(CENTERINGS) :])
+    neither = found[0]
+    because = ""
+    if not neither.tokens:
+        because = "no token with a support has an advantage"
+    elif not neither.is_beyond_noise:
+        because = "the bias without a correction is within its error"
+    parts = zip(CENTERINGS, found[::2], found[1::2], strict=True)
+    return tuple(
+        CenteringEffect(each, left, SupportNumber(1 - part.value, part.error, part.tokens, part.sequences), because)
+        for each, left, part in parts
+    )

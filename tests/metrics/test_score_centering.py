@@ -1,0 +1,154 @@
+"""Score centering against the exact gradient of a softmax policy, and against the sum that trainers compute."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.drawn_supports import drawn, log_softmax
+
+from ratioscope.metrics.analysis.score_centering import (
+    CENTERINGS,
+    Centering,
+    CenteringEffect,
+    bias_left,
+    effects,
+    support_sums,
+)
+from ratioscope.metrics.analysis.support import SupportTokens, support_of
+
+STEP = 1e-6
+UNBOUNDED = Centering("every weight", is_centered=False, outside="clamp")
+
+
+def weight_by_hand(centering: Centering, ratio: float) -> float:
+    if centering.outside == "one":
+        return 1.0
+    if centering.outside == "clamp":
+        return min(max(ratio, centering.low), centering.high)
+    return ratio if centering.low <= ratio <= centering.high else 0.0
+
+
+def scores(logits: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    """d log p(v) / d e for every token v of a softmax policy whose logits move by e * direction: finite differences."""
+    higher, lower = (log_softmax((logits + sign * STEP * direction)[None])[0] for sign in (1, -1))
+    return np.asarray((higher - lower) / (2 * STEP))
+
+
+def of_one_prefix(
+    random: np.random.Generator, advantages: np.ndarray, *, n: int = 40_000, gap: float = 0.6
+) -> tuple[SupportTokens, np.ndarray, np.ndarray, np.ndarray]:
+    """(n tokens drawn at one prefix, trainer's logits, rollout's and trainer's probabilities). advantages: of each next token."""
+    size = len(advantages)
+    logits = random.normal(0, 1, size)
+    train = log_softmax(logits[None])[0]
+    rollout = log_softmax((logits + random.normal(0, gap, size))[None])[0]
+    sampled = random.choice(size, n, p=np.exp(rollout))
+    ids, whole = np.tile(np.arange(size), (n, 1)), np.ones((n, 1))
+    tokens = SupportTokens(
+        ids, whole * rollout, whole * train, sampled, rollout[sampled], train[sampled], advantages[sampled],
+        np.ones(n, bool), np.arange(n),
+    )  # fmt: skip
+    return tokens, logits, np.exp(rollout), np.exp(train)
+
+
+def found_for(tokens: SupportTokens) -> dict[str, CenteringEffect]:
+    return {effect.centering.name: effect for effect in effects(support_sums(support_of(tokens)))}
+
+
+def exact_left(centering: Centering, advantages: np.ndarray, logits: np.ndarray, q: np.ndarray, p: np.ndarray) -> float:
+    """The bias by enumeration of the next token: the expected update less the exact gradient, over the mean |A|."""
+    s = scores(logits, np.log(p / q))
+    weights = np.array([weight_by_hand(centering, b / a) for a, b in zip(q, p, strict=True)])
+    update = sum(q * advantages * weights * s)
+    if centering.is_centered:
+        update -= sum(q * advantages) * sum(q * weights * s)
+    return float((update - sum(p * advantages * s)) / sum(q * np.abs(advantages)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_bias_left_by_each_correction_is_that_of_the_exact_gradient(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    advantages = random.normal(0.7, 1, 6)
+    tokens, *policy = of_one_prefix(random, advantages)
+    for name, effect in found_for(tokens).items():
+        expected = exact_left(effect.centering, advantages, *policy)
+        assert abs(effect.left.value - expected) < 4 * effect.left.error + 1e-9, name
+
+
+@pytest.mark.parametrize("advantage", [1.5, -0.8])
+def test_an_advantage_that_all_next_tokens_share_is_pure_bias_and_centering_removes_it(advantage: float) -> None:
+    """The true gradient is 0: the baseline of the prefix is off by a constant. The drift is its size, with its sign."""
+    tokens, logits, q, p = of_one_prefix(np.random.default_rng(7), np.full(6, advantage))
+    found = found_for(tokens)
+    raw, centered = found["no centering, no weights"], found["score centering, no weights"]
+    drift = -math.copysign(sum((q - p) * np.log(q / p)), advantage)
+    assert abs(raw.left.value) > 20 * raw.left.error and raw.left.value == pytest.approx(drift, abs=4 * raw.left.error)
+    assert abs(centered.left.value) < 4 * centered.left.error
+    assert centered.removed.value == pytest.approx(1, abs=4 * centered.removed.error) and not centered.because
+
+
+def test_centering_leaves_a_true_gradient_alone() -> None:
+    """Sides that agree have no bias: what is added has mean 0, so the gradient along any direction stays within its error."""
+    advantages = np.array([1.0, -2.0, 0.5, 3.0, 0.0, -1.0])
+    tokens, logits, _, p = of_one_prefix(np.random.default_rng(8), advantages, gap=0.0)
+    direction = np.array([0.3, -1.0, 0.7, 0.2, -0.4, 0.9])
+    own = advantages[tokens.sampled] * scores(logits, direction)[tokens.sampled]
+    exact = sum(p * advantages * scores(logits, direction))
+    subtracted = advantages[tokens.sampled] * sum(p * scores(logits, direction))
+    assert np.abs(subtracted).max() < 1e-9
+    assert abs((own - subtracted).mean() - exact) < 4 * own.std() / math.sqrt(len(own))
+    support = support_of(tokens)
+    assert all(np.abs(bias_left(each, support)).max() < 1e-9 for each in CENTERINGS)
+
+
+@given(st.integers(0, 10_000))
+def test_noise_that_does_not_know_the_advantage_has_no_bias_beyond_its_error(seed: int) -> None:
+    """Advantages of either sign with the same chance, one per sequence: 5 errors, a chance of 1 in a million per example."""
+    random = np.random.default_rng(seed)
+    tokens = drawn(random, n=600, k=5, gap=0.1, per=5)
+    signs = random.permutation([1.0, -1.0] * 60)[tokens.sequence]
+    for effect in found_for(replace(tokens, advantage=signs)).values():
+        assert abs(effect.left.value) < 5 * effect.left.error + 1e-12, effect.centering.name
+
+
+@given(st.integers(0, 10_000), st.sampled_from(CENTERINGS), st.integers(1, 5))
+def test_what_is_subtracted_is_the_sum_over_the_head_that_trainers_compute(
+    seed: int, centering: Centering, k: int
+) -> None:
+    """Their coefficient is q f(p / q) - r f(1 / r) p with r the ratio of the masses outside, times the score of the token."""
+    tokens = drawn(np.random.default_rng(seed), n=20, k=k, gap=0.5)
+    support = support_of(tokens)
+    bare = replace(centering, is_centered=False)
+    subtracted = bias_left(bare, support) - bias_left(replace(centering, is_centered=True), support)
+    for row in range(20):
+        q, p = np.exp(tokens.rollout[row]), np.exp(tokens.train[row])
+        q_rest, p_rest = 1 - q.sum(), 1 - p.sum()
+        x, x_rest = np.log(p / q), math.log(p_rest / q_rest)
+        center = sum(p * x) + p_rest * x_rest
+        r = q_rest / p_rest
+        tail = r * weight_by_hand(centering, 1 / r)
+        head = [a * weight_by_hand(centering, b / a) - tail * b for a, b in zip(q, p, strict=True)]
+        expected = tokens.advantage[row] * sum(head * (x - center))
+        assert subtracted[row] == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+def test_whole_importance_weights_leave_no_bias_and_centering_subtracts_nothing_from_them() -> None:
+    support = support_of(drawn(np.random.default_rng(9), k=4, gap=0.5))
+    assert np.abs(bias_left(UNBOUNDED, support)).max() < 1e-12
+    assert np.abs(bias_left(replace(UNBOUNDED, is_centered=True), support)).max() < 1e-12
+
+
+def test_what_is_removed_is_stated_only_where_the_bias_is_two_errors_from_0_and_an_advantage_is_known() -> None:
+    said = []
+    for seed in range(12):
+        tokens = drawn(np.random.default_rng(seed), n=200, k=5, gap=0.05)
+        found = found_for(tokens)
+        raw, centered = found["no centering, no weights"].left, found["score centering, no weights"]
+        said.append(centered.because)
+        assert (centered.because == "") is (abs(raw.value) >= 2 * raw.error)
+    assert set(said) == {"", "the bias without a correction is within its error"}
+    bare = found_for(replace(tokens, advantage=np.full(200, np.nan)))["score centering, no weights"]
+    assert bare.because == "no token with a support has an advantage" and math.isnan(bare.left.value)
