@@ -85,7 +85,7 @@ def bias_left(centering: Centering, support: Support) -> Floats:
 
 def support_sums(support: Support) -> Floats:
     """The sums of all support metrics, then those of each Centering twice; they add up over sets of sequences."""
-    return clustered_sums([*metric_pairs(support), *_pairs(support)], support.sequence)
+    return clustered_sums([*metric_pairs(support), *_pairs(support)], support.sequence, support.stands_for)
 
 
 def _pairs(support: Support) -> Iterator[tuple[Floats, Floats]]:

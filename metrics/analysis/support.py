@@ -42,6 +42,8 @@ class SupportTokens:
     """True if the token is in the loss, (n,)."""
     sequence: Integers
     """The sequence of the token, (n,): the independent unit of errors."""
+    stands_for: Floats
+    """1 / the probability with which the sequence was recorded, (n,)."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +62,9 @@ class Support:
     """log(p / q) of the sampled token from its own log-probs, (n,)."""
     advantage: Floats
     """(n,), 0 where there is none."""
-    has_advantage: Booleans
-    """True where the token has a finite one, (n,)."""
     sequence: Integers
+    stands_for: Floats
+    """As in SupportTokens, (n,)."""
     no_support: int
     """Tokens of the loss that are left out: no id has log-probs of both sides."""
     too_much: int
@@ -90,8 +92,8 @@ def support_of(tokens: SupportTokens) -> Support:
         q, p, x, drawn[kept],
         log_ratio=(tokens.sampled_train - tokens.sampled_rollout)[kept],
         advantage=np.where(np.isfinite(advantage), advantage, 0.0),
-        has_advantage=np.isfinite(advantage),
         sequence=tokens.sequence[kept],
+        stands_for=tokens.stands_for[kept],
         no_support=_count(tokens.mask & ~known),
         too_much=_count(tokens.mask & known & ~fits),
         not_finite=_count(tokens.mask & known & fits & ~finite),

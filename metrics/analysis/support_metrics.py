@@ -125,15 +125,15 @@ SUPPORT_METRICS = (
 )  # fmt: skip
 
 
-def clustered_sums(pairs: Sequence[tuple[Floats, Floats]], sequence: Integers) -> Floats:
+def clustered_sums(pairs: Sequence[tuple[Floats, Floats]], sequence: Integers, stands_for: Floats) -> Floats:
     """The sums that the value, the error and the counts of each ratio need, (pairs, 7); they add up over sets of sequences.
 
-    pairs: (top, under) of each token. sequence: the sequence of each token.
+    pairs: (top, under) of each token. sequence: the sequence of each token. stands_for: how often each token counts.
     """
     names, place = np.unique(sequence, return_inverse=True)
     rows = []
     for top, under in pairs:
-        a, n = (np.bincount(place, values, minlength=len(names)) for values in (top, under))
+        a, n = (np.bincount(place, values * stands_for, minlength=len(names)) for values in (top, under))
         counts = (np.bincount(place, under != 0, minlength=len(names)) > 0).sum(), np.count_nonzero(under)
         rows.append((a.sum(), n.sum(), counts[0], a @ a, a @ n, n @ n, counts[1]))
     return np.asarray(rows, np.float64).reshape(len(pairs), 7)

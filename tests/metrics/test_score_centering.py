@@ -49,7 +49,7 @@ def of_one_prefix(
     ids, whole = np.tile(np.arange(size), (n, 1)), np.ones((n, 1))
     tokens = SupportTokens(
         ids, whole * rollout, whole * train, sampled, rollout[sampled], train[sampled], advantages[sampled],
-        np.ones(n, bool), np.arange(n),
+        np.ones(n, bool), np.arange(n), np.ones(n),
     )  # fmt: skip
     return tokens, logits, np.exp(rollout), np.exp(train)
 

@@ -23,7 +23,7 @@ ROUNDING = 2e-6
 
 
 def named(support: Support) -> dict[str, SupportNumber]:
-    found = numbers(clustered_sums(metric_pairs(support), support.sequence))
+    found = numbers(clustered_sums(metric_pairs(support), support.sequence, support.stands_for))
     return {metric.name: number for metric, number in zip(SUPPORT_METRICS, found, strict=True)}
 
 
@@ -94,10 +94,14 @@ def test_sums_add_up_over_sets_of_sequences_and_order_does_not_matter(seed: int,
     support = support_of(drawn(random, n=60, k=4))
     pairs, group = metric_pairs(support), random.integers(0, parts, 6)[support.sequence]
     split = sum(
-        clustered_sums([(a[group == part], n[group == part]) for a, n in pairs], support.sequence[group == part])
+        clustered_sums(
+            [(a[group == part], n[group == part]) for a, n in pairs],
+            support.sequence[group == part],
+            support.stands_for[group == part],
+        )
         for part in range(parts)
     )
-    assert split == pytest.approx(clustered_sums(pairs, support.sequence), rel=1e-9, abs=1e-12)
+    assert split == pytest.approx(clustered_sums(pairs, support.sequence, support.stands_for), rel=1e-9, abs=1e-12)
 
 
 def test_errors_are_those_of_repeated_runs() -> None:
@@ -142,3 +146,12 @@ def test_without_advantages_or_usable_tokens_there_is_no_number() -> None:
     assert math.isfinite(found["support_kl"].value)
     nothing = named(support_of(replace(tokens, mask=np.zeros(60, bool))))
     assert all(math.isnan(number.value) and number.tokens == 0 for number in nothing.values())
+
+
+def test_a_sequence_that_stands_for_three_counts_three_times_in_the_value_and_once_among_the_sequences() -> None:
+    tokens = drawn(np.random.default_rng(6), n=60, k=4)
+    weighed = named(support_of(replace(tokens, stands_for=np.where(tokens.sequence == 2, 3.0, 1.0))))
+    more = np.concatenate([np.arange(60), *[np.flatnonzero(tokens.sequence == 2)] * 2])
+    repeated = named(support_of(SupportTokens(**{name: value[more] for name, value in vars(tokens).items()})))
+    for name, number in weighed.items():
+        assert number.value == pytest.approx(repeated[name].value, rel=1e-9, abs=1e-12) and number.sequences == 6

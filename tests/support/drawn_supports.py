@@ -28,7 +28,7 @@ def drawn(
     return SupportTokens(
         ids, np.take_along_axis(rollout, ids, 1), np.take_along_axis(train, ids, 1), sampled,
         rollout[rows, sampled], train[rows, sampled], random.normal(0, 1, n // per).repeat(per), np.ones(n, bool),
-        rows // per,
+        rows // per, np.ones(n),
     )  # fmt: skip
 
 
