@@ -79,6 +79,9 @@ REPRODUCED = "reproduced"
 REFEREE = "referee"
 """The event of `ratioscope rescore` for programs; `note`: JSON with `floors` (policy -> its precision and the referee's own
 mean |x| there, nats/token) or `found` (the findings of --try). The newest one of either kind counts."""
+IDENTITY = "identity"
+"""The event of `ratioscope identity`: turns whose ids rendering gives, or does not give; `note`: JSON without any text of a turn.
+The newest one counts."""
 WEIGHTS_READ = "weights_read"
 """The event of `ratioscope weights`: which engines were asked for checksums of their weights, and how long each took."""
 FIRST_ROWS = "first_rows"
@@ -106,8 +109,8 @@ process or pool of processes that it is one of many of; `ray_worker`: true if Ra
 its rank and attempt that had ended and whose work it goes on with; `continues`: writers of the same collector whose processes had
 ended: what they had taken and not written is in a DROPPED line of this log; `script`: the program."""
 OFFLINE = "offline"
-"""A verb began to work on a run that nobody writes (only `note`, which the dashboard's acknowledgements are too, `rescore` and
-`weights` write beside others): `verb`, `host`, `pid`, `time`. Its log is no writer's of the run.
+"""A verb began to work on a run that nobody writes (only `note`, which the dashboard's acknowledgements are too, `rescore`,
+`weights` and `identity` write beside others): `verb`, `host`, `pid`, `time`. Its log is no writer's of the run.
 
 Its commits may carry `writer` (whose rows they are), `attempt`, `replaces` (the files whose rows the new file holds: from
 this line on they are no part of the run) and `measured` (of which writers, gaps and steps merged statistics are; or see

@@ -34,18 +34,18 @@ from .exit_codes import USAGE as USAGE
 PANELS: dict[str, tuple[str, ...]] = {
     "Record": ("run", "attach", "import", "estimate", "note"),
     "Look": ("ls", "info", "dashboard", "watch", "metrics", "explain", "demo", "mcp"),
-    "Act": ("diagnose", "diff", "corrections", "check", "parity", "rescore", "weights", "baseline"),
+    "Act": ("diagnose", "diff", "corrections", "check", "parity", "rescore", "weights", "identity", "baseline"),
     "Keep": ("report", "bundle", "export", "sync", "wandb", "push", "index", "verify", "repair", "compact", "prune"),
 }
 """The verbs as the help groups them, the main ones first."""
 VERBS = tuple(verb for verbs in PANELS.values() for verb in verbs)
 WITHOUT_PANDAS = frozenset(VERBS) - {
-    "demo", "run", "import", "dashboard", "rescore", "parity", "export", "wandb", "sync", "mcp",
+    "demo", "run", "import", "dashboard", "rescore", "parity", "identity", "export", "wandb", "sync", "mcp",
 }  # fmt: skip
 """The verbs that call nothing but pyarrow that would import pandas. The others start programs or call other packages."""
 OF_ONE_ATTEMPT = (
-    "baseline", "bundle", "check", "corrections", "dashboard", "diagnose", "diff", "estimate", "export", "index", "info",
-    "metrics", "report", "rescore", "sync", "verify", "watch",
+    "baseline", "bundle", "check", "corrections", "dashboard", "diagnose", "diff", "estimate", "export", "identity", "index",
+    "info", "metrics", "report", "rescore", "sync", "verify", "watch",
 )  # fmt: skip
 """The verbs that read runs and take --attempt; `wandb sync` does, too."""
 KEYWORDS = {"import": "import_dump"}

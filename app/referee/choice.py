@@ -37,6 +37,8 @@ class Wanted:
     """About so many sequences over all steps."""
     everything: bool = False
     """True: every sequence of every step, whatever `sequences` says."""
+    worst: float = WORST_SHARE
+    """Share of the sequences of a step that are its worst."""
 
 
 EVERY_STEP = Wanted()
@@ -50,7 +52,7 @@ def chosen(run: "Run", wanted: Wanted) -> dict[int, dict[str, float]]:
         return {step: dict.fromkeys(_ids(run.sequences(step)), 1.0) for step in with_rows}
     steps = at_even_distances(with_rows, max(1, wanted.sequences // FEWEST))
     quota = max(FEWEST, wanted.sequences // max(1, len(steps)))
-    return {step: _of_step(run.sequences(step), min(quota, wanted.sequences), step) for step in steps}
+    return {step: _of_step(run.sequences(step), min(quota, wanted.sequences), step, wanted.worst) for step in steps}
 
 
 def at_even_distances(steps: Sequence[int], most: int) -> list[int]:
@@ -65,11 +67,11 @@ def at_even_distances(steps: Sequence[int], most: int) -> list[int]:
     return [steps[place] for place in dict.fromkeys(places.tolist())]
 
 
-def _of_step(table: pl.DataFrame, quota: int, step: int) -> dict[str, float]:
+def _of_step(table: pl.DataFrame, quota: int, step: int, share: float) -> dict[str, float]:
     ids = _ids(table)
     if len(ids) <= quota:
         return dict.fromkeys(ids, 1.0)
-    worst = _worst_first(table)[: round(WORST_SHARE * quota)]
+    worst = _worst_first(table)[: round(share * quota)]
     others = sorted(set(ids) - set(worst))
     number = quota - len(worst)
     picked = np.random.default_rng((SEED, abs(step))).choice(len(others), number, replace=False)

@@ -17,7 +17,18 @@ from typing import Literal
 
 import polars as pl
 
-from ratioscope.layout import ACKNOWLEDGED, CONTROL, FIRST_ROWS, REFEREE, STATE, TAG, VIEW, WEIGHTS_READ, WITHDRAWN
+from ratioscope.layout import (
+    ACKNOWLEDGED,
+    CONTROL,
+    FIRST_ROWS,
+    IDENTITY,
+    REFEREE,
+    STATE,
+    TAG,
+    VIEW,
+    WEIGHTS_READ,
+    WITHDRAWN,
+)
 from ratioscope.metrics.grading.alerts import Alert, alerts, merged_gaps
 from ratioscope.metrics.step_holes import holes
 
@@ -36,7 +47,7 @@ KINDS: dict[str, EventKind] = {
     STATE: "gap",
 }
 """Name of a writer's event -> kind. Any other name has the kind `event`."""
-APART = (FIRST_ROWS, ACKNOWLEDGED, WITHDRAWN, VIEW, TAG, REFEREE, WEIGHTS_READ)
+APART = (FIRST_ROWS, ACKNOWLEDGED, WITHDRAWN, VIEW, TAG, REFEREE, IDENTITY, WEIGHTS_READ)
 """Events that are told at places of their own, and on no chart."""
 _STEP = re.compile(r"^tokens/step=(\d+)/")
 _NAMED = 3

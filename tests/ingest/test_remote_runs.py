@@ -293,7 +293,8 @@ def test_nothing_is_written_into_a_copy(capsys: pytest.CaptureFixture[str]) -> N
         write_remark(run.path, layout.NOTE, 1, "words")
     assert ratioscope(["baseline", "pin", URL]) == 2
     assert "is on a store; wanted a run in a folder of this machine" in capsys.readouterr().err
-    for verb in (["repair"], ["compact"], ["prune"], ["note", "words"], ["rescore", "--model", "x"], ["push", URL]):
+    further = (["rescore", "--model", "x"], ["identity", "--tokenizer", "x"], ["push", URL])
+    for verb in (["repair"], ["compact"], ["prune"], ["note", "words"], *further):
         assert ratioscope([verb[0], URL, *verb[1:]]) == 2
         assert "is on a store, which is only read" in capsys.readouterr().err
 

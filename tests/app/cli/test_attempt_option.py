@@ -19,6 +19,7 @@ FURTHER = {
     "diff": [RUN, RUN],
     "export": [RUN, "-o", "out.parquet"],
     "report": [RUN, "-o", "out.html"],
+    "identity": [RUN, "--tokenizer", "none"],
     "rescore": [RUN, "--model", "none"],
     "sync": [RUN, "--to", "tensorboard:logs"],
     "wandb": ["sync", RUN, "--offline"],
