@@ -27,6 +27,8 @@
     worst_sequences                 facts, prompt and tokens (a row per token) of each
     quality, reproduction           counts, quarantined files; version, digest, command, configuration, thresholds
     glossary                        the card of every metric
+    support                         only with several tokens per position on record: gap, metrics, drift, score_centering,
+                                    left_out and steps, or because (why there are none)
 
 A number that JSON cannot hold is "Infinity", "-Infinity" or "NaN".
 """
@@ -44,6 +46,7 @@ from ratioscope.ingest.analysis.gradient_bias import bias_of_run, plain_bias
 from ratioscope.ingest.analysis.known_context import plain_known
 from ratioscope.ingest.analysis.recorded_events import recorded_events
 from ratioscope.ingest.analysis.resolution import coarse_words, too_coarse
+from ratioscope.ingest.analysis.support_numbers import plain_support, support_numbers
 from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.distribution import Level, whole_histogram
 from ratioscope.metrics.grading.severity import with_readings
@@ -72,6 +75,8 @@ def json_report(read: Material) -> str:
     for name, member in MEMBERS.items():
         read.stage(name.replace("_", " "))
         document[name] = jsonable(member(read))
+    if read.run.topk_steps:
+        document["support"] = jsonable(_support(read))
     return _lines(document) + "\n"
 
 
@@ -88,6 +93,11 @@ def _value(value: Any) -> str:
         columns = (f"{json.dumps(name)}: {json.dumps(item, allow_nan=False)}" for name, item in value.items())
         return "{\n  " + ",\n  ".join(columns) + "\n }"
     return json.dumps(value, allow_nan=False)
+
+
+def _support(read: Material) -> dict[str, Any] | None:
+    found = read.view.of(support_numbers, read.gap, None)
+    return found and plain_support(found)
 
 
 def _columns(frame: pl.DataFrame) -> dict[str, list[Any]]:

@@ -42,6 +42,8 @@ from .run_groups import SEEDS, by_key, by_seed, flat, seedless, sharing_keys
 from .scatter import scatter_blocks
 from .scope import Scope
 from .scorecard import Score, headlines, score_words, scorecard, scores_of, size_of, titled, value_of, worst_of
+from .support import printed as support_printed
+from .support import support_section
 from .timeline import timeline
 from .view import CacheRequest, View, figure_request
 
@@ -105,6 +107,7 @@ def metrics(scope: Scope) -> Iterator[Block]:
             yield Heading("picked metrics")
         yield from _charts(drawing, alone, "one")
     yield from logged_numbers(scope)
+    yield from support_section(scope)
     for title in face.unasked([*groups]):
         more = [metric for metric in measured(drawing, groups[title]) if metric not in main]
         words = f"more of {title}" if any(metric in main for metric in groups[title]) else title
@@ -250,6 +253,7 @@ def _scores_of(scope: Scope) -> list[Score]:
 def printed(scope: Scope) -> Iterator[Section]:
     yield Section("scorecard", "Scorecard", partial(scorecard, scope))
     yield Section("timeline", "Timeline", partial(timeline, scope))
+    yield from support_printed(scope)
 
 
 def ahead(view: View, theme: ThemeName) -> list[CacheRequest]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from ratioscope.arrays import Floats
 
-from .support import Support
+from .support_bins import Bins
 from .support_metrics import (
     SupportNumber,
     clustered_sums,
@@ -74,24 +74,30 @@ class CenteringEffect:
     """Reason why nothing can be said of `removed`; empty if it can."""
 
 
-def bias_left(centering: Centering, support: Support) -> Floats:
+def bias_left(centering: Centering, bins: Bins) -> Floats:
     """A (f(w) s(y) - sum q f(p / q) s - w s(y)) of each token, the sum only if centered, (n,). Its mean is 0 without a bias."""
-    own, weight = sampled_score(support), np.exp(support.log_ratio)
-    added = centering.weight(weight) * own
+    excess = _excess(centering, bins.log_ratio) * sampled_score(bins)
     if centering.is_centered:
-        added = added - (support.q * centering.weight(np.exp(support.x)) * score(support)).sum(axis=1)
-    return np.where(support.advantage != 0, support.advantage * (added - weight * own), 0.0)
+        # The mean of w s over the sampler is 0: without it no digit is lost where f(w) is w.
+        excess = excess - (bins.q * _excess(centering, bins.x) * score(bins)).sum(axis=1)
+    return np.where(bins.advantage != 0, bins.advantage * excess, 0.0)
 
 
-def support_sums(support: Support) -> Floats:
+def _excess(centering: Centering, log_ratio: Floats) -> Floats:
+    """f(w) - w."""
+    weight = np.exp(log_ratio)
+    return centering.weight(weight) - weight
+
+
+def support_sums(bins: Bins) -> Floats:
     """The sums of all support metrics, then those of each Centering twice; they add up over sets of sequences."""
-    return clustered_sums([*metric_pairs(support), *_pairs(support)], support.sequence, support.stands_for)
+    return clustered_sums([*metric_pairs(bins), *_pairs(bins)], bins.sequence, bins.stands_for)
 
 
-def _pairs(support: Support) -> Iterator[tuple[Floats, Floats]]:
+def _pairs(bins: Bins) -> Iterator[tuple[Floats, Floats]]:
     """(bias left, |A|) and (bias left, bias of neither) of each Centering."""
     with np.errstate(over="ignore", invalid="ignore"):
-        size, left = size_of_advantage(support), [bias_left(each, support) for each in CENTERINGS]
+        size, left = size_of_advantage(bins), [bias_left(each, bins) for each in CENTERINGS]
     for each in left:
         yield each, size
         yield each, left[0]

@@ -15,9 +15,9 @@ from ratioscope.arrays import Floats, Integers
 
 from ..definitions.divergence import k3
 from ..metric import error_of_ratio, ratio
-from .support import Support, at_drawn
+from .support_bins import Bins, at_drawn
 
-TokenValues = Callable[[Support], Floats]
+TokenValues = Callable[[Bins], Floats]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class SupportMetric:
     """Publisher of the formula."""
     top: TokenValues
     """One value per token, whose sum is divided, (n,)."""
-    under: TokenValues = lambda support: np.ones(len(support.drawn))
+    under: TokenValues = lambda bins: np.ones(len(bins.drawn))
     """One weight per token, by whose sum it is divided, (n,)."""
     weighting: str = "every usable token counts once"
     """The weight of a token in the value."""
@@ -66,23 +66,23 @@ class SupportNumber:
         return bool(abs(self.value) >= 2 * self.error > 0)
 
 
-def score(support: Support) -> Floats:
+def score(bins: Bins) -> Floats:
     """s(v) of every bin along the gap itself, (n, k + 1), nats."""
-    return support.x - _mean(support.p, support.x)[:, None]
+    return bins.x - _mean(bins.p, bins.x)[:, None]
 
 
-def size_of_advantage(support: Support) -> Floats:
+def size_of_advantage(bins: Bins) -> Floats:
     """|A| of each token, (n,); 0 without one."""
-    return np.abs(support.advantage)
+    return np.abs(bins.advantage)
 
 
 def _mean(weights: Floats, values: Floats) -> Floats:
     return np.asarray((weights * values).sum(axis=1), np.float64)
 
 
-def _expected(weights: Floats, support: Support) -> Floats:
+def _expected(weights: Floats, bins: Bins) -> Floats:
     """The sum over the support alone, without the bin outside."""
-    return _mean(weights[:, :-1], score(support)[:, :-1])
+    return _mean(weights[:, :-1], score(bins)[:, :-1])
 
 
 AMINI = "Amini, Vieira and Cotterell 2025, arXiv:2504.10637"
@@ -90,7 +90,7 @@ CENTERING = "Marek and Ryabinin 2026, arXiv:2609.20807, as other trainers' code 
 BY_ADVANTAGE = "every usable token counts by |A|"
 
 SUPPORT_METRICS = (
-    SupportMetric("support_kl", "KL on the support", "nats/token", "sum over bins of q log(q / p)",
+    SupportMetric("support_kl", "KL, at least", "nats/token", "sum over bins of q log(q / p)",
                   "KL(rollout || trainer) at each position, summed over the support and one bin for the rest: a lower bound, by "
                   "data processing, that is exact where nothing lies outside.",
                   "Rao-Blackwellised: the mean over the next token is a sum", "[0, inf)", AMINI,
@@ -98,7 +98,7 @@ SUPPORT_METRICS = (
     SupportMetric("support_k3", "K3 on the same tokens", "nats/token", "w - 1 - log w of the sampled token",
                   "The usual estimate of the same divergence, from the sampled tokens alone; it has what lies outside, too.",
                   "K3", "[0, inf)", "Schulman 2020", lambda s: np.asarray(k3(s.log_ratio, np), np.float64)),
-    SupportMetric("support_total_variation", "Total variation", "1", "sum over bins of |q - p| / 2",
+    SupportMetric("support_total_variation", "Total variation, at least", "1", "sum over bins of |q - p| / 2",
                   "The probability that the two sides choose another next token, if they are coupled as well as can be: a lower "
                   "bound, as above. Twice this is the length of the expected score, in the logits.",
                   "exact on the bins", "[0, 1]", "Cover and Thomas 2006, section 11.6",
@@ -150,12 +150,12 @@ def numbers(sums: Floats) -> tuple[SupportNumber, ...]:
     return tuple(SupportNumber(float(v), float(e), int(t), int(c)) for v, e, t, c in columns)
 
 
-def metric_pairs(support: Support) -> list[tuple[Floats, Floats]]:
+def metric_pairs(bins: Bins) -> list[tuple[Floats, Floats]]:
     """(top, under) of each of SUPPORT_METRICS."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return [(metric.top(support), metric.under(support)) for metric in SUPPORT_METRICS]
+        return [(metric.top(bins), metric.under(bins)) for metric in SUPPORT_METRICS]
 
 
-def sampled_score(support: Support) -> Floats:
+def sampled_score(bins: Bins) -> Floats:
     """s of each sampled token's own bin, (n,)."""
-    return at_drawn(score(support), support.drawn)
+    return at_drawn(score(bins), bins.drawn)

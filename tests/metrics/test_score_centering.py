@@ -17,7 +17,7 @@ from ratioscope.metrics.analysis.score_centering import (
     effects,
     support_sums,
 )
-from ratioscope.metrics.analysis.support import SupportTokens, support_of
+from ratioscope.metrics.analysis.support_bins import SupportTokens, bins_of
 
 STEP = 1e-6
 UNBOUNDED = Centering("every weight", is_centered=False, outside="clamp")
@@ -55,7 +55,7 @@ def of_one_prefix(
 
 
 def found_for(tokens: SupportTokens) -> dict[str, CenteringEffect]:
-    return {effect.centering.name: effect for effect in effects(support_sums(support_of(tokens)))}
+    return {effect.centering.name: effect for effect in effects(support_sums(bins_of(tokens)))}
 
 
 def exact_left(centering: Centering, advantages: np.ndarray, logits: np.ndarray, q: np.ndarray, p: np.ndarray) -> float:
@@ -100,7 +100,7 @@ def test_centering_leaves_a_true_gradient_alone() -> None:
     subtracted = advantages[tokens.sampled] * sum(p * scores(logits, direction))
     assert np.abs(subtracted).max() < 1e-9
     assert abs((own - subtracted).mean() - exact) < 4 * own.std() / math.sqrt(len(own))
-    support = support_of(tokens)
+    support = bins_of(tokens)
     assert all(np.abs(bias_left(each, support)).max() < 1e-9 for each in CENTERINGS)
 
 
@@ -120,7 +120,7 @@ def test_what_is_subtracted_is_the_sum_over_the_head_that_trainers_compute(
 ) -> None:
     """Their coefficient is q f(p / q) - r f(1 / r) p with r the ratio of the masses outside, times the score of the token."""
     tokens = drawn(np.random.default_rng(seed), n=20, k=k, gap=0.5)
-    support = support_of(tokens)
+    support = bins_of(tokens)
     bare = replace(centering, is_centered=False)
     subtracted = bias_left(bare, support) - bias_left(replace(centering, is_centered=True), support)
     for row in range(20):
@@ -136,7 +136,7 @@ def test_what_is_subtracted_is_the_sum_over_the_head_that_trainers_compute(
 
 
 def test_whole_importance_weights_leave_no_bias_and_centering_subtracts_nothing_from_them() -> None:
-    support = support_of(drawn(np.random.default_rng(9), k=4, gap=0.5))
+    support = bins_of(drawn(np.random.default_rng(9), k=4, gap=0.5))
     assert np.abs(bias_left(UNBOUNDED, support)).max() < 1e-12
     assert np.abs(bias_left(replace(UNBOUNDED, is_centered=True), support)).max() < 1e-12
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ratioscope.metrics.analysis.support import SupportTokens
+from ratioscope.metrics.analysis.support_bins import SupportTokens
 
 
 def drawn(

@@ -63,7 +63,7 @@ def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None,
             "gradient_bias": (bias := bias_of_run(opened_run)) and plain_bias(bias),
             "resolution": {policy: asdict(grid) for policy, grid in resolutions(opened_run).items()},
         }
-        print_json(facts_of(opened_run) | graded | ({"baseline": beside} if beside else {}))
+        print_json(facts_of(opened_run) | graded | ({"baseline": beside} if beside else {}) | _support(opened_run))
         return 0
     say(f"{opened_run.name}: {words_of(verdict, diagnosis).brief}", verdict.word)
     told = (f"diagnosis: {undiagnosed}" if undiagnosed else "", beside, part and part.sentence)
@@ -72,6 +72,16 @@ def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None,
     print_blocks(_blocks(opened_run, facts_of(opened_run), verdict.checked, floor))
     print_next(opened_run, after_info(opened_run, is_healthy=verdict.is_healthy))
     return 0
+
+
+def _support(run: "Run") -> dict[str, Any]:
+    """The numbers of several tokens per position; empty where no gap or no such tokens are on record."""
+    from ratioscope.ingest.analysis.copies import judged_first
+    from ratioscope.ingest.analysis.support_numbers import plain_support, support_numbers
+
+    gaps = judged_first(run) if run.topk_steps else ()
+    found = run.once(support_numbers, gaps[0]) if gaps else None
+    return {} if found is None else {"support": plain_support(found)}
 
 
 def _blocks(run: "Run", facts: Mapping[str, Any], checked: str, floor: "NoiseFloor | None") -> Iterator[Block]:

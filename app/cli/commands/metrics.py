@@ -9,7 +9,7 @@ import typer
 
 from ratioscope.errors import ConfigError
 
-from ...blocks import text_table
+from ...blocks import Heading, text_table
 from ...presentation.escape import csv as cell
 from ..absences import STEP_KEYS, absent_metrics, absent_rows, sliced_by, unscored_rows
 from ..blocks_printed import print_blocks
@@ -115,13 +115,21 @@ def metrics(
     coarse = too_coarse(opened_run)
     frame = without_coarse(frame, coarse)
     chosen = _chosen(frame, comma_separated(gap), comma_separated(metric))
+    if opened_run.topk_steps and keys == ("step",) and (as_json or as_csv) and not metric:
+        chosen = _with_support(opened_run, chosen, comma_separated(gap), wanted)
     if as_json or as_csv:
         _print_rows(chosen, as_json=as_json)
     else:
         if wanted is not None and "step" not in keys:
             say(f"of steps {wanted[0]} to {wanted[-1]} alone", "dim")
         _print_tables(
-            opened_run, chosen, keys, gaps=comma_separated(gap), metrics=comma_separated(metric), coarse=coarse
+            opened_run,
+            chosen,
+            keys,
+            gaps=comma_separated(gap),
+            metrics=comma_separated(metric),
+            coarse=coarse,
+            steps=wanted,
         )
         for name in comma_separated(gap) or judged_first(opened_run)[:1]:
             if name in coarse:
@@ -190,6 +198,17 @@ def _with_pairs(
     return frame
 
 
+def _with_support(run: "Run", frame: "pl.DataFrame", gaps: Sequence[str], steps: range | None) -> "pl.DataFrame":
+    """The frame with the numbers of several tokens per position; null at steps that were not read."""
+    from ratioscope.ingest.analysis.support_numbers import support_numbers
+
+    for gap in gaps or run.gaps:
+        found = support_numbers(run, gap, steps)
+        if found is not None and not found.because:
+            frame = frame.join(found.course, on="step", how="left", maintain_order="left")
+    return frame
+
+
 def _ordered(frame: "pl.DataFrame", keys: tuple[str, ...]) -> "pl.DataFrame":
     """The rows by step, then by slice key: lag 2 before lag 10."""
     from ...presentation.slice_names import key_order
@@ -237,13 +256,17 @@ def _print_tables(
     gaps: Sequence[str],
     metrics: Sequence[str],
     coarse: "Mapping[str, TooCoarse]",
+    steps: range | None,
 ) -> None:
     """Prints one table per gap of --gap; without --gap the first gap on record, and a line that names the others."""
     from ratioscope.ingest.analysis.copies import judged_first
     from ratioscope.ingest.analysis.gradient_bias import gradient_bias
     from ratioscope.ingest.analysis.no_gap import why_no_gap
+    from ratioscope.ingest.analysis.support_numbers import support_numbers
 
+    from ...pages.support import support_blocks
     from ...presentation.bias_words import NAME, bias_words
+    from ...presentation.support_words import TITLE
 
     shown = gaps or judged_first(run)[:1]
     first: list[str] = []
@@ -262,6 +285,8 @@ def _print_tables(
             say(f"{', '.join(names)}: not available, {reason}", "dim")
         if not set(keys) - set(STEP_KEYS) and (bias := gradient_bias(run, gap)).found is not None:
             say(f"{NAME}: {bias_words(bias)}")
+        if run.topk_steps and not set(keys) - set(STEP_KEYS) and not metrics:
+            print_blocks([Heading(TITLE), *support_blocks(run, support_numbers(run, gap, steps))])
     others = [gap for gap in (*run.gaps, *run.reading_gaps) if gap not in shown]
     if others and not gaps:
         say(f"also on record: {', '.join(others)} (--gap {others[0]}); every metric: --json or --csv", "dim")

@@ -10,7 +10,7 @@ from ratioscope.metrics.dialects import dialect
 from ratioscope.metrics.dialects.centering_settings import centering_settings
 from ratioscope.metrics.dialects.translation import correction_in
 
-CENTERED = {each.outside: each for each in CENTERINGS if each.is_centered}
+CENTERED: dict[str, Centering] = {each.outside: each for each in CENTERINGS if each.is_centered}
 
 
 @pytest.mark.parametrize("outside", ["one", "clamp", "zero"])
@@ -24,7 +24,7 @@ def test_nemo_rl_reads_the_settings_as_the_same_weights_and_centering(outside: s
 
 @pytest.mark.parametrize(("outside", "loss"), [("one", "reinforce"), ("zero", "rollout_is")])
 def test_skyrl_reads_the_settings_as_overrides(outside: str, loss: str) -> None:
-    lines = dict(line.split("=") for line in centering_settings("skyrl", CENTERED[outside], 32).splitlines())
+    lines = dict(line.partition("=")[::2] for line in centering_settings("skyrl", CENTERED[outside], 32).splitlines())
     own = {name.removeprefix("trainer.algorithm."): value for name, value in lines.items()}
     assert (own["score_centering.enabled"], own["score_centering.top_k"], own["policy_loss_type"]) == (
         "true",

@@ -47,7 +47,7 @@ class SupportTokens:
 
 
 @dataclass(frozen=True)
-class Support:
+class Bins:
     """The usable tokens, n of them, and k + 1 bins at each: the support, then everything outside it. Both sides sum to 1."""
 
     q: Floats
@@ -75,7 +75,7 @@ class Support:
     """Tokens that count, whose own log-probs differ by more than NEAR from those in the support: other temperature or filter."""
 
 
-def support_of(tokens: SupportTokens) -> Support:
+def bins_of(tokens: SupportTokens) -> Bins:
     """The bins of the tokens of the loss. A repeated id counts once; one without both log-probs lies outside."""
     valid = np.isfinite(tokens.rollout) & np.isfinite(tokens.train) & (tokens.ids >= 0)
     valid &= ~_repeated(tokens.ids, valid)
@@ -85,10 +85,10 @@ def support_of(tokens: SupportTokens) -> Support:
     finite = np.isfinite(tokens.sampled_rollout) & np.isfinite(tokens.sampled_train)
     kept = tokens.mask & known & fits & finite
     hit = (tokens.ids == tokens.sampled[:, None]) & valid
-    drawn = np.where(hit.any(axis=1), hit.argmax(axis=1), hit.shape[1])
+    drawn = np.where(hit.any(axis=1), hit.argmax(axis=1) if hit.size else 0, hit.shape[1])
     q, p, x = _bins(q[kept], p[kept])
     advantage = tokens.advantage[kept]
-    return Support(
+    return Bins(
         q, p, x, drawn[kept],
         log_ratio=(tokens.sampled_train - tokens.sampled_rollout)[kept],
         advantage=np.where(np.isfinite(advantage), advantage, 0.0),

@@ -1,0 +1,99 @@
+"""The section of runs with several tokens per position: divergences, the expected score, what score centering would remove."""
+
+from collections.abc import Iterator
+
+from ratioscope.errors import ConfigError
+from ratioscope.ingest.analysis.support_numbers import SupportNumbers, support_numbers
+from ratioscope.ingest.run import Run
+from ratioscope.metrics.analysis.support_metrics import SUPPORT_METRICS
+from ratioscope.metrics.dialects.centering_settings import TRAINERS, centering_settings
+
+from ..blocks import Block, Code, Drawer, Heading, Paragraph, Section, Table, text_table
+from ..presentation.digits import count
+from ..presentation.support_words import TITLE, drift_words, number_words, support_words, what_was_read
+from .scope import Scope
+
+REMOVES = "What score centering would remove."
+BIAS = (
+    "The bias of an update along the gap itself, beyond the unbiased gradient, is sum(A (f(w) s - w s)) / sum(|A|). "
+    "Removed is the part of the bias without weights and centering."
+)
+
+
+def support_section(scope: Scope) -> Iterator[Block]:
+    """The section of the chosen gap and steps; nothing for a run without top-k, and within a slice."""
+    if not scope.view.run.topk_steps or scope.only is not None:
+        return
+    found = scope.view.of(support_numbers, scope.gap, scope.steps.chosen(scope.view.steps))
+    yield Heading(TITLE)
+    yield from support_blocks(scope.view.run, found)
+
+
+def support_blocks(run: Run, found: SupportNumbers | None) -> Iterator[Block]:
+    """The section without its heading; nothing without top-k."""
+    if found is None:
+        return
+    yield Paragraph(support_words(found), "absent" if found.because else "")
+    if found.because:
+        return
+    yield Paragraph(drift_words(found))
+    yield _numbers(found)
+    because = found.effects[0].because
+    yield Paragraph(f"{BIAS} It is not available, because {because}." if because else BIAS, head=REMOVES)
+    yield _removed(found)
+    for sentence in what_was_read(found):
+        yield Paragraph(sentence, "muted")
+    yield from _settings(run, found)
+
+
+def _numbers(found: SupportNumbers) -> Table:
+    rows = [
+        (
+            metric.title,
+            number_words(own),
+            "" if metric.unit == "1" else metric.unit,
+            count(own.tokens),
+            count(own.sequences),
+            metric.name,
+        )
+        for metric, own in zip(SUPPORT_METRICS, found.whole, strict=True)
+    ]
+    titles = ("metric", "value", "unit", "tokens", "sequences", "name")
+    return text_table(TITLE, titles, rows, is_numbers=True)
+
+
+def _removed(found: SupportNumbers) -> Table:
+    rows = [
+        (each.centering.name, number_words(each.left), "–" if each.because else number_words(each.removed))
+        for each in found.effects
+    ]
+    return text_table(
+        "what score centering would remove", ("update", "bias left [nats]", "removed"), rows, is_numbers=True
+    )
+
+
+def _settings(run: Run, found: SupportNumbers) -> Iterator[Block]:
+    trainer = "_".join(str(run.info.get("trainer") or "").lower().replace("-", " ").split()[:2])
+    name = next((name for name in TRAINERS if trainer.startswith(name)), "")
+    if name:
+        yield Drawer(f"score centering in {TRAINERS[name]}", lambda: _written(name, found), "centering")
+
+
+def _written(trainer: str, found: SupportNumbers) -> Iterator[Block]:
+    for each in found.effects:
+        if not each.centering.is_centered:
+            continue
+        try:
+            lines = centering_settings(trainer, each.centering, found.k)
+        except ConfigError as error:
+            yield Paragraph(f"{each.centering.name}: not printed, because {error}", "absent")
+            continue
+        yield Paragraph(each.centering.name)
+        yield Code(lines.splitlines(), "yaml" if ": " in lines else "bash")
+
+
+def printed(scope: Scope) -> Iterator[Section]:
+    """The section of the report."""
+    if scope.view.run.topk_steps:
+        found = scope.view.of(support_numbers, scope.gap, None)
+        yield Section("support", TITLE, lambda: support_blocks(scope.view.run, found))
