@@ -548,6 +548,13 @@ class Run:
         with self._lock:
             return list(self._readings.topk)
 
+    @property
+    def topk_size(self) -> Size:
+        """The size of top-k on record, which `size` does not count."""
+        with self._lock:
+            files = [file for own in self._readings.topk.values() for file in own]
+        return Size(*(sum(getattr(file, name) for file in files) for name in ("rows", "tokens", "bytes")))
+
     def topk(self, step: int) -> pa.Table:
         """Rows of top-k of a step as they were written, read in this call: see ratioscope/topk.py and analysis/support.py."""
         with self._lock:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ratioscope.errors import ConfigError
-from ratioscope.layout import READINGS
+from ratioscope.layout import READINGS, TOKENS, TOPK
 from ratioscope.record import POLICIES
 
 if TYPE_CHECKING:
@@ -33,12 +33,16 @@ class BatchShape:
     """The texts that are recorded, as in Collector: ids, full or none."""
     readings: int = 0
     """Further log-probs of each token."""
+    topk: int = 0
+    """The likeliest tokens of each place, with log-probs of the first two policies at them."""
 
     def __post_init__(self) -> None:
         if self.sequences < 1 or self.length < 1:
             raise ConfigError(
                 f"a batch of {self.sequences} sequences of {self.length} tokens; wanted at least 1 of each"
             )
+        if self.topk and self.text == "none":
+            raise ConfigError(f"top-k of {self.topk} with text none; wanted text ids: the ids reveal text")
         if len(self.policies) < 2 or not set(self.policies) <= set(POLICIES):
             raise ConfigError(f"policies {', '.join(self.policies)}; wanted at least two of {', '.join(POLICIES)}")
 
@@ -52,7 +56,7 @@ class Cost:
     """Cost of one step for one writer."""
 
     token_bytes: float
-    """Bytes of token rows and readings on disk."""
+    """Bytes of token rows, readings and top-k on disk."""
     statistics_bytes: float
     """Bytes of statistics on disk."""
     log_seconds: float
@@ -67,7 +71,7 @@ def measured_cost(shape: BatchShape) -> Cost:
     """Records a few steps of this shape, of at most 400,000 tokens, and scales the costs that are proportional to tokens."""
     from ratioscope.collectors.collector import Collector
 
-    sequences = max(1, min(shape.sequences, _MOST_TOKENS // shape.length))
+    sequences = max(1, min(shape.sequences, _MOST_TOKENS // (1 + shape.topk) // shape.length))
     scale = shape.sequences / sequences
     with tempfile.TemporaryDirectory() as folder:
         with Collector(
@@ -77,7 +81,7 @@ def measured_cost(shape: BatchShape) -> Cost:
             began = time.process_time()
             calls, held = zip(*(_log(collector, shape, sequences, step) for step in range(1, _STEPS + 1)), strict=True)
             busy = time.process_time() - began - sum(calls)
-        token_bytes = sum(_bytes(Path(folder) / "run" / name) for name in ("tokens", READINGS)) / (_STEPS + 1)
+        token_bytes = sum(_bytes(Path(folder) / "run" / name) for name in (TOKENS, READINGS, TOPK)) / (_STEPS + 1)
         statistics_bytes = _bytes(Path(folder) / "run" / "statistics") / (_STEPS + 1)
     return Cost(
         token_bytes * scale,
@@ -117,7 +121,20 @@ def _batch(shape: BatchShape, sequences: int, seed: int) -> dict[str, Any]:
         made["token_ids"] = random.zipf(1.3, size).clip(max=150_000).astype(np.int32)
     if shape.entropy:
         made["entropy"] = random.exponential(0.5, size).astype(np.float32)
+    if shape.topk:
+        made |= _topk(shape, sequences, random)
     return made
+
+
+def _topk(shape: BatchShape, sequences: int, random: np.random.Generator) -> dict[str, Any]:
+    """The likeliest tokens: log-probs that fall from one to the next, with the same noise between the policies."""
+    size = (sequences, shape.length, shape.topk)
+    base = -np.cumsum(random.exponential(0.6, size), axis=2)
+    made: dict[str, Any] = {
+        f"{policy}_topk_logprobs": (base + random.normal(0, 0.02, size)).astype(np.float32)
+        for policy in shape.policies[:2]
+    }
+    return made | {"topk_ids": random.zipf(1.3, size).clip(max=150_000).astype(np.int32)}
 
 
 def _bytes(folder: Path) -> int:

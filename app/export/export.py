@@ -26,6 +26,7 @@ from pyarrow.csv import CSVWriter, WriteOptions
 from ratioscope.ingest.files.progress import OnProgress
 from ratioscope.metrics.definitions.registry import of_column
 from ratioscope.record import FIELDS, SCHEMA_VERSION
+from ratioscope.topk import ARGUMENTS
 from ratioscope.version import __version__
 
 from ..presentation.escape import csv as cell
@@ -64,6 +65,8 @@ class Exported:
     """Steps that were asked for and have no row at this level."""
     not_read: int = 0
     """Files of the run that are set aside as damaged, so that their rows are missing."""
+    without_topk: bool = False
+    """True if the run has top-k at this level, which no export has: a token has many of it."""
 
 
 def export(
@@ -78,6 +81,7 @@ def export(
     asked = sum(map(part.has, run.steps))
     done = Exported(files, steps=len(steps), without_rows=asked - len(steps))
     facts = table_facts(run, part, wanted)
+    done.without_topk = "left_out" in facts
 
     def known() -> bytes:
         done.not_read = len(run.quarantined)
@@ -205,6 +209,7 @@ def table_facts(run: "Run", part: ExportedPart, columns: dict[str, ColumnSource]
         "level": part.level,
         "text": part.text,
         "columns": {name: _column(part.level, name, source) for name, source in columns.items()},
+        **({"left_out": [*ARGUMENTS]} if part.level == "token" and run.topk_steps else {}),
     }
 
 

@@ -30,7 +30,7 @@ Row = Mapping[str, NDArray[Any]]
 
 
 def topk_column(values: Mapping[str, Any], lengths: Lengths) -> tuple[pa.StructArray | None, list[str]]:
-    """(the lists of each row as one column of structs, null where a row has none; faults). None where no row has any.
+    """(the lists of each row as one column of structs, null where a row has none; the first fault). None where no row has any.
 
     values: the arguments of `log`. lengths: tokens of each row.
     """
@@ -46,7 +46,7 @@ def topk_column(values: Mapping[str, Any], lengths: Lengths) -> tuple[pa.StructA
             rows.append(_row({name: own[index] for name, own in items.items()}, int(lengths[index]), index, faults))
     except UNFIT as error:
         return None, [str(error)]
-    return (_structs(rows) if any(rows) else None), faults
+    return (_structs(rows) if any(rows) else None), faults[:1]
 
 
 def _items(name: str, value: Any, lengths: Lengths) -> list[Any]:

@@ -31,6 +31,7 @@ def info(run: "Run") -> dict[str, Any]:
         "policies": list(run.policies),
         "gaps": list(run.gaps),
         "readings": _readings(run),
+        **({"topk": {"steps": len(steps), **asdict(run.topk_size)}} if (steps := run.topk_steps) else {}),
         "columns": sorted(run.columns),
         "unavailable": dict(missing_of(run)),
         "attempts": _attempts(run),

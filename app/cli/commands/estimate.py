@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ratioscope.errors import ConfigError
+from ratioscope.topk import MOST_TOPK
 
 from ...blocks import Facts
 from ...presentation.digits import count, size_on_disk
@@ -38,6 +39,12 @@ def estimate(
             min=0, max=8, help="Readings of every token, such as a referee's: further log-probs under a name."
         ),
     ] = 0,
+    topk: Annotated[
+        int,
+        typer.Option(
+            min=0, max=MOST_TOPK, help="Likeliest tokens of each place, with log-probs of the first two policies."
+        ),
+    ] = 0,
     steps: Annotated[int, typer.Option(help="Number of steps of the run.")] = 1000,
     ranks: Annotated[int, typer.Option(help="Number of ranks that write.")] = 1,
     as_json: AsJson = False,
@@ -57,11 +64,15 @@ def estimate(
         raise ConfigError(
             f"--readings {readings} {run}: an estimate from a run counts none; wanted --sequences and --length with --readings"
         )
+    if run is not None and topk:
+        raise ConfigError(
+            f"--topk {topk} {run}: an estimate from a run counts what it has; wanted --sequences and --length with --topk"
+        )
     if run is not None:
         estimates = _of_run(run, steps)
     elif sequences is not None and length is not None:
         recorded = policies_of(comma_separated(policies))
-        estimates = _of_shape(BatchShape(sequences, length, recorded, entropy, text, readings), steps, ranks)
+        estimates = _of_shape(BatchShape(sequences, length, recorded, entropy, text, readings, topk), steps, ranks)
     else:
         raise ConfigError(
             "wanted --sequences and --length, or a RUN; try: ratioscope estimate --sequences 512 --length 2000"
@@ -82,6 +93,7 @@ def _of_shape(shape: "BatchShape", steps: int, ranks: int) -> dict[str, Any]:
         "tokens_per_step": shape.tokens,
         "policies": list(shape.policies),
         **({"readings": shape.readings} if shape.readings else {}),
+        **({"topk": shape.topk} if shape.topk else {}),
         "bytes_per_step": round(per_step),
         "bytes_per_token": round(cost.token_bytes / shape.tokens, 2),
         "statistics_bytes_per_step": round(cost.statistics_bytes),
@@ -99,7 +111,7 @@ def _of_run(folder: Path, steps: int) -> dict[str, Any]:
     run = opened(folder)
     if not run.steps:
         raise ConfigError(f"{folder} has no step on record yet; give --sequences and --length instead")
-    per_step = run.size.bytes / len(run.steps)
+    per_step = (run.size.bytes + run.topk_size.bytes) / len(run.steps)
     return {
         "tokens_per_step": round(run.size.tokens / len(run.steps)),
         "policies": list(run.policies),
@@ -114,6 +126,7 @@ def _facts(made: dict[str, Any]) -> list[tuple[str, str]]:
     """The estimates in words. A run on record has the steps of all its ranks."""
     of_rank, each = (" of a rank", " and rank") if "bytes_per_token" in made and made["ranks"] > 1 else ("", "")
     readings = f" and {count(made['readings'], 'reading')}" if "readings" in made else ""
+    readings += f" and the {made['topk']} likeliest tokens" if "topk" in made else ""
     tokens = f"{made['bytes_per_token']:.1f} bytes per token" if "bytes_per_token" in made else "statistics included"
     facts = [
         (f"a step{of_rank}", f"{count(made['tokens_per_step'], 'token')} of {', '.join(made['policies'])}{readings}"),

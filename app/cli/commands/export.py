@@ -100,6 +100,8 @@ def _tell(done: "Exported", output: Path, place: str) -> None:
             f"{done.without_rows} steps have no token rows on record, and no row here; --level step has all steps",
             "dim",
         )
+    if done.without_topk:
+        say(f"the likeliest tokens are left out: they lie in {place}/topk, as docs/run_format.md describes", "dim")
     if done.not_read:
         say(
             f"{done.not_read} damaged files of the run could not be read; ratioscope verify {place} names them",

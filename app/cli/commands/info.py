@@ -114,6 +114,7 @@ def _blocks(run: "Run", facts: Mapping[str, Any], checked: str, floor: "NoiseFlo
         (NAME, size_words(size, None if size is None else floor or pinned_floor(run, size.gap))),
         (BIAS, "" if (bias := bias_of_run(run)) is None else bias_words(bias)),
         ("readings", "; ".join(_reading(name, own) for name, own in facts["readings"].items())),
+        ("top-k", _topk(facts["topk"]) if "topk" in facts else ""),
         *quality_facts(quality(run, run.metrics(by=("step",)))),
         ("events", ", ".join(f"{events.count(word)} {word}" for word in sorted(set(events))) or "none"),
         ("size", f"{size_on_disk(facts['bytes'])} in {count(facts['rows'], 'row')}"),
@@ -152,6 +153,12 @@ def _diagnosis(run: "Run") -> "tuple[RunDiagnosis | None, str]":
         return diagnosis_of(run), ""
     except RatioscopeError as error:
         return None, f"not available, because {error}"
+
+
+def _topk(facts: Mapping[str, int]) -> str:
+    """The likeliest tokens on record, in words."""
+    of = f"{count(facts['rows'], 'row')} of {count(facts['steps'], 'step')}"
+    return f"the likeliest tokens of {count(facts['tokens'], 'token')}, {of}, {size_on_disk(facts['bytes'])}"
 
 
 def _reading(name: str, facts: Mapping[str, Any]) -> str:
