@@ -25,8 +25,9 @@ LEAST_LONG = 8
 """Steps that a small lasting factor needs."""
 MOSTLY = 0.8
 """A change keeps its course if at a fixed mix of probabilities this part of its log factor is left; else the rest has its own."""
-LEAST_SIZE = 1.1
-"""Factor by which the usual size of a log-ratio grows at least where other weights come: they move every token. A convention."""
+LEAST_SIZE, OF_SIZE = 1.1, 0.15
+"""Factor by which the usual size of a log-ratio grows at least where other weights come, and its least part of the log growth.
+Other weights move every token. Conventions."""
 DOUBLED = 2.0
 """Factor of the usual size of a log-ratio from which on it alone shows a course. A convention."""
 GROWN = 3.0
@@ -126,7 +127,7 @@ def _tested(
     bad = evidence.facts["step"] >= shape.onset if evidence.has("step") else np.ones(len(evidence), np.bool_)
     if shape.kind == "sawtooth" or (~bad).sum() < FEW_TOKENS:
         bad = np.ones(len(evidence), np.bool_)
-    if evidence.has("step") and _is_of_few(evidence, _high(evidence, history, shape)):
+    if evidence.has("step") and _is_of_few(evidence, _high(evidence, history, shape), shape.factor):
         return Result(False, f"{_in_words(shape)}, but only at rare tokens: the others are as close as before", shown)
     share = _at_level_before(evidence, bad, shape)
     parameters: dict[str, Parameter] = {
@@ -165,12 +166,16 @@ def _high(evidence: Evidence, history: History, shape: Course) -> Booleans:
     return np.isin(evidence.facts["step"], history.steps[history.level > GROWN * shape.floor])
 
 
-def _is_of_few(evidence: Evidence, bad: Booleans) -> bool:
-    """True if the usual size of a log-ratio is no larger at the bad tokens: then few tokens with heavy tails have it all."""
+def _is_of_few(evidence: Evidence, bad: Booleans, factor: float) -> bool:
+    """True if the usual size of a log-ratio is hardly larger at the bad tokens: then few tokens with heavy tails have it all.
+
+    factor: of the gap there. Other weights move every token, by the root of it if they move all alike.
+    """
     if min(bad.sum(), (~bad).sum()) < FEW_TOKENS:
         return False
     sizes = log_sizes(evidence)
-    return bool(sizes[bad].mean() - sizes[~bad].mean() < np.log(LEAST_SIZE))
+    least = max(np.log(LEAST_SIZE), OF_SIZE * np.log(max(factor, 1.0)) / 2)
+    return bool(sizes[bad].mean() - sizes[~bad].mean() < least)
 
 
 def _is_lag(evidence: Evidence, onset: int) -> bool:
@@ -213,7 +218,7 @@ def passing_change(evidence: Evidence) -> Result:
         return undecided(f"{_raised_in_words(raised)}, and no token of one of the two levels was read")
     if part := few_sequences(evidence.kept(bad)):
         return Result(False, f"{_raised_in_words(raised)}, but only in {part:.0%} of the sequences", shown)
-    if _is_of_few(evidence, bad):
+    if _is_of_few(evidence, bad, raised.factor):
         return Result(
             False, f"{_raised_in_words(raised)}, but only at rare tokens: the others are as close as before", shown
         )

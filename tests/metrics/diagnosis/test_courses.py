@@ -179,6 +179,15 @@ def test_a_growth_of_the_usual_size_shows_beneath_few_tokens_with_most_of_k3() -
     assert not never_synced(still.with_earlier(still.earlier + rare)).holds
 
 
+def test_a_jump_that_few_tokens_have_alone_is_no_load_of_wrong_weights() -> None:
+    plain = _evidence(np.ones(12), np.full(12, 0.02), 0)
+    rare = np.random.default_rng(1).random(len(plain)) < np.where(plain.facts["step"] > 6, 0.08, 0.0)
+    test = CAUSE["corrupted_load"].test
+    result = test(plain.with_earlier(plain.earlier - rare * 1.0))
+    assert not result.holds and "only at rare tokens" in result.effect
+    assert test(_evidence(np.ones(12), np.where(np.arange(12) > 6, 0.3, 0.02), 0)).holds
+
+
 def test_a_sawtooth_is_of_missed_syncs_only_where_all_prompts_of_a_step_have_its_level() -> None:
     test, apart = CAUSE["missed_syncs"].test, np.tile([0.02, 0.4, 0.6], 4)
     plain = _evidence(np.ones(12), apart, 0)
