@@ -13,6 +13,8 @@ from .history import History
 from .non_finite import NonFinite
 from .on_record import OnRecord
 
+ODD = np.uint64(0x9E3779B97F4A7C15)
+"""A multiplier that mixes the bits of a hash."""
 CLIP = 3.0
 """A log-ratio above this counts as this. K3 grows like a weight there, and one token would outweigh the whole run."""
 
@@ -109,8 +111,8 @@ class Evidence:
 
     @cached_property
     def effective_rows(self) -> float:
-        """The same number of sequences."""
-        return _effective(self.weights[self.starts])
+        """The same number of independent sequences, see `units`."""
+        return _effective(np.bincount(self.units[self.starts], self.weights[self.starts]))
 
     @cached_property
     def starts(self) -> Integers:
@@ -126,6 +128,23 @@ class Evidence:
     def row_codes(self) -> Integers:
         """Number of each token's sequence among those with a token, from 0, shape (tokens,)."""
         return np.repeat(np.arange(self.rows), np.diff(np.append(self.starts, len(self))))
+
+    @cached_property
+    def units(self) -> Integers:
+        """Number of each token's independent unit, from 0, shape (tokens,): a sequence, and those equal to it to the last bit.
+
+        A sampler that repeats itself, at a low temperature or greedy, measures nothing anew.
+        """
+        if not len(self):
+            return np.zeros(0, np.int64)
+        bits = (np.ascontiguousarray(side, np.float64).view(np.uint64) for side in (self.earlier, self.later))
+        with np.errstate(over="ignore"):
+            mixed = self.position.astype(np.uint64) + ODD
+            for own in bits:
+                mixed = (mixed ^ own) * ODD
+                mixed ^= mixed >> np.uint64(29)
+            hashes = np.add.reduceat(mixed, self.starts)
+        return np.unique(hashes, return_inverse=True)[1].astype(np.int64)[self.row_codes]
 
     @cached_property
     def step_codes(self) -> tuple[Integers, Integers]:
@@ -161,6 +180,11 @@ def distances(log_ratio: Floats) -> Floats:
     x = np.minimum(log_ratio, CLIP)
     # Below 1e-5 expm1(x) - x loses its digits; x^2 / 2 is exact to 1e-11 there.
     return np.where(np.abs(x) < 1e-5, x * x / 2, np.expm1(x) - x)
+
+
+def unit_sums(evidence: Evidence, values: Floats) -> Floats:
+    """The weighted sum of the values over each independent unit, shape (units,)."""
+    return np.bincount(evidence.units, evidence.weights * values) if len(evidence) else np.zeros(0)
 
 
 def row_sums(evidence: Evidence, values: Floats) -> Floats:

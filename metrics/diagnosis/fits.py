@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from ratioscope.arrays import Booleans, Floats, Integers
 
-from .evidence import Evidence, once, row_sums
+from .evidence import ODD, Evidence, once, unit_sums
 
 
 def best_changes(values: Floats, row: Integers, least: float) -> tuple[Integers, Booleans]:
@@ -35,7 +35,6 @@ def best_changes(values: Floats, row: Integers, least: float) -> tuple[Integers,
 
 
 Hashes = npt.NDArray[np.uint64]
-_ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 @once
@@ -103,7 +102,7 @@ def _hash_so_far(evidence: Evidence) -> Hashes:
     """
     place, token = evidence.position.astype(np.uint64), evidence.facts["token"].astype(np.uint64)
     with np.errstate(over="ignore"):
-        mixed = (token + np.uint64(1)) * ((np.uint64(2) * place + np.uint64(1)) * _ODD) ** np.uint64(3)
+        mixed = (token + np.uint64(1)) * ((np.uint64(2) * place + np.uint64(1)) * ODD) ** np.uint64(3)
         so_far = np.cumsum(mixed ^ (mixed >> np.uint64(29)), dtype=np.uint64)
         before = np.concatenate((np.zeros(1, np.uint64), so_far))[evidence.starts]
         is_behind = evidence.position > np.arange(len(evidence)) - evidence.starts[evidence.row_codes]
@@ -122,7 +121,7 @@ def least_squares(columns: Floats, values: Floats, evidence: Evidence) -> tuple[
     root = np.sqrt(evidence.weights)
     coefficients = np.linalg.lstsq(columns * root[:, None], values * root, rcond=None)[0]
     residual = values - columns @ coefficients
-    scores = np.stack([row_sums(evidence, column * residual) for column in columns.T], axis=1)
+    scores = np.stack([unit_sums(evidence, column * residual) for column in columns.T], axis=1)
     inverse = np.linalg.pinv((columns * evidence.weights[:, None]).T @ columns)
     rows = len(scores)
     covariance = inverse @ (scores.T @ scores) @ inverse * rows / max(rows - 1, 1)
@@ -146,7 +145,7 @@ def mean_weight(evidence: Evidence) -> tuple[float, float]:
     """(mean importance weight, its standard error). 1 for any trainer, if the sampler's log-probs are those it sampled from."""
     values = np.exp(np.minimum(evidence.log_ratio, MOST))
     mean = evidence.mean(values)
-    residual = row_sums(evidence, values - mean)
+    residual = unit_sums(evidence, values - mean)
     rows = max(len(residual), 2)
     return mean, float(np.sqrt((residual**2).sum() * rows / (rows - 1)) / max(float(evidence.weights.sum()), 1e-300))
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ratioscope.arrays import Booleans, Floats, Integers
 
-from .evidence import Evidence, once, row_sums
+from .evidence import Evidence, once, unit_sums
 
 EDGES = -np.log([0.999, 0.99, 0.9, 0.7, 0.5, 0.25, 0.1, 0.02, 0.001])
 """Bounds in nats between the strata of probability within which tokens are compared."""
@@ -64,7 +64,7 @@ def share_explained(evidence: Evidence, after: Floats) -> Share:
 
     after: distance of each token without the fault, shape (tokens,).
     """
-    own, rest = row_sums(evidence, evidence.distance), row_sums(evidence, after)
+    own, rest = unit_sums(evidence, evidence.distance), unit_sums(evidence, after)
     total, remaining, tokens = own.sum(), rest.sum(), max(float(evidence.weights.sum()), 1e-300)
     steps = over_steps(evidence, after)
     before, after_ = float(total / tokens), float(remaining / tokens)
@@ -152,7 +152,7 @@ def _log_errors(
 ) -> Floats:
     """Standard error of the log of each label's ratio; sequences are the independent units."""
     size = len(ratio)
-    pair = evidence.row[known] * size + labels[known]
+    pair = evidence.units[known] * size + labels[known]
     unique, inverse = np.unique(pair, return_inverse=True)
     residual = evidence.weights[known] * (evidence.distance[known] - ratio[labels[known]] * expected[known])
     sums = np.bincount(inverse, residual)

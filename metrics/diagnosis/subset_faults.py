@@ -47,7 +47,7 @@ def subset_fault(
     """
     if min(bad.sum(), (~bad).sum()) < FEW_TOKENS:
         return undecided(f"{words} are {int(bad.sum())} of {len(bad)} tokens: too few on one side of the comparison")
-    rows = min(len(np.unique(evidence.row[side])) for side in (bad, ~bad))
+    rows = min(len(np.unique(evidence.units[side])) for side in (bad, ~bad))
     if rows < FEW_ROWS:
         return undecided(f"{words} or the others are of {rows} sequences: too few for a comparison")
     ratio, error = ratio_of(evidence, bad)

@@ -3,11 +3,14 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from ratioscope.metrics.diagnosis.catalogue import CAUSE
 from ratioscope.metrics.diagnosis.decomposition import diagnose
 from ratioscope.metrics.diagnosis.evidence import Evidence
 from ratioscope.metrics.diagnosis.fading import fades, is_less_sure
+from ratioscope.metrics.diagnosis.share import share_explained
+from ratioscope.metrics.diagnosis.subset_faults import ratio_of
 
 ROWS, LENGTH = 60, 40
 
@@ -18,6 +21,23 @@ def gap(size: float = 0.03, seed: int = 0, steps: int = 5) -> Evidence:
     later = -draws.exponential(1.0, len(row))
     facts = {"step": row * steps // ROWS, "length": np.full(len(row), LENGTH)}
     return Evidence(later - draws.normal(0, size, len(row)), later, row, position, facts, {})
+
+
+def test_sequences_that_repeat_another_one_are_no_further_evidence() -> None:
+    """Oracle: with each sequence on record twice, every error is that of the sequences alone."""
+    alone = gap(seed=9)
+    twice = replace(
+        alone,
+        **{name: np.tile(getattr(alone, name), 2) for name in ("earlier", "later", "position")},
+        row=np.concatenate([alone.row, alone.row + ROWS]),
+        facts={name: np.tile(values, 2) for name, values in alone.facts.items()},
+    )
+    assert len(np.unique(twice.units)) == len(np.unique(alone.units)) == ROWS
+    bad = alone.position < 8
+    assert ratio_of(twice, np.tile(bad, 2)) == pytest.approx(ratio_of(alone, bad))
+    own, both = (share_explained(each, each.distance / 2) for each in (alone, twice))
+    assert (both.share, both.error) == pytest.approx((own.share, own.error))
+    assert twice.effective_rows == ROWS
 
 
 def with_rare(bad: np.ndarray, sign: np.ndarray | float) -> Evidence:
