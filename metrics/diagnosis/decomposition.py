@@ -33,6 +33,8 @@ OF_WEIGHTS = ("different_weights", "stale_weights", "lasting_change", "passing_c
 """Signatures of other weights that say less than a proof of which weights a side has."""
 ROUNDING = 2e-4
 """K3 in nats/token that rounding in 16 bits usually has at least: less at a place, a step or few tokens is no fault."""
+FAR = 50.0
+"""A gap that was so many times smaller before a course is not of rounding, which has a size at every step. A convention."""
 EXACT = 1e-9
 """Mean K3 in nats/token of two sides that both compute in float32; less has no cause."""
 MOST_RIVALS = 2
@@ -129,7 +131,9 @@ def _undone(evidence: Evidence, causes: Sequence[Cause], first: Mapping[str, Res
         named = {item.cause.code for item in likely}
         # An undoing changes numbers: a fault of the numbers as recorded cannot be looked for behind it.
         is_recorded = all(item.cause.comes_first for item in likely)
-        free = [cause for cause in causes if cause.code not in named and _may_be_named(cause, left)]
+        free = [
+            cause for cause in causes if cause.code not in named and _may_be_named(cause, left, results[cause.code])
+        ]
         free = [cause for cause in free if is_recorded or not cause.comes_first]
         chosen = _best([cause for cause in free if _source(cause, results) is None], results)
         if chosen is None or remaining.size < LEAST_OF_WHOLE and chosen.code not in CERTAIN:
@@ -177,10 +181,15 @@ def _doubted(item: Likely, doubt: str) -> Likely:
     return replace(item, doubts=found, confidence=confidence(item.cause, found))
 
 
-def _may_be_named(cause: Cause, left: Evidence) -> bool:
-    """True if a cause may be undone before the rest. A gap of float32 rounding alone has no cause but a fault of the record."""
-    by_pattern = cause.kind in ("place", "cluster", "tail") or cause.course in ("grows", "jumps", "resets")
-    least = ROUNDING if by_pattern and cause.code not in left.record.shown else EXACT
+def _may_be_named(cause: Cause, left: Evidence, result: Result) -> bool:
+    """True if a cause may be undone before the rest. A gap of float32 rounding alone has no cause but a fault of the record.
+
+    Rounding in 16 bits has a size at every step: a lasting course from far below it is none.
+    """
+    share, is_lasting = result.share, cause.course in ("grows", "jumps")
+    from_below = is_lasting and share is not None and share.before > FAR * share.after
+    by_pattern = cause.kind in ("place", "cluster", "tail") or is_lasting or cause.course == "resets"
+    least = ROUNDING if by_pattern and not from_below and cause.code not in left.record.shown else EXACT
     return cause.kind != "rest" and (cause.code in CERTAIN or left.mean(left.distance) > least)
 
 

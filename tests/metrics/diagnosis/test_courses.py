@@ -188,6 +188,16 @@ def test_a_jump_that_few_tokens_have_alone_is_no_load_of_wrong_weights() -> None
     assert test(_evidence(np.ones(12), np.where(np.arange(12) > 6, 0.3, 0.02), 0)).holds
 
 
+def test_a_small_gap_is_named_where_it_was_far_smaller_before() -> None:
+    """Two sides in float32, and one of them with older weights since step 4; then the same gap at every step, as of 16 bits."""
+    late = np.arange(12) >= 4
+    sides = _evidence(np.ones(12), np.where(late, 0.008, 0.0), 0)
+    exact = sides.with_earlier(np.where(late[sides.facts["step"]], sides.earlier, sides.later - 1e-4))
+    assert exact.mean(exact.distance) < 1e-4
+    assert diagnose(exact).likely[0].cause.code == "corrupted_load"
+    assert not diagnose(_evidence(np.ones(12), np.full(12, 0.008), 0)).likely
+
+
 def test_a_sawtooth_is_of_missed_syncs_only_where_all_prompts_of_a_step_have_its_level() -> None:
     test, apart = CAUSE["missed_syncs"].test, np.tile([0.02, 0.4, 0.6], 4)
     plain = _evidence(np.ones(12), apart, 0)
