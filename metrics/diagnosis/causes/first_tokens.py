@@ -15,6 +15,8 @@ LARGE_HEAD = 0.3
 """Mean |x| of the first token in nats from which on another prompt is likelier than old keys and values."""
 AS_GOOD = np.log(1.5)
 """Log ratio of the first tokens to the others below which they are as good as these."""
+VERY_FIRST = 3
+"""Tokens that the prompt moves most: another prompt, or old keys of it, show there if anywhere."""
 FAR = 2 / 3
 """Share of the places whose tokens are compared with the last ones if the gap fades over the whole response."""
 GONE = 0.1
@@ -36,7 +38,17 @@ def _head(evidence: Evidence) -> Result:
     bad, cut = cross_cut(evidence, evidence.position)
     if not cut:
         return absent("no number of first tokens has a larger gap than the rest")
-    return subset_fault(evidence, bad, f"the first {cut} tokens of the responses", 2.0, {"tokens": cut})
+    result = subset_fault(evidence, bad, f"the first {cut} tokens of the responses", 2.0, {"tokens": cut})
+    outside = evidence.kept((evidence.position < VERY_FIRST) | (evidence.position >= cut))
+    first = outside.position < VERY_FIRST
+    if (
+        cut <= VERY_FIRST
+        or min(first.sum(), (~first).sum()) < FEW_TOKENS
+        or ratio_of(outside, first)[0] > np.exp(AS_GOOD)
+    ):
+        return result
+    words = f"but the very first {VERY_FIRST} are as good as the last ones, and they depend on the prompt most"
+    return replace(result, holds=False, effect=f"{result.effect}, {words}")
 
 
 def _first_size(evidence: Evidence) -> float:

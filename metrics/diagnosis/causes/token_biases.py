@@ -180,9 +180,9 @@ def token_rows(evidence: Evidence) -> Result:
     place, bad, ids = row_tokens(evidence)
     if not bad.any():
         return absent("no few ids have a larger gap than the others, at their own tokens or right after them")
-    return subset_fault(
-        evidence, bad, f"tokens {place} the ids {ids}", ROW, {"ids": f"{place} ids {ids}"}, by_size=True
-    )
+    words, parameters = f"tokens {place} the ids {ids}", {"ids": f"{place} ids {ids}"}
+    result = subset_fault(evidence, bad, words, ROW, parameters, by_size=True)
+    return replace(result, alike=("biased_ids",)) if place == "at" else result
 
 
 def _biases(number: int, named: str, share: Share) -> str:
