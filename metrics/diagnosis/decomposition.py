@@ -162,12 +162,15 @@ def _by_evidence(undone: Sequence[Likely], left: Evidence) -> list[Likely]:
     """
     share = sum(item.of_whole for item in undone)
     is_open = len(left) >= FEW_TOKENS and not is_noise(left.mean(left.distance), noise(left))
-    doubted = [
-        _doubted(item, f"no known cause explains {1 - share:.0%} of the gap")
-        if is_open and 1 - share > MOST_OPEN and item.cause.code not in CERTAIN and not item.fact
-        else item
-        for item in undone
-    ]
+    unsure = [item for item in undone if item.cause.code not in CERTAIN and not item.fact]
+    reasons: dict[str, str] = {}
+    if is_open and 1 - share > MOST_OPEN:
+        reasons = {item.cause.code: f"no known cause explains {1 - share:.0%} of the gap" for item in unsure}
+    elif any(item.cause.kind == "rest" and item.of_whole > MOST_OPEN for item in undone):
+        reasons = {
+            item.cause.code: "all other tokens are apart, too" for item in unsure if item.cause.kind == "cluster"
+        }
+    doubted = [_doubted(item, reasons[item.cause.code]) if item.cause.code in reasons else item for item in undone]
 
     def place(item: Likely) -> tuple[bool, float]:
         leads = bool(item.fact) or item.cause.comes_first and item.of_whole > LEAST_SHARE

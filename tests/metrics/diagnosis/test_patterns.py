@@ -77,6 +77,20 @@ def test_a_gap_that_fades_is_another_prompt_only_if_the_trainer_expects_the_toke
         assert ("different_prompt" in {item.cause.code for item in found.likely}) == less_sure, found.answer
 
 
+def test_a_gap_that_the_very_first_tokens_lack_is_not_of_the_prompt() -> None:
+    """Ids that were encoded again at token 4 to 12 of each response: what follows fades, and what is before is clean."""
+    healthy = gap(seed=11)
+    at = np.random.default_rng(12).integers(4, 13, ROWS)[healthy.row]
+    since = healthy.position - at
+    size = np.where(since >= 0, 1.5 * np.exp(-np.maximum(since, 0) / 6), 0.0)
+    draws = np.random.default_rng(13).normal(size=len(healthy))
+    found = diagnose(healthy.with_earlier(healthy.earlier - draws * size + size**2 / 2))
+    assert not {"different_prompt", "stale_prefix"} & {item.cause.code for item in found.likely}, found.answer
+    from_first = np.exp(-healthy.position / 6) * 1.5
+    prompt = diagnose(healthy.with_earlier(healthy.earlier - draws * from_first + from_first**2 / 2))
+    assert prompt.likely[0].cause.code == "different_prompt", prompt.answer
+
+
 def test_tokens_after_those_without_a_counterpart_are_encoded_again() -> None:
     healthy = gap(seed=6)
     lost = (healthy.position == 17) & (healthy.row % 3 == 0)
