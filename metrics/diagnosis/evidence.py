@@ -112,7 +112,7 @@ class Evidence:
     @cached_property
     def effective_rows(self) -> float:
         """The same number of independent sequences, see `units`."""
-        return _effective(np.bincount(self.units[self.starts], self.weights[self.starts]))
+        return _effective(np.bincount(self.units[self.starts], self.weights[self.starts]).astype(np.float64))
 
     @cached_property
     def starts(self) -> Integers:
@@ -184,7 +184,7 @@ def distances(log_ratio: Floats) -> Floats:
 
 def unit_sums(evidence: Evidence, values: Floats) -> Floats:
     """The weighted sum of the values over each independent unit, shape (units,)."""
-    return np.bincount(evidence.units, evidence.weights * values) if len(evidence) else np.zeros(0)
+    return np.bincount(evidence.units, evidence.weights * values).astype(np.float64)
 
 
 def row_sums(evidence: Evidence, values: Floats) -> Floats:

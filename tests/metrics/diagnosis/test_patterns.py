@@ -26,11 +26,10 @@ def gap(size: float = 0.03, seed: int = 0, steps: int = 5) -> Evidence:
 def test_sequences_that_repeat_another_one_are_no_further_evidence() -> None:
     """Oracle: with each sequence on record twice, every error is that of the sequences alone."""
     alone = gap(seed=9)
-    twice = replace(
-        alone,
-        **{name: np.tile(getattr(alone, name), 2) for name in ("earlier", "later", "position")},
-        row=np.concatenate([alone.row, alone.row + ROWS]),
-        facts={name: np.tile(values, 2) for name, values in alone.facts.items()},
+    row = np.concatenate([alone.row, alone.row + ROWS])
+    facts = {name: np.tile(values, 2) for name, values in alone.facts.items()}
+    twice = Evidence(
+        *(np.tile(each, 2) for each in (alone.earlier, alone.later)), row, np.tile(alone.position, 2), facts, {}
     )
     assert len(np.unique(twice.units)) == len(np.unique(alone.units)) == ROWS
     bad = alone.position < 8
