@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from ..digits import whole_percent
 from ..grading.finding import Confidence
 from .cause import Cause, Parameter
-from .causes.numerics import HEALTHY, Noise, is_harmless
+from .causes.numerics import HEALTHY, LARGE, Noise, is_harmless
 from .on_record import Side
 from .share import Share
 
@@ -228,7 +228,12 @@ class Diagnosis:
         if self.rest_is_noise:
             both = f"{self.noise.negative:.0%} of the log-ratios are negative"
             tails = f"no heavy tails{self._but_for}, no pattern"
-            return f"{left} is as small and as regular as rounding is: {size}, {both}, {tails}."
+            how = (
+                "as regular as rounding is, but larger than 16 bits make"
+                if self._is_large
+                else "as small and as regular as rounding is"
+            )
+            return f"{left} is {how}: {size}, {both}, {tails}."
         return f"{left} is {size}{self._unlike_rounding}, and no known cause explains it."
 
     @property
@@ -258,6 +263,11 @@ class Diagnosis:
         """The outlying tokens in words; empty if there are none."""
         count = self.noise.outlying if self.noise else 0
         return f" but for {count} outlying token{'' if count == 1 else 's'}" if count else ""
+
+    @property
+    def _is_large(self) -> bool:
+        """True if rounding in 16 bits makes no such rest in a dense model."""
+        return self.rest - (self.noise.of_outlying if self.noise else 0.0) > LARGE
 
     @property
     def _unlike_rounding(self) -> str:
@@ -295,6 +305,8 @@ class Diagnosis:
             return f"{self._equal} {REFEREE}" if self.is_copy else self._equal
         if self.rest_is_noise:
             size = f"K3 is {self._size}{self._without_outlying}"
+            if self._is_large:
+                return f"The gap may be rounding of 8 bits or of experts, or slightly different weights{self._but_for}: {size}."
             return f"The gap is rounding noise{self._but_for}: {size}; no known cause shows."
         small = "small, but " if self.noise and is_harmless(self.rest, self.noise) else ""
         own = (

@@ -19,6 +19,8 @@ HEALTHY = 0.01
 """Mean K3 in nats/token below which noise is usual in 16 and 8 bits; the bound of watch in the verdict."""
 USUAL = 0.002
 """K3 in nats/token of rounding in 16 bits on small models, see docs."""
+LARGE = 0.005
+"""The same above which no healthy dense model in 16 bits was published, see metrics/known/reference_ranges.toml."""
 UNSURE = 0.5
 """Tokens with a smaller probability than this show the noise of the logits: rounding noise vanishes near probability 1."""
 HEAVY = 12.0

@@ -158,3 +158,16 @@ def test_single_outlying_tokens_of_a_healthy_gap_are_told_and_are_no_fault() -> 
         found = diagnose(replace(own, facts=facts, names=names))
         assert "The gap is rounding noise but for 1 outlying token" in found.answer, found.answer
         assert found.is_healthy == (found.gap < 0.01)
+
+
+def test_a_regular_gap_larger_than_16_bits_make_may_be_other_weights() -> None:
+    noise = np.random.default_rng(5).normal(size=len(LATER))
+    for size in (0.0015, 0.008):
+        found = diagnose(evidence(LATER + np.sqrt(2 * size) * noise, LATER))
+        assert found.is_healthy and found.gap == pytest.approx(size, rel=0.2)
+        assert ("slightly different weights" in found.answer) == (size > 0.005), found.answer
+        assert (
+            ("The gap is rounding noise" in found.answer)
+            == ("as small and as regular" in found.rest_in_words)
+            == (size < 0.005)
+        )
