@@ -74,7 +74,8 @@ ADAPTERS: tuple[Adapter, ...] = (
         ),
         lines="ratioscope run --out {run} -- python -m skyrl.train.entrypoints.main_base <your arguments>",
         no_self_noise="",
-        records="rollout, old, current, reference, masks, versions, groups, rewards, advantages, stop reasons; in the driver",
+        records="rollout, old, current, reference, masks, versions, groups, rewards, advantages, stop reasons; in the driver;"
+        " from 0.5.0 on the sampler's likeliest tokens where score centering has them, by its source",
     ),
     Adapter(
         name="nemo_rl",

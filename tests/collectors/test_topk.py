@@ -125,7 +125,8 @@ def test_a_budget_of_nothing_and_text_none_record_no_top_k(tmp_path: Path) -> No
 def test_a_run_without_top_k_has_the_bytes_that_it_had(tmp_path: Path) -> None:
     """The file of token rows of a call with top-k is that of the call without it."""
     files = []
-    for name, given in (("with", {"topk_ids": IDS, "old_topk_logprobs": AT}), ("without", {})):
+    calls: dict[str, dict[str, Any]] = {"with": {"topk_ids": IDS, "old_topk_logprobs": AT}, "without": {}}
+    for name, given in calls.items():
         with Collector(tmp_path / name, writer="thread", strict=True) as collector:
             collector.log(step=1, rollout_logprobs=SIDES, old_logprobs=SIDES, sequence_ids=["a", "b"], **given)
         (log,) = (tmp_path / name / "commits").glob("*.jsonl")

@@ -202,6 +202,7 @@ class SkyrlRecorder:
         if (current := self._current(going.step, call.result, len(columns["sequence_ids"]))) is not None:
             columns["current_logprobs"] = current
         if minibatch < len(going.boundaries):  # the first epoch
+            columns |= going.rows.topk(start, end)
             columns |= going.rows.prompts(start, end) | readings_of(going.again[start : min(end, len(going.rows))])
         self._recording.log(step=going.step, minibatch=minibatch, trainer_version=going.step - 1, **columns)
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from ...foreign import Tensor
@@ -12,6 +13,8 @@ from .sampling import Sampling
 CLAMPED = -9999.0
 """SkyRL's servers fill in this number if the engine gives no finite log-prob (inference_servers/generate_wire.py)."""
 
+SUPPORT = "rollout_sample_support"
+"""The column of the sampler's likeliest tokens, and with _logprobs of their log-probs, which score centering reads (0.5.0)."""
 Batch = Any
 """A TrainingInputBatch: a dict of tensors (B, T) with a `metadata`, on the CPU."""
 
@@ -85,6 +88,7 @@ class Rows:
             "token_ids": data.get("sequences"),
         }
         self._attention = data.get("attention_mask")
+        self._likeliest = [data.get(name) for name in (SUPPORT, f"{SUPPORT}_logprobs")]
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -113,12 +117,25 @@ class Rows:
         before = [slice(ids.shape[1] - self.lengths[row]) for row in rows]
         return {"prompt_ids": [ids[r, cut][attention[r, cut] != 0] for r, cut in zip(rows, before, strict=True)]}
 
+    def topk(self, start: int, end: int) -> dict[str, Any]:
+        """The sampler's likeliest tokens of these rows, as arguments of `log`; {} if the batch has none with log-probs."""
+        if not all(hasattr(packed, "sequence_lengths") for packed in self._likeliest):
+            return {}
+        names, rows = ("topk_ids", "rollout_topk_logprobs"), range(start, min(end, len(self)))
+        return {name: _segments(packed, rows) for name, packed in zip(names, self._likeliest, strict=True)}
+
     def _cut(self, tensor: Tensor, rows: slice) -> list[Tensor]:
         width = tensor.shape[1]
         return [tensor[row, width - self.lengths[row] :] for row in range(rows.start, rows.stop)]
 
     def _unknown(self, rows: slice) -> Mapping[str, Any]:
         return {"sequence_ids": [f"row-{row}" for row in range(rows.start, rows.stop)]}
+
+
+def _segments(packed: Any, rows: range) -> list[Tensor]:
+    """The rows of a PackedTensor: `values` of all sequences one after the other, cut by `sequence_lengths`."""
+    ends = list(accumulate(packed.sequence_lengths.tolist(), initial=0))
+    return [packed.values[ends[row] : ends[row + 1]] for row in rows]
 
 
 def sequence_ids(uids: Sequence[str], samplings: Sequence[Sampling]) -> list[str]:

@@ -3,18 +3,22 @@
 import gc
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ratioscope import Collector, open_run
 from ratioscope.collectors.adapters.skyrl.recorder import SkyrlRecorder
 from ratioscope.collectors.adapters.skyrl.rows import Rows, appended_ends, sequence_ids
 from ratioscope.collectors.adapters.skyrl.sampling import Beside, Filters, Masks, Sampling, Syncs
 from ratioscope.collectors.watching.hooks import Call
+from ratioscope.ingest.analysis.support import support_of
 
 
 class Batch(dict[str, Any]):
@@ -77,6 +81,33 @@ def test_the_sentinel_becomes_nan_in_the_records_and_stays_in_the_batch() -> Non
     (row,) = found.columns(0, 2)["rollout_logprobs"]
     assert row[0] == -1.0 and bool(row[1].isnan()) and found.clamped == 1
     assert torch.equal(batch["rollout_logprobs"], rollout)
+
+
+def packed(rows: Sequence[Any], kind: torch.dtype) -> SimpleNamespace:
+    """As much of a PackedTensor as is read."""
+    values = torch.cat([torch.tensor(row, dtype=kind).reshape(-1, 2) for row in rows])
+    return SimpleNamespace(values=values, sequence_lengths=torch.tensor([len(row) for row in rows]))
+
+
+def test_the_samplers_likeliest_tokens_of_score_centering_are_those_of_the_rows(tmp_path: Path) -> None:
+    """The columns of SkyRL 0.5.0, by its source: a row for each response token, id -1 and log-prob -inf where there are fewer."""
+    ids = [[[7, 8], [9, -1]], [[4, 5], [6, 7], [2, 3]]]
+    logprobs = [[[-0.1, -2.0], [-0.5, float("-inf")]], [[-0.2, -1.0], [-0.3, -1.5], [-0.4, -2.5]]]
+    rollout = right_aligned([[-1.0] * 2, [-2.0] * 3], 3)
+    columns = {"response_mask": (rollout != 0).long(), "rollout_logprobs": rollout, "action_log_probs": rollout}
+    assert Rows(Batch(columns), None).topk(0, 2) == {}
+    support = {
+        "rollout_sample_support": packed(ids, torch.int32),
+        "rollout_sample_support_logprobs": packed(logprobs, torch.float32),
+    }
+    rows = Rows(Batch(columns | support), None)
+    assert Rows(Batch(columns | {"rollout_sample_support": support["rollout_sample_support"]}), None).topk(0, 2) == {}
+    with Collector(tmp_path / "run", writer="thread", strict=True) as collector:
+        for place in (0, 1):
+            collector.log(step=1, minibatch=place, **rows.columns(place, place + 1), **rows.topk(place, place + 1))
+    found = support_of(open_run(tmp_path / "run"), 1)
+    assert [sorted(row) for row in found.ids.tolist()] == [[7, 8], [-1, 9], [4, 5], [6, 7], [2, 3]]
+    assert found.rollout[1].tolist()[0] == -0.5 and bool(np.isnan(found.train).all())
 
 
 def test_a_prompts_sequences_have_ids_of_their_own_at_every_step() -> None:
