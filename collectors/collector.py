@@ -77,6 +77,8 @@ QUEUE_BATCHES = QUEUE_BYTES // LEAST_BYTES
 """Bytes bound the queue first, unless the user gives another number."""
 WRITER = "RATIOSCOPE_WRITER"
 """The environment variable that says who writes if the argument `writer` does not: process (the default) or thread."""
+MOST_OF_QUEUE = 0.5
+"""The part of the queue that top-k may fill. Token rows are left to the statistics from three quarters on."""
 QUEUE_FULL = "queue full"
 NO_THREAD = "no thread can be started"
 CLOSED = "closed"
@@ -456,16 +458,16 @@ class Collector:
         return {}
 
     def _with_room_for_topk(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The values; without top-k, which is counted, where it would take the queue's room from log-probs."""
+        """The values; without top-k, which is counted, where it would fill more than half of the queue."""
         topk = {name: values[name] for name in ARGUMENTS if name in values}
         if not topk or self._task.waits:
             return values
-        size, others = bytes_offered(topk), {name: value for name, value in values.items() if name not in topk}
-        if size <= self._task.queue_bytes // 2 and self._thread.has_room(size + bytes_offered(others)):
+        size = bytes_offered(topk)
+        if self._thread.pressure + size / self._task.queue_bytes <= MOST_OF_QUEUE:
             return values
         if self._ledger.fail("topk"):
             warn("top-k of %s is left out: %s. More of this is only counted.", size_on_disk(size), QUEUE_FULL)
-        return others
+        return {name: value for name, value in values.items() if name not in topk}
 
     def _has_room(self, size: int) -> bool:
         """True if a batch of this size may be queued. With when_full="wait" it waits for room first."""
