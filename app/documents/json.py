@@ -97,7 +97,7 @@ def _value(value: Any) -> str:
 
 def _support(read: Material) -> dict[str, Any] | None:
     found = read.view.of(support_numbers, read.gap, None)
-    return found and plain_support(found)
+    return None if found is None else plain_support(found)
 
 
 def _columns(frame: pl.DataFrame) -> dict[str, list[Any]]:

@@ -1,4 +1,4 @@
-"""The section of runs with several tokens per position: divergences, the expected score, what score centering would remove."""
+"""The section of runs with several tokens per position: divergences, the expected score, the effect of score centering."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from ..presentation.digits import count
 from ..presentation.support_words import TITLE, drift_words, number_words, support_words, what_was_read
 from .scope import Scope
 
-REMOVES = "What score centering would remove."
+REMOVES = "Effect of score centering."
 BIAS = (
     "The bias of an update along the gap itself, beyond the unbiased gradient, is sum(A (f(w) s - w s)) / sum(|A|). "
     "Removed is the part of the bias without weights and centering."
@@ -67,9 +67,7 @@ def _removed(found: SupportNumbers) -> Table:
         (each.centering.name, number_words(each.left), "–" if each.because else number_words(each.removed))
         for each in found.effects
     ]
-    return text_table(
-        "what score centering would remove", ("update", "bias left [nats]", "removed"), rows, is_numbers=True
-    )
+    return text_table("effect of score centering", ("update", "bias left [nats]", "removed"), rows, is_numbers=True)
 
 
 def _settings(run: Run, found: SupportNumbers) -> Iterator[Block]:

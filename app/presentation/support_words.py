@@ -54,7 +54,7 @@ def drift_words(found: "SupportNumbers") -> str:
 
 
 def what_was_read(found: "SupportNumbers") -> list[str]:
-    """What was read and what was left out, one fact a sentence."""
+    """Facts of the reading: a part of the tokens, those left out, those that do not fit. One a sentence."""
     *left_out, disagreeing = found.counted
     told = [f"Left out: {count(n, 'token')} {why}." for n, why in zip(left_out, LEFT_OUT, strict=True) if n]
     if disagreeing:

@@ -1,4 +1,4 @@
-"""The numbers that several tokens per position give, over the steps of a run, and what score centering would remove there."""
+"""The numbers that several tokens per position give, over the steps of a run, and the effect of score centering there."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ratioscope.arrays import Booleans, Floats
+from ratioscope.arrays import Array, Booleans, Floats
 from ratioscope.metrics.analysis.persistence import Persistence, persistence
 from ratioscope.metrics.analysis.score_centering import CenteringEffect, effects, support_sums
 from ratioscope.metrics.analysis.support_bins import SupportTokens, bins_of
@@ -97,7 +97,9 @@ class _Step:
     sums: Floats
     """As `support_sums`."""
     counted: tuple[int, ...]
+    """Number of tokens for each of COUNTED."""
     k: int
+    """The most tokens of a position."""
     is_part: bool
     """True if the step has more than was read."""
 
@@ -115,7 +117,7 @@ def _of_step(run: Run, step: int, gap: str) -> _Step | None:
 
 
 def _tokens(piece: Support, kept: Booleans) -> SupportTokens:
-    columns = (
+    columns: tuple[Array, ...] = (
         piece.ids, piece.rollout, piece.train, piece.sampled_ids, piece.sampled_rollout, piece.sampled_train,
         piece.advantages, piece.mask & piece.loss_mask, piece.sequence, piece.stands_for,
     )  # fmt: skip
@@ -139,7 +141,7 @@ def _places(number: int) -> list[int]:
     """At most MOST_STEPS places of as many, evenly spaced, the last among them."""
     if not number:
         return []
-    return np.unique(np.linspace(number - 1, 0, min(number, MOST_STEPS)).round().astype(int)).tolist()
+    return [int(place) for place in np.unique(np.linspace(number - 1, 0, min(number, MOST_STEPS)).round())]
 
 
 def plain_support(found: SupportNumbers) -> dict[str, Any]:

@@ -127,7 +127,7 @@ def test_every_face_shows_the_section(
     for words in (
         "Several tokens per position",
         "widens the gap",
-        "What score centering would remove.",
+        "Effect of score centering.",
         "score_centering: true",
     ):
         assert words in printed
