@@ -6,6 +6,7 @@ from functools import cache
 
 from ratioscope.errors import ConfigError
 
+from .analysis.support_metrics import SUPPORT_METRICS, SupportMetric
 from .card import cards, family, lines
 from .definitions.registry import BY_NAME
 from .grading.signals import SIGNALS, Signal
@@ -42,6 +43,8 @@ def entries(asked: str) -> list[Entry]:
         return _logged([(own, _of(row, trainer)) for own, row in theirs])
     if name not in BY_NAME and (signals := [each for each in SIGNALS if each.name == name]):
         return [(name, _signal(signals[0]))]
+    if supported := [each for each in SUPPORT_METRICS if each.name == name.rpartition("/")[2]]:
+        return [(name, _supported(supported[0]))]
     term, ours = _term(name), family(name)
     if theirs and not ours and not term:
         return _logged(theirs)
@@ -50,6 +53,13 @@ def entries(asked: str) -> list[Entry]:
     own = [(card.metric.name, [(heading, text) for heading, text in lines(card) if text]) for card in cards(name)]
     exact = [] if name in BY_NAME else [pair for pair in theirs if pair[1].name == name and pair[1].trainer != ANY]
     return [*term, *own, *_logged(exact)]
+
+
+def _supported(metric: SupportMetric) -> list[tuple[str, str]]:
+    """The card of a number that needs several tokens per position."""
+    needs = "topk_ids with the log-probs of both sides: docs/bias_and_noise.md has the symbols"
+    facts = ("title", "meaning", "formula", "unit", "range", "estimator", "weighting", "source")
+    return [*((fact, getattr(metric, fact)) for fact in facts), ("needs", needs)]
 
 
 def _of(row: LoggedName, trainer: str) -> LoggedName:

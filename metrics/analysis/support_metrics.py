@@ -117,7 +117,7 @@ SUPPORT_METRICS = (
                   "The same over the trainer's next tokens: 0 by construction where nothing lies outside, so that its size is "
                   "what the support misses.",
                   "Rao-Blackwellised", "(-inf, inf)", CENTERING, lambda s: _expected(s.p, s)),
-    SupportMetric("score_drift", "Drift of the score", "nats", "A sum over bins of q s / |A|",
+    SupportMetric("score_drift", "Drift of the score", "nats", "sum(A sum over bins of q s) / sum(|A|)",
                   "The expected score in the gradient, which score centering subtracts. Above 0 it widens the gap at an update, "
                   "below 0 it narrows it; it adds up if its sign stays.",
                   "Rao-Blackwellised", "(-inf, inf)", CENTERING, lambda s: s.advantage * _mean(s.q, score(s)),

@@ -17,6 +17,7 @@ from ratioscope.metrics.analysis.support_metrics import (
     metric_pairs,
     numbers,
 )
+from ratioscope.metrics.explanation import explain
 
 ROUNDING = 2e-6
 """A mass outside that is below 1e-6 is not told from 0, so bounds hold up to about this."""
@@ -155,3 +156,11 @@ def test_a_sequence_that_stands_for_three_counts_three_times_in_the_value_and_on
     repeated = named(bins_of(SupportTokens(**{name: value[more] for name, value in vars(tokens).items()})))
     for name, number in weighed.items():
         assert number.value == pytest.approx(repeated[name].value, rel=1e-9, abs=1e-12) and number.sequences == 6
+
+
+def test_every_number_is_explained_by_its_name_with_its_gap_or_without() -> None:
+    for metric in SUPPORT_METRICS:
+        assert all(
+            fact in explain(f"mismatch/{metric.name}") for fact in (metric.meaning, metric.formula, metric.source)
+        )
+    assert explain("support_kl").startswith("support_kl\n  title: KL, at least")
