@@ -91,13 +91,13 @@ def _excess(centering: Centering, log_ratio: Floats) -> Floats:
 
 def support_sums(bins: Bins) -> Floats:
     """The sums of all support metrics, then those of each Centering twice; they add up over sets of sequences."""
-    return clustered_sums([*metric_pairs(bins), *_pairs(bins)], bins.sequence, bins.stands_for)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return clustered_sums([*metric_pairs(bins), *_pairs(bins)], bins.sequence, bins.stands_for)
 
 
 def _pairs(bins: Bins) -> Iterator[tuple[Floats, Floats]]:
     """(bias left, |A|) and (bias left, bias of neither) of each Centering."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        size, left = size_of_advantage(bins), [bias_left(each, bins) for each in CENTERINGS]
+    size, left = size_of_advantage(bins), [bias_left(each, bins) for each in CENTERINGS]
     for each in left:
         yield each, size
         yield each, left[0]
@@ -106,14 +106,20 @@ def _pairs(bins: Bins) -> Iterator[tuple[Floats, Floats]]:
 def effects(sums: Floats) -> tuple[CenteringEffect, ...]:
     """The effect of each Centering, from the last sums of `support_sums`, added up over any sequences."""
     found = numbers(sums[-2 * len(CENTERINGS) :])
-    neither = found[0]
-    because = ""
-    if not neither.tokens:
-        because = "no token with a support has an advantage"
-    elif not neither.is_beyond_noise:
-        because = "the bias without a correction is within its error"
+    because = _why_not(found[0])
     parts = zip(CENTERINGS, found[::2], found[1::2], strict=True)
     return tuple(
         CenteringEffect(each, left, SupportNumber(1 - part.value, part.error, part.tokens, part.sequences), because)
         for each, left, part in parts
     )
+
+
+def _why_not(neither: SupportNumber) -> str:
+    """Reason why nothing can be said of a part of this bias; empty if it can."""
+    if not neither.tokens:
+        return "no token with a support has an advantage"
+    if np.isnan(neither.value):
+        return "weights are beyond the largest number"
+    if neither.sequences < 2:
+        return "an error needs two sequences"
+    return "" if neither.is_beyond_noise else "the bias without a correction is within its error"

@@ -79,7 +79,8 @@ def bins_of(tokens: SupportTokens) -> Bins:
     """The bins of the tokens of the loss. A repeated id counts once; one without both log-probs lies outside."""
     valid = np.isfinite(tokens.rollout) & np.isfinite(tokens.train) & (tokens.ids >= 0)
     valid &= ~_repeated(tokens.ids, valid)
-    q, p = (np.exp(np.where(valid, side, -np.inf)) for side in (tokens.rollout, tokens.train))
+    # A log-prob far above 0 is no log-prob: its mass is above MOST_MASS, whatever it is.
+    q, p = (np.exp(np.minimum(np.where(valid, side, -np.inf), 1.0)) for side in (tokens.rollout, tokens.train))
     known = valid.any(axis=1)
     fits = np.maximum(q.sum(axis=1), p.sum(axis=1)) <= MOST_MASS
     finite = np.isfinite(tokens.sampled_rollout) & np.isfinite(tokens.sampled_train)

@@ -152,8 +152,7 @@ def numbers(sums: Floats) -> tuple[SupportNumber, ...]:
 
 def metric_pairs(bins: Bins) -> list[tuple[Floats, Floats]]:
     """(top, under) of each of SUPPORT_METRICS."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return [(metric.top(bins), metric.under(bins)) for metric in SUPPORT_METRICS]
+    return [(metric.top(bins), metric.under(bins)) for metric in SUPPORT_METRICS]
 
 
 def sampled_score(bins: Bins) -> Floats:

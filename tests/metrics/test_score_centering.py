@@ -150,5 +150,31 @@ def test_what_is_removed_is_stated_only_where_the_bias_is_two_errors_from_0_and_
         said.append(centered.because)
         assert (centered.because == "") is (abs(raw.value) >= 2 * raw.error)
     assert set(said) == {"", "the bias without a correction is within its error"}
+    alone = found_for(replace(tokens, sequence=np.zeros(200, np.int64)))["score centering, no weights"]
+    assert alone.because == "an error needs two sequences"
     bare = found_for(replace(tokens, advantage=np.full(200, np.nan)))["score centering, no weights"]
     assert bare.because == "no token with a support has an advantage" and math.isnan(bare.left.value)
+
+
+@given(st.integers(0, 10_000), st.data())
+def test_no_value_on_record_raises_or_warns_and_each_token_counts_or_has_its_reason(
+    seed: int, data: st.DataObject
+) -> None:
+    """Warnings are errors here. Log-probs, advantages and ids of any value at any place."""
+    tokens = drawn(np.random.default_rng(seed), n=12, k=3, per=4)
+    hostile = st.sampled_from([np.nan, np.inf, -np.inf, 0.0, 5e4, -5e4, 1e300, -1e300, 3e-320])
+    columns = {
+        name: getattr(tokens, name).copy()
+        for name in ("rollout", "train", "sampled_rollout", "sampled_train", "advantage")
+    }
+    for column in columns.values():
+        for place in data.draw(st.lists(st.integers(0, column.size - 1), max_size=4)):
+            column.flat[place] = data.draw(hostile)
+    ids = tokens.ids.copy()
+    ids.flat[data.draw(st.integers(0, ids.size - 1))] = data.draw(st.sampled_from([-1, -(2**63), 2**63 - 1, 0]))
+    bins = bins_of(replace(tokens, ids=ids, **columns))
+    assert len(bins.drawn) + bins.no_support + bins.too_much + bins.not_finite == 12
+    for effect in effects(support_sums(bins)):
+        assert math.isfinite(effect.left.value) or effect.because
+    empty = replace(tokens, ids=ids[:, :0], rollout=tokens.rollout[:, :0], train=tokens.train[:, :0])
+    assert bins_of(empty).no_support == 12
