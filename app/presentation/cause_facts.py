@@ -14,6 +14,8 @@ from ratioscope.metrics.diagnosis.diagnosis import Diagnosis, Likely
 
 from .digits import digits, plus_minus, signed, whole_percent
 from .digits import percent as part
+from .identity_words import NAME as IDENTITY
+from .identity_words import identity_words
 from .sentence import capital, sentence
 from .trust_words import NAME as TRUST
 from .trust_words import trust_words
@@ -91,6 +93,7 @@ def context_facts(context: "KnownContext") -> list[tuple[str, str]]:
         ("published range", sentence(context.reference.words)),
         ("own correction", sentence(context.correction.words)),
         *([(TRUST, trust)] if (trust := trust_words(context.trust)) else []),
+        *([] if context.identity is None else [(IDENTITY, identity_words(context.identity))]),
         *(
             (each.code.replace("_", " "), sentence(each.words))
             for each in context.groups

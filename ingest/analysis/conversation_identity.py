@@ -70,6 +70,6 @@ def _identity(told: Any) -> Identity:
     return Identity(**numbers, **counts, **texts, special=special, steps=tuple(map(int, own["steps"])))  # type: ignore[arg-type]
 
 
-def plain_identity(identity: Identity | None) -> dict[str, Any] | None:
+def plain_identity(identity: Identity) -> dict[str, Any]:
     """The result as values that JSON can hold."""
-    return None if identity is None else {"turns": identity.turns, **asdict(identity)}
+    return {"turns": identity.turns, **asdict(identity)}

@@ -22,6 +22,7 @@ from ratioscope.metrics.known.trainers import DIALECT, trainer_named
 
 from ..run import Run
 from .comparability import run_facts
+from .conversation_identity import Identity, identity_of, plain_identity
 from .copies import CopyFact
 from .correction_ranking import by_histogram, correction_in_use, ranking, reads, title_of, without_double
 from .diagnosis import RunDiagnosis
@@ -187,6 +188,8 @@ class KnownContext:
     """Changes of the gap over all steps that were asked about."""
     trust: TrustRegion
     """Copies of a side of a gap, and the part of the run's own clip that is spent before any update."""
+    identity: Identity | None = None
+    """Turns that were trained on ids that rendering does not give; None unless `ratioscope identity` read the run."""
     done: frozenset[str] = frozenset()
     """Codes of likely causes whose settings are on record as the trainer's remedy wants them."""
 
@@ -216,6 +219,7 @@ def known_context(run: Run, result: RunDiagnosis, verdict: Finding) -> KnownCont
         setting_faults(run.info),
         growth_of(run, result.gap, result.among),
         trust_region(run, result.steps),
+        identity_of(run),
         frozenset(code for code in codes if is_done(code, trainer, own)),
     )
 
@@ -236,7 +240,7 @@ def plain_known(context: KnownContext) -> dict[str, Any]:
         "known_faults": [asdict(each) for each in context.faults],
         "growth": plain_growth(context.growth),
         "trust_region": plain_trust(context.trust),
-    }
+    } | ({} if context.identity is None else {"conversation_identity": plain_identity(context.identity)})
 
 
 def _plain_remedy(found: Remedy) -> dict[str, Any]:

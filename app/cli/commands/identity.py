@@ -77,7 +77,7 @@ def _plain(found: "Examined", *, text: bool) -> dict[str, Any]:
         {"id": id, "lost": lost, "gained": gained} | ({"text": found.texts[id]} if text else {})
         for id, (lost, gained) in _most(found.ids)
     ]
-    own = plain_identity(found.identity) or {}
+    own = plain_identity(found.identity)
     return {"answer": answer_words(found.identity), **own, "ids": ids, "examples": [*found.examples]}
 
 
