@@ -137,6 +137,11 @@ A table may also have one row for each token, as `ratioscope export --level toke
 
     ratioscope import tokens.parquet -o runs/own --map sequence_ids=sample --map rollout_logprobs=lp --map old_logprobs=train_lp
 
+A row may also be a whole group, as data sets have it: its log-probs are a list with a list for each completion of one prompt.
+Each completion becomes a row. Rewards, advantages, versions and other columns have an entry for each completion too, or one value
+for all; `prompt_ids` may be one list. The row is the group where no `group_ids` is given. Wrong nesting is listed with what was
+found. Sets that were saved as a dictionary of splits are read as one table: give the folder of the split that was trained on.
+
 The rows of a sequence have one step and one sequence id, and follow one another; a field `position`, if the rows have it, goes
 up by 1. A sequence that lacks a token, or whose rows differ in a value of the whole sequence, is listed with the reason.
 The importer does not read weight, packing and router columns of an export by token; `push` or a copy of the folder keeps all.

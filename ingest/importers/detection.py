@@ -97,7 +97,7 @@ def renamed(path: str) -> tuple[Candidate, ...]:
         for known in FORMATS
         if not known.part_of
         for each in candidates(path, known)
-        if each.part.marks and not each.part.refused and each.part.file != ONLY_IF_NAMED
+        if each.part.marks and not (each.part.refused or each.part.annotates) and each.part.file != ONLY_IF_NAMED
     )
 
 
@@ -202,9 +202,9 @@ def generic(path: str, lines: Sequence[ColumnMapping]) -> tuple[Candidate, ...]:
     named = {column.into for column in lines}
     table = (*lines, *(column for column in BY_RECORD if column.into not in named))
     counted, ids = (_places(table, into) for into in (LOGPROBS, ("sequence_ids",)))
-    of_rows = FileKind("a table", ".*", container, table, marks=(counted,))
+    of_rows = FileKind("a table", ".*", container, table, marks=(counted,), grouped=True)
     of_columns = replace(of_rows, counted_by=counted, marks=(_in_file(counted),))
-    of_tokens = replace(of_rows, what="a table of tokens", of_tokens=True, marks=(counted, ids))
+    of_tokens = replace(of_rows, what="a table of tokens", of_tokens=True, grouped=False, marks=(counted, ids))
     parts = (
         *(of_columns,) * (container in _OF_COLUMNS),
         *(of_tokens, of_rows) * (container not in ("npz", "safetensors")),

@@ -15,6 +15,7 @@ from .annotations import annotated
 from .compression import plain_name
 from .containers import Content, content
 from .detection import TABLE, Candidate, fitting, framed, names_of, promised
+from .groups import is_nested
 from .joining import JoinStore
 from .row import SetAside, Unreadable, flat
 from .samples import LOGPROBS, RecordedRow, Rejected, samples
@@ -123,7 +124,8 @@ def _has_logprobs(cells: Sequence[Any]) -> bool:
 
 
 def _may_be_logprobs(value: Any) -> bool:
-    """True for a list of numbers of which none is above 0 and not all are whole."""
+    """True for a list of numbers of which none is above 0 and not all are whole, or for a list of such lists."""
+    value = next(each for each in value if each is not None) if is_nested(value) else value
     try:
         numbers = flat(value, "it").astype(float)
     except FieldError:

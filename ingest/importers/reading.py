@@ -203,9 +203,10 @@ def _annotated(reading: SourceNumbers, parcel: Sequence[File], options: Options,
             else:
                 at[0] += file.size
         for row in _one(reading, others, options, at, store):
-            yield row
-            if isinstance(row, RecordedRow) and "current_logprobs" not in row.values:
+            file = row if isinstance(row, File) else file
+            if isinstance(row, RecordedRow) and "current_logprobs" not in row.values and _is_annotated(file):
                 reading.only["rollout"] = reading.only.get("rollout", 0) + 1
+            yield row
         if not others:
             reading.passed_over.extend(f"{file.name}{ALONE}" for file in parcel)
         elif (left := sum(1 for _ in store.left())) and not any(file.refused for file in reading.files):
@@ -231,6 +232,10 @@ def _joined(reading: SourceNumbers, parcel: Sequence[File], options: Options, at
     sides = {file.name: file.read_as.part.side for file in parcel if file.read_as is not None}
     yield from others
     yield from joined_rows(held, sides, reading.only)
+
+
+def _is_annotated(file: File) -> bool:
+    return file.read_as is not None and bool(file.read_as.part.annotated)
 
 
 def _of_file(

@@ -10,6 +10,7 @@ from ratioscope.errors import ConfigError, FieldError, UnsafeFile
 
 from . import topk
 from .containers import Content
+from .groups import completions, names_each
 from .restricted.inert import opened
 from .row import Row, SetAside, Unreadable, flat, inside
 from .steps import STEPS, TAKES_NONE, counted, number, text, whole
@@ -86,13 +87,26 @@ def samples(
 def _of_row(
     part: FileKind, values: Any, whole_file: Any, file: str, facts: Mapping[str, Any]
 ) -> Iterator[RecordedRow | Rejected | SetAside]:
-    for one in split_rows(part, values):
+    group = completions(values, part.columns, logprobs=LOGPROBS, per_token=PER_TOKEN) if part.grouped else None
+    for place, one in enumerate(split_rows(part, values) if group is None else group):
         if isinstance(one, Unreadable):
             yield Rejected(file, facts["row"], None, one.reason)
         elif isinstance(one, SetAside):
             yield one
         else:
-            yield sample(part, Row(one, whole_file, facts), file)
+            found = sample(part, Row(one, whole_file, facts), file)
+            if group is not None and isinstance(found, RecordedRow):
+                _name(found, place, facts, is_named=names_each(values, part.columns))
+            yield found
+
+
+def _name(row: RecordedRow, place: int, facts: Mapping[str, Any], *, is_named: bool) -> None:
+    """Gives a completion its group, and an id of its own where the group has one. is_named: each completion has one already."""
+    own = row.values.get("sequence_ids")
+    at = "-".join(str(part) for part in (facts.get("source"), facts["row"]) if part is not None)
+    row.values.setdefault("group_ids", at if own is None or is_named else own)
+    if own is not None and not is_named:
+        row.values["sequence_ids"] = f"{own}-{place}"
 
 
 def _numbered(part: FileKind, rows: Iterator[Any]) -> Iterator[tuple[int, Any]]:

@@ -91,6 +91,8 @@ class FileKind:
     """The place in a row of a list of mappings with an `id`, which rows of other files annotate."""
     annotates: str = ""
     """The place in a row of the `id` that it annotates. Such rows are no samples: each mapping gets its own as `annotations`."""
+    grouped: bool = False
+    """True if a row may have a list of lists: those of a group, which becomes a row for each of its completions."""
     refused: str = ""
     """Why such a file is not imported, where it holds nothing that can be measured."""
     side: FileSide = "both"

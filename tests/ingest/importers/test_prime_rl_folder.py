@@ -210,10 +210,17 @@ def test_a_line_of_annotations_that_names_nothing_is_rejected_by_its_number(trac
         (1, "it has no trace_id; "), (2, "the line is no JSON ")]  # fmt: skip
 
 
-def test_a_folder_of_annotations_of_something_else_is_read_as_what_it_is(tmp_path: Path) -> None:
+def test_a_folder_of_annotations_of_something_else_is_read_as_what_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "dump" / "annotations").mkdir(parents=True)
     row = {"step": 4, "rollout_logprobs": [-0.5], "old_logprobs": [-0.25]}
     (tmp_path / "dump" / "annotations" / "rows.jsonl").write_text(json.dumps(row) + "\n")
     (tmp_path / "dump" / "annotations" / "people.jsonl").write_text('{"name": "x"}\n')
-    code, rows = imported(tmp_path / "dump", tmp_path / "run")
+    code, rows = imported(tmp_path / "dump", tmp_path / "run", "--json")
     assert code == 0 and [row["step"] for row in rows] == [4]
+    first = json.loads(capsys.readouterr().out)
+    assert imported(tmp_path / "dump" / "annotations", tmp_path / "inside", "--json")[0] == 0
+    second = json.loads(capsys.readouterr().out)
+    assert first["passed_over"] == ["annotations/people.jsonl"] and second["passed_over"] == ["people.jsonl"]
+    assert first["one_side_only"] == second["one_side_only"] == [{}], "no annotations, no sides"
