@@ -147,7 +147,7 @@ def sample(part: FileKind, row: Row, file: str) -> RecordedRow | Rejected:
     extra = {name.removeprefix("extra."): values.pop(name) for name in list(values) if name.startswith("extra.")}
     if extra:
         values["extra"] = extra
-    if (fault := _fault(values)) is not None:
+    if (fault := _fault(values) or ("whole_text" not in keys and _padding(values)) or None) is not None:
         return Rejected(file, index, *fault)
     return RecordedRow(values.pop("step", None), values, keys, file, index)
 
@@ -284,6 +284,20 @@ def _fault(values: Mapping[str, Any]) -> tuple[str | None, str] | None:
         if isinstance(value := values.get(name), np.ndarray) and len(value) != tokens:
             return name, f"it has {len(value)} tokens, and {first} has {tokens}"
     return (first, "it has no token") if not tokens else None
+
+
+def _padding(values: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The fault of token ids that are none, such as the -100 of a padded batch, at tokens that count."""
+    ids = values.get("token_ids")
+    if ids is None:
+        return None
+    odd = ids[(ids < 0) & values.get("mask", True)]
+    if not len(odd):
+        return None
+    return "token_ids", (
+        f"{len(odd)} of {len(ids)} ids are below 0, such as {odd[0]}: padding that would count as sampled; wanted ids of tokens:"
+        " cut each list with --map, such as token_ids=token_ids|where(MASK), or name the mask with --map mask=MASK"
+    )
 
 
 def listed(rows: Iterable[RecordedRow | Rejected]) -> tuple[list[RecordedRow], list[Rejected]]:

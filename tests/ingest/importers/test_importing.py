@@ -328,3 +328,21 @@ def test_an_import_shows_its_bytes_and_its_rate(tmp_path: Path, capsys: pytest.C
     assert told == sorted(told) and len(told) == 4 and 0 < told[-1] <= reading.size
     assert main(["import", str(tmp_path / "rows.jsonl"), "-o", str(tmp_path / "run")]) == 0
     assert re.search(r"200 tokens, [\d.]+ [KM]?B/s", capsys.readouterr().out)
+
+
+def test_padding_among_the_ids_of_a_table_is_not_counted_as_sampled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A padded batch, saved as it is: ids of -100 with log-probs of 0 on both sides would halve the gap."""
+    columns = {
+        "token_ids": [[5, 6, -100], [7, -100, -100]], "rollout_logprobs": [[-0.5, -1.0, 0.0], [-2.0, 0.0, 0.0]],
+        "old_logprobs": [[-0.75, -1.0, 0.0], [-2.5, 0.0, 0.0]], "kept": [[1, 1, 0], [1, 0, 0]],
+    }  # fmt: skip
+    np.savez(tmp_path / "batch.npz", **{name: np.array(values) for name, values in columns.items()})
+    assert imported(tmp_path / "batch.npz", tmp_path / "none")[0] == 3
+    assert "1 of 3 ids are below 0, such as -100: padding" in " ".join(capsys.readouterr().err.split())
+    cut = [f"{name}={name}|where(kept)" for name in ("token_ids", "rollout_logprobs", "old_logprobs")]
+    code, rows = imported(tmp_path / "batch.npz", tmp_path / "cut", *(each for line in cut for each in ("--map", line)))
+    assert code == 0 and [row["token_ids"] for row in rows] == [[5, 6], [7]]
+    code, rows = imported(tmp_path / "batch.npz", tmp_path / "masked", "--map", "mask=kept")
+    assert code == 0 and [row["mask"] for row in rows] == [[True, True, False], [True, False, False]]
