@@ -137,11 +137,21 @@ _READING = replace(
     """),
     lacks="the sampler's side, and where the response begins: join it with the log that sampled (--rollout, --train, --on)",
 )
+
+
+def _with_prompt(line: Any) -> Iterator[Any]:
+    """The response, with the ids of its prompt where all of them were scored."""
+    scored, count = inside(line, "meta_info.input_token_logprobs"), inside(line, "meta_info.prompt_tokens")
+    ids = [each[1] for each in scored] if isinstance(scored, list) and scored and len(scored) == count else []
+    yield {**line, "scored_ids": ids} if ids and all(isinstance(each, int) for each in ids) else line
+
+
 _SGLANG = FileKind(
     what="responses of SGLang's /generate with return_logprob; lines, list or stream",
     file=r".*\.(?:jsonl|ndjson)",
     container="json lines",
     marks=("meta_info.output_token_logprobs",),
+    split=_with_prompt,
     side="rollout",
     columns=columns("""
         step = step or metadata.step
@@ -149,7 +159,7 @@ _SGLANG = FileKind(
         rollout_logprobs = meta_info.output_token_logprobs | pick(0) !
         rollout_topk = meta_info.output_top_logprobs | topk
         token_ids = meta_info.output_token_logprobs | pick(1)
-        prompt_ids = prompt_token_ids or input_ids
+        prompt_ids = prompt_token_ids or input_ids or scored_ids
         prompt_tokens = meta_info.prompt_tokens
         cached_tokens = meta_info.cached_tokens
         rollout_versions = meta_info.weight_version | if_number

@@ -153,3 +153,13 @@ def test_tokens_of_a_prompt_and_of_the_cache_are_kept(tmp_path: Path) -> None:
         and (rows[0]["prompt_tokens"], rows[0]["cached_tokens"]) == (3, 2)
         and rows[0]["finish_reason"] == "stop"
     )
+
+
+def test_the_prompt_of_sglang_is_kept_where_all_of_it_was_scored(tmp_path: Path) -> None:
+    """logprob_start_len=0 asks for it; without it the engine scores the end of the prompt alone."""
+    meta = {"id": "x", "prompt_tokens": 2, "output_token_logprobs": [[-0.5, 7, None]]}
+    scored = [[None, 3, None], [-1.0, 4, None]]
+    lines = [{"text": "a", "meta_info": {**meta, "id": str(n), "input_token_logprobs": scored[n:]}} for n in range(2)]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    code, rows = imported(tmp_path / "log.jsonl", tmp_path / "run")
+    assert code == 0 and [row["prompt_ids"] for row in rows] == [[3, 4], None]
