@@ -20,7 +20,7 @@ from . import (
 )
 
 FORMATS: tuple[Format, ...] = (
-    *nemo_rl.FORMATS, *miles.FORMATS, *slime.FORMATS, *skyrl.FORMATS, *verl.FORMATS, *prime_rl.FORMATS, *verifiers.FORMATS,
+    *nemo_rl.FORMATS, *miles.FORMATS, *slime.FORMATS, *skyrl.FORMATS, *verifiers.FORMATS, *verl.FORMATS, *prime_rl.FORMATS,
     *open_instruct.FORMATS,
     *tinker.FORMATS, *trl.FORMATS, *areal.FORMATS, *engines.FORMATS, *harnesses.FORMATS,
     *martingale.FORMATS, *agent_lightning.FORMATS,

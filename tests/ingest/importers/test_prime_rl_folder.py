@@ -31,6 +31,7 @@ def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_each_branch_has_what_verifiers_and_the_annotations_hold(traces: Path, tmp_path: Path) -> None:
     code, rows = imported(traces.parents[2], tmp_path / "run")
     assert code == 0 and not rejected(tmp_path / "run") and len(rows) == len(EXPECTED) == 10
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["trainer"] == "prime_rl"
     for row, wanted in zip(_in_order(rows), EXPECTED, strict=True):
         assert wanted["trace"] in row["sequence_id"]
         assert [row["rollout_version_min"], row["rollout_version_max"]] == wanted["versions"]
