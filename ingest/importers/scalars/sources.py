@@ -21,7 +21,7 @@ from .event_files import event_rows
 from .framed_logs import SWANLAB, WANDB, is_log, swanlab_rows, wandb_rows
 from .number_row import STEP_NAMES, LogChoices, Logged, flat, number
 from .stores import mlflow_rows, tables, trackio_rows
-from .text_files import FIREWORKS_STEPS, fireworks_rows, table_rows, trainer_state_rows, verl_rows
+from .text_files import FIREWORKS_STEPS, fireworks_rows, prime_rl_rows, table_rows, trainer_state_rows, verl_rows
 
 _FIRST = 1 << 20
 """Bytes of a text that are looked at."""
@@ -82,6 +82,11 @@ def _is_fireworks(path: Path) -> bool:
     return bool(rows) and all(isinstance(row, dict) and "step" in row and row.keys() & FIREWORKS_STEPS for row in rows)
 
 
+def _is_prime_rl(path: Path) -> bool:
+    rows = _first_rows(path)
+    return bool(rows) and all(isinstance(row, dict) and row.keys() >= {"step", "time", "producer"} for row in rows)
+
+
 def _is_rlprobe(path: Path) -> bool:
     rows = _first_rows(path, 1)
     return (
@@ -137,6 +142,10 @@ SOURCES = (
     ScalarSource(
         "fireworks-metrics", "metrics.jsonl of the Fireworks cookbook", "*.jsonl", _is_fireworks, fireworks_rows,
         "records of the producer, whose steps are events",
+    ),
+    ScalarSource(
+        "prime-rl-metrics", "metrics.jsonl of prime-rl's file monitor", "*.jsonl", _is_prime_rl, prime_rl_rows,
+        "rows that name no step: of engines and machines",
     ),
     ScalarSource(
         "rlprobe", "rlprobe's numbers of each step", "steps.parquet", _is_rlprobe, table_rows,

@@ -1,5 +1,6 @@
 """Logs that are text: verl's file logger, trainer_state.json of the Hugging Face trainers, and tables in JSON or CSV."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
@@ -9,7 +10,7 @@ from ratioscope.errors import UnsafeFile
 
 from ..containers import container_of, content
 from ..restricted.budget import FileLimits
-from ..row import Unreadable
+from ..row import SetAside, Unreadable
 from ..samples import Rejected
 from .number_row import LogChoices, Logged, flat, number, numbers, step_field, whole_step, without_place
 
@@ -54,6 +55,29 @@ def fireworks_rows(path: Path, choice: LogChoices) -> Iterator[Logged | Rejected
         yield from logged_rows(path.name, map(_with_nan, opened.rows or ()), choice)
 
 
+def prime_rl_rows(path: Path, choice: LogChoices) -> Iterator[Logged | Rejected]:
+    """Rows of prime-rl's file monitor: several of a step, each with its producer. It may be written while it is read."""
+    with content(path, "json lines", {}, FileLimits()) as opened:
+        yield from logged_rows(path.name, (_of_producer(row) for row in opened.rows or ()), choice)
+
+
+def _of_producer(row: Any) -> Any:
+    """The row, in which times of another producer than the trainer have its name: both log `time/step`."""
+    if isinstance(row, Unreadable) and row.is_cut:
+        return SetAside("lines that do not end yet")
+    if not isinstance(row, Mapping):
+        return row
+    if row.get("step") is None:
+        return SetAside("rows of engines and machines, which name no step")
+    own = row.get("producer")
+    before = "" if own == "trainer" else f"{own}/"
+    return {
+        f"{before}{name}" if name.startswith("time/") else name: value
+        for name, value in row.items()
+        if name not in ("time", "producer")
+    }
+
+
 def _with_nan(row: Any) -> Any:
     return (
         {name: float("nan") if value is None else value for name, value in row.items()}
@@ -67,7 +91,11 @@ def logged_rows(file: str, rows: Iterable[Any], choice: LogChoices) -> Iterator[
     every = iter(rows)
     first = list(islice(every, LOOKED_AT))
     step = step_field([row for row in first if isinstance(row, Mapping)], choice)
+    aside: Counter[str] = Counter()
     for place, row in enumerate(chain(first, every)):
+        if isinstance(row, SetAside):
+            aside[row.what] += row.count
+            continue
         if not isinstance(row, Mapping):
             reason = row.reason if isinstance(row, Unreadable) else "it is no object of names and numbers"
             yield Rejected(file, place, None, reason)
@@ -82,6 +110,7 @@ def logged_rows(file: str, rows: Iterable[Any], choice: LogChoices) -> Iterator[
         values = numbers(named, choice, step)
         if values:
             yield Logged(file, place, own, values)
+    choice.notes.extend(f"set aside: {what} ({count:,})" for what, count in aside.items())
 
 
 def no_step(row: LoggedRow, step: str) -> str:

@@ -127,3 +127,28 @@ def test_a_log_of_prime_rl_is_graded_by_its_mismatch_kl(tmp_path: Path, capsys: 
     assert main(["metrics", str(tmp_path / "run"), "--logged"]) == 0 and "of DPPO" in " ".join(
         capsys.readouterr().out.split()
     )
+
+
+def test_numbers_of_prime_rl_keep_their_producer_and_those_without_a_step_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its file monitor adds several lines for each step, from two processes and from engines, while it is read."""
+    rows: list[dict[str, object]] = []
+    for step in range(1, 4):
+        rows += [
+            {"step": step, "time": 9.0, name: 0.5 * step, "producer": "trainer"} for name in ("time/step", "perf/mfu")
+        ]
+        rows.append({"step": step, "time": 9.0, "mismatch_kl/all/mean": 0.001 * step, "producer": "trainer"})
+        rows.append({"step": step, "time": 9.5, "time/step": 7.0, "off_policy/mean": 1.0, "producer": "orchestrator"})
+        rows.append({"step": None, "time": 9.5, "inference/kv": 0.5, "producer": "orchestrator"})
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "metrics.jsonl").write_text(text + text[:30])
+    assert main(["import", str(tmp_path / "metrics.jsonl"), "-o", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().out
+    assert "set aside: rows of engines and machines, which name no step (3)" in said
+    assert "set aside: lines that do not end yet (1)" in said
+    run = open_run(tmp_path / "run")
+    assert run.info["trainer"] == "prime_rl" and run.metrics()["total/kl_k3"].to_list() == [0.001, 0.002, 0.003]
+    held = {(row["name"], row["step"]): row["value"] for row in run.logged.to_dicts()}
+    assert held["time/step", 3] == 1.5 and held["orchestrator/time/step", 3] == 7.0
+    assert not {name for name, _ in held} & {"time", "producer", "inference/kv"}
