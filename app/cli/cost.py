@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ratioscope.arrays import Reals, Singles
 from ratioscope.errors import ConfigError
 from ratioscope.layout import READINGS, TOKENS, TOPK
 from ratioscope.record import POLICIES
@@ -97,8 +98,7 @@ def _log(collector: "Collector", shape: BatchShape, sequences: int, step: int) -
     batch = _batch(shape, sequences, step)
     random, base = np.random.default_rng(step), batch[f"{shape.policies[0]}_logprobs"]
     readings = {
-        f"reading_{number}": (base + random.normal(0, 0.02, base.shape)).astype(np.float32)
-        for number in range(shape.readings)
+        f"reading_{number}": _beside(base, random) for number in range(shape.readings)
     }  # with noise like that of another computation
     start = time.perf_counter()
     ids = [f"{step}-{row}" for row in range(sequences)]
@@ -113,9 +113,7 @@ def _batch(shape: BatchShape, sequences: int, seed: int) -> dict[str, Any]:
     random = np.random.default_rng(seed)
     size = (sequences, shape.length)
     base = -random.exponential(0.6, size)
-    made: dict[str, Any] = {
-        f"{policy}_logprobs": (base + random.normal(0, 0.02, size)).astype(np.float32) for policy in shape.policies
-    }
+    made: dict[str, Any] = {f"{policy}_logprobs": _beside(base, random) for policy in shape.policies}
     made["mask"] = np.ones(size, np.bool_)
     if shape.text == "ids":
         made["token_ids"] = random.zipf(1.3, size).clip(max=150_000).astype(np.int32)
@@ -130,11 +128,13 @@ def _topk(shape: BatchShape, sequences: int, random: np.random.Generator) -> dic
     """The likeliest tokens: log-probs that fall from one to the next, with the same noise between the policies."""
     size = (sequences, shape.length, shape.topk)
     base = -np.cumsum(random.exponential(0.6, size), axis=2)
-    made: dict[str, Any] = {
-        f"{policy}_topk_logprobs": (base + random.normal(0, 0.02, size)).astype(np.float32)
-        for policy in shape.policies[:2]
-    }
+    made: dict[str, Any] = {f"{policy}_topk_logprobs": _beside(base, random) for policy in shape.policies[:2]}
     return made | {"topk_ids": random.zipf(1.3, size).clip(max=150_000).astype(np.int32)}
+
+
+def _beside(base: Reals, random: np.random.Generator) -> Singles:
+    """Log-probs a little off those of the base, and like them never above 0; float32."""
+    return -np.abs(base + random.normal(0, 0.02, base.shape)).astype(np.float32)
 
 
 def _bytes(folder: Path) -> int:

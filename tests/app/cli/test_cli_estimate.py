@@ -39,6 +39,11 @@ def test_what_is_told_is_what_recording_then_takes(tmp_path: Path, capsys: pytes
     assert again["bytes_per_run"] == pytest.approx(run.size.bytes, rel=0.01) and again["tokens_per_step"] == 30_000
 
 
+def test_an_estimate_warns_of_nothing_in_its_own_numbers(caplog: pytest.LogCaptureFixture) -> None:
+    measured_cost(BatchShape(64, 200, readings=1))
+    assert not [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
 def test_cost_grows_with_what_is_recorded() -> None:
     few, more = (
         measured_cost(BatchShape(20, 300, ("old", "current"), text="none")),
