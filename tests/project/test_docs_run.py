@@ -65,6 +65,7 @@ def test_what_a_page_shows_runs_in_the_order_of_the_page_and_prints_what_is_prom
     page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(ROOT / "docs")
+    monkeypatch.setattr(sys, "stdin", io.StringIO())  # a command that reads lines gets none
     attachments: list[Any] = []  # a page need not give one a name
     attach = ratioscope.attach
 
