@@ -122,9 +122,9 @@ _FLOATS = frozenset({"bfloat16", "float16", "float32"})
 _MODE = (
     "Raw log-probs are those before temperature and truncation, processed ones after; both sides have to mean the same."
 )
-_VERSIONS = "Kernels change between releases: look here if the gap began with an upgrade."
-_ENGINES = ("vllm", "sglang")
-_LIBRARIES = ("trl", "verl", "slime", "skyrl", "nemo-rl", "areal", "openrlhf", "torch", "transformers")
+VERSIONS = "Kernels change between releases: look here if the gap began with an upgrade."
+ENGINES = ("vllm", "sglang")
+LIBRARIES = ("trl", "verl", "slime", "skyrl", "nemo-rl", "areal", "openrlhf", "torch", "transformers")
 
 
 def comparability(info: Mapping[str, Any]) -> tuple[ComparedSetting, ...]:
@@ -280,11 +280,11 @@ def _versions(info: Mapping[str, Any]) -> ComparedSetting:
     known = versions if isinstance(versions, dict) else {}
     engine, trainer = (
         ", ".join(f"{name} {printable(str(known[name]))}" for name in names if name in known)
-        for names in (_ENGINES, _LIBRARIES)
+        for names in (ENGINES, LIBRARIES)
     )
     if not (engine and trainer):
-        return ComparedSetting("versions", engine or _NOT_ON_RECORD, trainer or _NOT_ON_RECORD, "unknown", _VERSIONS)
-    return ComparedSetting("versions", engine, trainer, "ok", _VERSIONS, "versions")
+        return ComparedSetting("versions", engine or _NOT_ON_RECORD, trainer or _NOT_ON_RECORD, "unknown", VERSIONS)
+    return ComparedSetting("versions", engine, trainer, "ok", VERSIONS, "versions")
 
 
 def run_facts(info: Mapping[str, Any]) -> RunFacts:

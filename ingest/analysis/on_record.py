@@ -3,16 +3,14 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import prod
 
-import numpy as np
 import polars as pl
 
 from ratioscope.metrics.diagnosis.evidence import Evidence
 from ratioscope.metrics.diagnosis.on_record import LAG_ABOVE, STALENESS, OnRecord, SyncBreak, sync_break
 from ratioscope.metrics.diagnosis.proof import with_proofs
 from ratioscope.metrics.known.faults import numbers_at
-from ratioscope.metrics.known.tables import table
+from ratioscope.metrics.known.setting_keys import allowed_lag
 from ratioscope.metrics.known.trainers import RECORDS_SYNCS, trainer_named
 
 from ..run import Run
@@ -104,14 +102,9 @@ def _lag_grows(evidence: Evidence, broken: SyncBreak) -> bool:
 
 def _lag_above(evidence: Evidence, own: Mapping[str, str], trainer: str | None) -> dict[str, str]:
     """The largest lag that these settings allow, if the record has more."""
-    bounds = table("remedies")["_lag_allowed"].get(trainer or "", ())
-    for bound in bounds:
-        values = [max(numbers_at(key, own).values(), default=np.nan) for key in bound["keys"]]
-        if not np.isnan(values).any():
-            allowed = int(prod(values)) + int(bound["plus"])
-            above = evidence.has("lag") and len(evidence) and int(evidence.facts["lag"].max()) > allowed
-            return {LAG_ABOVE: str(allowed)} if above else {}
-    return {}
+    allowed = allowed_lag(own, trainer)
+    above = allowed and evidence.has("lag") and len(evidence) and int(evidence.facts["lag"].max()) > allowed.lag
+    return {LAG_ABOVE: str(allowed.lag)} if allowed and above else {}
 
 
 def _adapter(own: Mapping[str, str]) -> str:

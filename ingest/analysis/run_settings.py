@@ -10,6 +10,8 @@ from ..files.quarantine import printable
 PARTS = ("code", "trainer", "versions", "config", "machine")
 """Parts of run.json that hold settings, in the order in which a reader wants them; the rest is the run's name and when it began.
 """
+SOURCE = "config.imported_from"
+"""The name of the log or dump that a run was imported from: no setting of the run."""
 
 
 @dataclass(frozen=True, order=True)
@@ -36,7 +38,9 @@ def settings(info: Mapping[str, Any], attempt: int | None = None) -> dict[str, s
     entries = info.get("attempts")
     known = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
     own = next((entry for entry in known if attempt is not None and entry.get("attempt") == attempt), {})
-    return dict(pair for part in PARTS for pair in _flat(part, own.get(part, info.get(part))))
+    found = dict(pair for part in PARTS for pair in _flat(part, own.get(part, info.get(part))))
+    found.pop(SOURCE, None)
+    return found
 
 
 def differences(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[SettingDifference, ...]:

@@ -65,12 +65,12 @@ def _joined(matches: list[dict[str, str] | None]) -> dict[str, str]:
 def _met(condition: Condition, settings: FaultSettings) -> dict[str, str] | None:
     """The settings that meet a condition, {} if it is met by an absence; None if it is not met."""
     (test, wanted), key = next((k, v) for k, v in condition.items() if k != "key"), condition["key"]
-    values = _at(key, settings)
+    values = at_key(key, settings)
     if test in ("unless", "present") and not (test == "present" and wanted):
         refused = values if test == "present" else {n: v for n, v in values.items() if _value(v) == wanted}
         return None if refused else {}
     if test == "differs_from":
-        theirs = _at(wanted, settings)
+        theirs = at_key(wanted, settings)
         if not values or not theirs:
             return None
         own, other = next(iter(values.items())), next(iter(theirs.items()))
@@ -79,7 +79,7 @@ def _met(condition: Condition, settings: FaultSettings) -> dict[str, str] | None
     return matches or None
 
 
-def _at(key: str, settings: FaultSettings) -> dict[str, str]:
+def at_key(key: str, settings: FaultSettings) -> dict[str, str]:
     """The settings whose key ends so, without those of evaluation and of other models."""
     ends = {name: value for name, value in settings.items() if name == key or name.endswith(f".{key}")}
     return {name: value for name, value in ends.items() if not ELSEWHERE.search(name)}
@@ -87,7 +87,7 @@ def _at(key: str, settings: FaultSettings) -> dict[str, str]:
 
 def numbers_at(key: str, settings: FaultSettings) -> dict[str, float]:
     """Setting whose key ends so -> its value, without settings of evaluation and of other models, and without other values."""
-    values = {name: _value(text) for name, text in _at(key, settings).items()}
+    values = {name: _value(text) for name, text in at_key(key, settings).items()}
     return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
 
 
@@ -137,6 +137,11 @@ class Remedy:
     moot: tuple[tuple[Condition, ...], ...] = ()
     """Sets of conditions on the settings of a run. If all of one set hold, the change is made already, or cannot help."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Ends of the dotted keys that it names: those of flags and keys, without their values."""
+        return tuple(_key_and_value(key)[0] for key in self.keys)
+
     def is_moot(self, settings: FaultSettings) -> bool:
         """True if the run has these settings already, by the conditions or by the values in the keys."""
         by_condition = any(all(_met(each, settings) is not None for each in together) for together in self.moot)
@@ -145,11 +150,17 @@ class Remedy:
 
 def _is_set(key: str, settings: FaultSettings) -> bool:
     """True if a key with its value, such as `top_p=1.0` or `--top-p 1`, has this value on record."""
-    name, _, wanted = key.lstrip("-").replace(" ", "=").partition("=")
-    values = _at(name.replace("-", "_") if key.startswith("-") else name, settings).values()
+    name, wanted = _key_and_value(key)
+    values = at_key(name, settings).values()
     if wanted in ("None", "null"):
         return not values
     return bool(wanted and values) and all(_value(value.lower()) == _value(wanted.lower()) for value in values)
+
+
+def _key_and_value(key: str) -> tuple[str, str]:
+    """(end of a dotted key, value or an empty text) of a key as a remedy has it, such as `top_p=1.0` or `--top-p 1`."""
+    name, _, wanted = key.lstrip("-").replace(" ", "=").partition("=")
+    return name.replace("-", "_") if key.startswith("-") else name, wanted
 
 
 @cache
