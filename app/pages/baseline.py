@@ -65,7 +65,7 @@ def compared_with(run: Run, other: View) -> Baseline:
     gap = common_gap(good, run, asked=False)
     compared = difference(good, run, gap)
     name = scrubbed_text(good.name)
-    settings = tuple(_scrubbed(*row) for row in compared.settings.rows())
+    settings = tuple(_scrubbed(*row) for row in compared.settings.table.rows())
     cards = set(names_at("card", gap))
     table = titled(table_of([one for one in compared.metrics if one.metric in cards]))
     facts = (

@@ -111,7 +111,7 @@ def sentence(comparisons: Sequence[Compared], gap: str) -> str:
         return f"A and B cannot be told apart by {name}: B's is {sides} ({apart}, which chance alone explains)."
     sure = "is" if own.p < SURE / 10 else "may be"
     hedge = "" if own.p < SURE / 10 else f"; chance alone gives as much in 1 of {digits(1 / own.p, 2)} comparisons"
-    return f"B's {name} {sure} {_times(own)}: {sides} ({apart}{hedge})."
+    return f"B's {name} {sure} {times_higher(own.ratio, own.difference)}: {sides} ({apart}{hedge})."
 
 
 def paired_sentence(pairs: Paired, metric: str, partner: str) -> str:
@@ -203,11 +203,13 @@ def _reading(one: Compared, chance: float) -> str:
     return "differs" if chance < SURE else "may be chance"
 
 
-def _times(one: Compared) -> str:
-    """The difference of B from A: a factor, or a percentage if it is small."""
-    word = "higher" if one.ratio > 1 else "lower"
-    larger = max(one.ratio, 1 / one.ratio)
-    return f"{digits(larger, 2)} times {word}" if larger >= 1.5 else f"{digits(100 * abs(one.ratio - 1), 2)}% {word}"
+def times_higher(ratio: float, difference: float) -> str:
+    """The difference of B from A: a factor, a percentage if it is small, or a plain difference if the signs forbid both (NaN)."""
+    if math.isnan(ratio):
+        return f"{digits(abs(difference), 2)} {'higher' if difference > 0 else 'lower'}"
+    word = "higher" if ratio > 1 else "lower"
+    larger = max(ratio, 1 / ratio)
+    return f"{digits(larger, 2)} times {word}" if larger >= 1.5 else f"{digits(100 * abs(ratio - 1), 2)}% {word}"
 
 
 def _merged(of_runs: Sequence[dict[str, str]]) -> dict[str, str]:

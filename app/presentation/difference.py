@@ -4,8 +4,6 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import polars as pl
-
 from ratioscope.errors import ConfigError, SourceError
 from ratioscope.ingest.analysis.run_comparison import (
     KEYS,
@@ -20,7 +18,8 @@ from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.comparison import Compared
 from ratioscope.metrics.analysis.slice_parts import size_metric
 
-from .comparison_words import SURE, compared_metrics, numbers_of, paired_sentence, sentence, settings_table
+from .comparison_words import SURE, compared_metrics, numbers_of, paired_sentence, sentence
+from .differing_settings import DifferingSettings, differing_settings
 from .digits import count, digits
 
 GAPS = ("mismatch", "total", "drift")
@@ -41,8 +40,7 @@ class Difference:
     """None if no two prompts are on record as the same."""
     parting: Parting | None
     """None if no two adjacent steps differ beyond chance."""
-    settings: pl.DataFrame
-    """Columns setting, A, B: those that differ."""
+    settings: DifferingSettings
 
     @property
     def size(self) -> Compared | None:
@@ -103,7 +101,7 @@ def difference(a: Run, b: Run, gap: str, pair_by: str | None = None) -> Differen
         tuple(compared_metrics([a.metrics(by=(), gap=asked_gap(gap))], [b.metrics(by=(), gap=asked_gap(gap))], gap)),
         paired_runs(a, b, gap, key),
         parting(a, b, gap),
-        settings_table([a.info], [b.info]),
+        differing_settings(a.info, b.info),
     )
 
 
@@ -138,6 +136,6 @@ def plain_difference(compared: Difference) -> dict[str, Any]:
         if pairs is None
         else {"key": pairs.key, "metric": pairs.metric, **asdict(pairs.pairs), "z": pairs.pairs.z},
         "first_apart": None if compared.parting is None else asdict(compared.parting),
-        "settings": compared.settings.to_dicts(),
+        "settings": compared.settings.plain(),
         "metrics": numbers_of(compared.metrics).to_dicts(),
     }

@@ -2,6 +2,8 @@
 
 from functools import cache
 
+from ratioscope.record import GAPS
+
 from ..metric import Metric, Statistic
 from . import divergence, gradient, honesty, perplexity, probability, structure, surprisal, tail, validity, weights
 
@@ -51,3 +53,9 @@ STATISTICS: tuple[Statistic, ...] = tuple(
 
 LATER = frozenset(s.name for metric in gradient.METRICS for s in metric.statistics)
 """Statistics that segments of older versions lack. They read as null there: the metrics that need them are not available."""
+
+
+def is_metric(name: str) -> bool:
+    """True for `<gap>/<metric>` of ours."""
+    gap, _, metric = name.partition("/")
+    return gap in GAPS and metric in BY_NAME and BY_NAME[metric].is_of(gap)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ratioscope.errors import ConfigError
-from ratioscope.metrics.definitions.registry import BY_NAME
+from ratioscope.metrics.definitions.registry import is_metric
 from ratioscope.metrics.logged_names import (
     LoggedName,
     in_any_trainer,
@@ -16,7 +16,6 @@ from ratioscope.metrics.logged_names import (
     logged_names,
     trainers,
 )
-from ratioscope.record import GAPS
 
 from .number_row import STEP_NAMES
 
@@ -80,12 +79,6 @@ def why_own(name: str, trainer: str | None, version: str | None) -> str:
     if row.near:
         return f"it comes close to {row.near}: {row.note or 'averaged otherwise'}"
     return row.note or "no metric of ours has its definition"
-
-
-def is_metric(name: str) -> bool:
-    """True for `<gap>/<metric>` of ours."""
-    gap, _, metric = name.partition("/")
-    return gap in GAPS and metric in BY_NAME and BY_NAME[metric].is_of(gap)
 
 
 def trainer_named(text: str | None) -> tuple[str | None, str | None]:
