@@ -88,8 +88,9 @@ be imported is told, and the others are imported. TensorBoard's event files of o
 that PyTorch writes in a folder below.
 
 The settings of a run are kept in run.json, without secrets and cut, as a collector keeps those of a recorded run: W&B's config,
-trackio's config, MLflow's parameters, SwanLab's `files/config.yaml`, TensorBoard's hyperparameters, and its texts before the
-first number that are a JSON object or one word.
+trackio's config, MLflow's parameters, SwanLab's `files/config.yaml`, TensorBoard's hyperparameters, and those of its texts before
+the first number that are a JSON object or one word. `info` then names known faults of these settings and the published range for
+such a run, and `diff A B` lists the settings that differ, those first that are known to act on the gap.
 
 ## Two files of one side each
 

@@ -1,6 +1,6 @@
 """Writes the rows of a scalar log into a new run that holds numbers by step, and no tokens."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -16,6 +16,7 @@ from ratioscope.ingest.importers.scalars.agreement import LoggedMetrics, likely_
 from ratioscope.ingest.importers.scalars.attempts import Attempts
 from ratioscope.ingest.importers.scalars.number_row import LogChoices, Logged
 from ratioscope.ingest.importers.scalars.sources import ScalarSource
+from ratioscope.kept_settings import DEPTH
 from ratioscope.layout import REJECTED
 from ratioscope.record import scalar_schema
 
@@ -82,7 +83,24 @@ def write_scalars(
 def _info(name: str, names: LoggedMetrics, source: ScalarSource, origin: str, choice: LogChoices) -> dict[str, Any]:
     trainer = names.dialect if names.dialect != "ratioscope" else None
     said = {"format": source.name, "dialect": names.dialect, "version": names.version, "step": choice.step}
-    return {**run_info(name, trainer, {**choice.config, "imported_from": origin}), "scalar_log": said}
+    return {**run_info(name, trainer, {**_nested(choice.config), "imported_from": origin}), "scalar_log": said}
+
+
+def _nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Names that are joined by dots as objects in each other, as a trainer's config has them. A name in the way stays as it is.
+
+    >>> _nested({"actor.lr": 1, "actor.clip": 2, "seed": 3, "seed.a": 4})
+    {'actor': {'lr': 1, 'clip': 2}, 'seed': 3, 'seed.a': 4}
+    """
+    nested: dict[str, Any] = {}
+    for name, value in settings.items():
+        *outer, last = name.split(".") if name.count(".") < DEPTH else [name]
+        place: Any = nested
+        for part in outer:
+            place = place.setdefault(part, {}) if isinstance(place, dict) else None
+        is_free = isinstance(place, dict) and last not in place
+        (place if is_free else nested)[last if is_free else name] = value
+    return nested
 
 
 def _listed(rows: Iterable[Logged | Rejected], listing: RejectedRows) -> Iterator[Logged]:

@@ -63,7 +63,9 @@ def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None,
             "gradient_bias": (bias := bias_of_run(opened_run)) and plain_bias(bias),
             "resolution": {policy: asdict(grid) for policy, grid in resolutions(opened_run).items()},
         }
-        print_json(facts_of(opened_run) | graded | ({"baseline": beside} if beside else {}) | _support(opened_run))
+        known = _plain_settings(opened_run) if opened_run.no_tokens else {}
+        beside_it = {"baseline": beside} if beside else {}
+        print_json(facts_of(opened_run) | graded | known | beside_it | _support(opened_run))
         return 0
     say(f"{opened_run.name}: {words_of(verdict, diagnosis).brief}", verdict.word)
     told = (f"diagnosis: {undiagnosed}" if undiagnosed else "", beside, part and part.sentence)
@@ -88,6 +90,7 @@ def _blocks(run: "Run", facts: Mapping[str, Any], checked: str, floor: "NoiseFlo
     """The facts of the run, and lists of what is missing or was noted. floor: the one that --baseline names."""
     from ratioscope.ingest.analysis.gap_size import size_of_run
     from ratioscope.ingest.analysis.gradient_bias import bias_of_run
+    from ratioscope.ingest.analysis.known_context import reference_of, setting_faults
     from ratioscope.ingest.analysis.resolution import resolution_words, resolutions
     from ratioscope.ingest.analysis.weight_arrivals import weight_arrivals
 
@@ -115,6 +118,7 @@ def _blocks(run: "Run", facts: Mapping[str, Any], checked: str, floor: "NoiseFlo
         (BIAS, "" if (bias := bias_of_run(run)) is None else bias_words(bias)),
         ("readings", "; ".join(_reading(name, own) for name, own in facts["readings"].items())),
         ("top-k", _topk(facts["topk"]) if "topk" in facts else ""),
+        ("published", reference_of(run, run.gaps[0]).words if run.no_tokens and run.gaps else ""),
         *quality_facts(quality(run, run.metrics(by=("step",)))),
         ("events", ", ".join(f"{events.count(word)} {word}" for word in sorted(set(events))) or "none"),
         ("size", f"{size_on_disk(facts['bytes'])} in {count(facts['rows'], 'row')}"),
@@ -130,6 +134,7 @@ def _blocks(run: "Run", facts: Mapping[str, Any], checked: str, floor: "NoiseFlo
         ("not kept", [run.unkept] if run.unkept else []),
         ("stored digits", resolution_words(resolutions(run))),
         ("weights", [one.words for one in weight_arrivals(run)]),
+        ("known faults of the settings", [one.words for one in setting_faults(run.info)] if run.no_tokens else []),
         ("notes", [f"step {event['step']}: {event['note']}" for event in facts["events"] if event["event"] == NOTE]),
     ):
         if lines:
@@ -137,6 +142,14 @@ def _blocks(run: "Run", facts: Mapping[str, Any], checked: str, floor: "NoiseFlo
         yield from (Paragraph(f"  {line}") for line in lines[:MOST_SHOWN])
         if len(lines) > MOST_SHOWN:
             yield Paragraph(f"  and {len(lines) - MOST_SHOWN} more: --json")
+
+
+def _plain_settings(run: "Run") -> dict[str, Any]:
+    """What the settings of a run that cannot be diagnosed betray, under the names that a diagnosis has for it."""
+    from ratioscope.ingest.analysis.known_context import plain_reference, reference_of, setting_faults
+
+    reference = plain_reference(reference_of(run, run.gaps[0])) if run.gaps else None
+    return {"known_faults": [asdict(each) for each in setting_faults(run.info)], "reference": reference}
 
 
 def _diagnosis(run: "Run") -> "tuple[RunDiagnosis | None, str]":

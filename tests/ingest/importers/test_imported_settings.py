@@ -13,6 +13,7 @@ from support.paths import ROOT
 
 from ratioscope import open_run
 from ratioscope.app.cli import main
+from ratioscope.app.upkeep.importing_scalars import _nested
 from ratioscope.ingest.analysis.comparability import comparability, run_facts
 from ratioscope.ingest.analysis.run_settings import settings
 from ratioscope.ingest.importers.scalars.event_files import event_rows, masked_crc
@@ -185,3 +186,31 @@ def test_a_text_of_several_words_is_no_setting(text: bytes, tmp_path: Path) -> N
     path.write_bytes(of_plugin(b"note/text_summary", b"text", b"", field(8, text)))
     choice = LogChoices()
     assert not list(event_rows(path, choice)) and choice.config == {}
+
+
+def test_info_names_known_faults_of_the_settings_and_the_published_range(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["import", str(DATA / "wandb"), "-o", str(tmp_path / "runs"), "--dialect", "verl@0.9.1"]) == 0
+    capsys.readouterr()
+    assert main(["info", str(tmp_path / "runs" / "bad-week"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(each["code"], each["because"]) for each in found["known_faults"]] == [
+        ("verl_truncated_sampling", {"config.actor_rollout_ref.rollout.top_p": "0.9"})
+    ]
+    assert found["reference"]["published"]["class"] == "dense bf16"
+    assert main(["info", str(tmp_path / "runs" / "bad-week")]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert (
+        "usual for dense models of 1 to 14B in bf16" in printed
+        and "Set actor_rollout_ref.rollout.top_p=1.0." in printed
+    )
+
+
+def test_names_joined_by_dots_or_strokes_become_the_config_of_the_trainer(tmp_path: Path) -> None:
+    info = imported(store(tmp_path, "mlflow"), tmp_path / "run")
+    assert info["config"]["rollout"] == {"dtype": "bfloat16", "api_key": "[redacted]"}
+    assert _nested({"a.b": 1, "a.c": 2, "d": 3, "d.e": 4, "f.": 5}) == {
+        "a": {"b": 1, "c": 2}, "d": 3, "d.e": 4, "f": {"": 5},
+    }  # fmt: skip
+    assert _nested({"a" + ".a" * 10_000: 1}) == {"a" + ".a" * 10_000: 1}

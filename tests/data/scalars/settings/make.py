@@ -12,6 +12,7 @@ import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,7 @@ NUMBERS = {step: step / 4 for step in (1, 2, 3)}
 
 def trackio_store(home: Path) -> None:
     os.environ["TRACKIO_DIR"] = str(home / "trackio")
-    import trackio
-
+    trackio = _package("trackio")
     trackio.init(project="p", name="tonight", config=CONFIG, auto_log_gpu=False)
     for step, value in NUMBERS.items():
         trackio.log({"loss": value}, step=step)
@@ -37,8 +37,7 @@ def trackio_store(home: Path) -> None:
 
 
 def mlflow_store(home: Path) -> None:
-    import mlflow
-
+    mlflow = _package("mlflow")
     mlflow.set_tracking_uri(f"sqlite:///{home}/mlflow.db")
     mlflow.create_experiment("e", "s3://nowhere")
     mlflow.set_experiment("e")
@@ -50,8 +49,7 @@ def mlflow_store(home: Path) -> None:
 
 
 def swanlab_folder(home: Path) -> None:
-    import swanlab
-
+    swanlab = _package("swanlab")
     swanlab.init(project="p", experiment_name="tonight", config=CONFIG, mode="offline", logdir=str(home / "swanlog"))
     for step, value in NUMBERS.items():
         swanlab.log({"loss": value}, step=step)
@@ -64,9 +62,7 @@ def swanlab_folder(home: Path) -> None:
 
 def event_folder(home: Path) -> None:
     """As the trainers of Hugging Face do: arguments as a text and as hyperparameters."""
-    from tensorboardX import SummaryWriter
-
-    writer = SummaryWriter(str(HERE / "events"), filename_suffix=".tonight")
+    writer = _package("tensorboardX").SummaryWriter(str(HERE / "events"), filename_suffix=".tonight")
     writer.add_text("args", json.dumps(CONFIG, indent=2))
     writer.add_text("rollout_batch_size", "8")
     known = {
@@ -95,8 +91,7 @@ CHANGED = (("rollout", "top_p", 0.9), ("rollout", "gpu_memory_utilization", 0.8)
 
 def wandb_weeks(home: Path) -> None:
     """Two offline runs of verl that differ in four settings. The gap is three times larger in the second one."""
-    import wandb
-
+    wandb = _package("wandb")
     quiet = wandb.Settings(console="off", silent=True, x_disable_stats=True, x_disable_meta=True, disable_git=True)
     bad = json.loads(json.dumps(GOOD))
     for part, name, value in CHANGED:
@@ -127,6 +122,11 @@ def _parts(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for value in config.values():
         if isinstance(value, Mapping):
             yield from _parts(value)
+
+
+def _package(name: str) -> Any:
+    """The package of a logger. Any: no environment of the project has all of them."""
+    return import_module(name)
 
 
 def _flat(config: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
