@@ -46,6 +46,8 @@ BETWEEN = (1.4, 4.0)
 WITHOUT_ENTROPY = "without the entropy, top-p and the like look as bans and grammars do"
 EARLY = 0.8
 """Share of the clearly negative tokens in the first half of the places from which on a ban of the end token is as likely."""
+LARGEST = 700.0
+"""Nats that exp and log bear; the mean log-ratio is beyond where 1e9 stands in place of log-probs."""
 NOT_TOLD = "its shape is nearly that of another way to exclude tokens"
 TOGETHER = 1.7
 """A clearly negative token so many times likelier right after another one is part of a span."""
@@ -86,10 +88,10 @@ def _shape(evidence: Evidence) -> MassByEntropy:
     noise = np.quantile(x, 0.95) if len(x) else 0.0
     beyond = np.abs(x) > max(noise, 1e-3)
     high = entropy > UNSURE
-    rise, plateau = 0.0, float(np.exp(x.mean()))
+    rise, plateau = 0.0, float(np.exp(np.clip(x.mean(), -LARGEST, LARGEST)))
     if high.sum() >= 50:
         rise = slope(x[high], over=entropy[high])
-        plateau = float(np.exp(x[high].mean()))
+        plateau = float(np.exp(np.clip(x[high].mean(), -LARGEST, LARGEST)))
     largest = np.sort(evidence.distance)[::-1]
     return MassByEntropy(
         float((x[beyond] < 0).mean()) if beyond.any() else 0.5,

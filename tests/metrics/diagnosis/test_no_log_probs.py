@@ -171,3 +171,13 @@ def test_a_regular_gap_larger_than_16_bits_make_may_be_other_weights() -> None:
             == ("as small and as regular" in found.rest_in_words)
             == (size < 0.005)
         )
+
+
+@pytest.mark.parametrize("value", [1e9, -1e9, -1e30, 3e38])
+@pytest.mark.parametrize("side", ["earlier", "later"])
+def test_a_huge_number_in_place_of_some_log_probs_is_named_and_overflows_nowhere(value: float, side: str) -> None:
+    sides = {"earlier": EARLIER.copy(), "later": LATER.copy()}
+    sides[side][np.random.default_rng(2).random(len(LATER)) < 0.05] = value
+    own = evidence(**sides)
+    found = diagnose(replace(own, facts={**own.facts, "entropy": np.full(len(own), 1.5)}))
+    assert codes(found)[0] == "filler_values" and found.likely[0].confidence == "high"
