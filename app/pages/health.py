@@ -18,6 +18,7 @@ from ratioscope.metrics.grading.coverage import NOT_MEASURED
 from ..blocks import Block, Cards, Facts, Heading, Json, Markup, Paragraph, Section, Table
 from ..figures.html.cards import facts_line
 from ..figures.html.reasons import reasons
+from ..presentation.cause_facts import sentinel_facts
 from ..presentation.digits import count
 from ..presentation.run_state import ALARMS, RunState
 from ..presentation.sentence import capital
@@ -76,8 +77,9 @@ def printed(scope: Scope) -> Iterator[Section]:
 
 
 def _quality(run: Run, scope: Scope) -> Iterator[Block]:
-    found = quality(run, scope.view.metrics())
-    yield Facts(quality_facts(found))
+    found, known = quality(run, scope.view.metrics()), scope.view.source.known_diagnosis(scope.view)
+    sentinels = [] if known is None or known.context is None else sentinel_facts(known.context)
+    yield Facts([*quality_facts(found), *sentinels])
     if found.unrecorded:
         yield Heading("Not recorded")
         yield Facts([(item.view, f"not available, {item.reason}") for item in found.unrecorded])

@@ -89,6 +89,7 @@ def context_facts(context: "KnownContext") -> list[tuple[str, str]]:
     """Changes over the steps, the published range, the run's own correction, odd counts, and faults of the settings on record."""
     told = {fact.code for fact in context.trust.copies}
     return [
+        *sentinel_facts(context),
         *growth_facts(context.growth),
         ("published range", sentence(context.reference.words)),
         ("own correction", sentence(context.correction.words)),
@@ -101,6 +102,12 @@ def context_facts(context: "KnownContext") -> list[tuple[str, str]]:
         ),
         *((each.code.replace("_", " "), f"{each.words} ({_place(each.source)})") for each in context.faults),
     ]
+
+
+def sentinel_facts(context: "KnownContext") -> list[tuple[str, str]]:
+    """The numbers in place of log-probs: their places, and what the loss did with them; nothing without one."""
+    own = context.sentinels
+    return [] if own is None else [("sentinels", own.words), ("of sentinels", own.effect)]
 
 
 def _place(source: str) -> str:

@@ -8,9 +8,11 @@ from typing import Any
 import polars as pl
 
 from ratioscope.errors import SourceError
+from ratioscope.metrics.diagnosis.causes.records import OF_FILLERS, fillers_of
 from ratioscope.metrics.diagnosis.decomposition import diagnose
 from ratioscope.metrics.diagnosis.diagnosis import CannotTell, Diagnosis, Likely, at_read
-from ratioscope.metrics.diagnosis.evidence import CLIP
+from ratioscope.metrics.diagnosis.evidence import CLIP, Evidence
+from ratioscope.metrics.diagnosis.non_finite import AtSteps
 from ratioscope.metrics.diagnosis.on_record import OnRecord
 from ratioscope.metrics.diagnosis.proof import with_reproductions
 from ratioscope.metrics.known.experiments import UNEXPLAINED, Experiment, next_experiment
@@ -90,6 +92,10 @@ class RunDiagnosis:
     """Facts on record about the run, outside of its tokens."""
     next: Experiment | None = None
     """The cheapest experiment for what stays open; None if nothing does."""
+    fillers: tuple[tuple[str, float], ...] = ()
+    """(side, constant) of each constant that was found in place of log-probs. side: sampler or trainer."""
+    without: AtSteps | None = None
+    """The tokens without two finite log-probs, of all steps; None if there are none."""
 
     def why(self, cause: CannotTell) -> str:
         """Why the record cannot tell a cause, and what to record, in words."""
@@ -168,7 +174,14 @@ def described(
         sampled.columns,
         evidence.record,
         _next(run, diagnosis, sampled),
+        _fillers(diagnosis, evidence),
+        None if evidence.non_finite is None else evidence.non_finite.over_steps,
     )
+
+
+def _fillers(diagnosis: Diagnosis, evidence: Evidence) -> tuple[tuple[str, float], ...]:
+    is_named = any(item.cause.code in OF_FILLERS for item in diagnosis.found)
+    return tuple((side, value) for side, value, _ in fillers_of(evidence)) if is_named else ()
 
 
 def _next(run: Run, diagnosis: Diagnosis, sampled: Sampled) -> Experiment | None:

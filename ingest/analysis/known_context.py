@@ -13,6 +13,7 @@ from ratioscope.errors import ConfigError, RatioscopeError
 from ratioscope.metrics.corrections.advice import OWN, Advice
 from ratioscope.metrics.corrections.correction import USUAL, Correction, weighted_gap
 from ratioscope.metrics.diagnosis.cause import Cause
+from ratioscope.metrics.diagnosis.sentinels import Sentinels, plain_sentinels
 from ratioscope.metrics.dialects import NAMES, dialect
 from ratioscope.metrics.dialects.translation import written
 from ratioscope.metrics.grading.finding import Finding
@@ -31,6 +32,7 @@ from .group_facts import Count, group_facts, plain_counts
 from .growth import Growth, growth_of, plain_growth
 from .own_correction import OwnCorrection, own_correction_of, own_settings, plain_own_correction
 from .run_settings import settings
+from .sentinels import sentinels_of
 from .trust_region import TrustRegion, plain_trust, trust_region
 
 HOW: dict[str, str] = {
@@ -192,6 +194,8 @@ class KnownContext:
     """Turns that were trained on ids that rendering does not give; None unless `ratioscope identity` read the run."""
     done: frozenset[str] = frozenset()
     """Codes of likely causes whose settings are on record as the trainer's remedy wants them."""
+    sentinels: Sentinels | None = None
+    """The numbers that stand in place of log-probs; None if there are none."""
 
     def do_for(self, cause: Cause) -> str:
         """The remedy of the cause in no trainer's settings; the check that confirms it if these settings are so already."""
@@ -221,6 +225,7 @@ def known_context(run: Run, result: RunDiagnosis, verdict: Finding) -> KnownCont
         trust_region(run, result.steps),
         identity_of(run),
         frozenset(code for code in codes if is_done(code, trainer, own)),
+        sentinels_of(run, result),
     )
 
 
@@ -230,7 +235,8 @@ def _copied(fact: CopyFact) -> Count:
 
 def plain_known(context: KnownContext) -> dict[str, Any]:
     """The additions as values that JSON can hold."""
-    return {
+    sentinels = {} if context.sentinels is None else {"sentinels": plain_sentinels(context.sentinels)}
+    return sentinels | {
         "trainer": context.trainer,
         "reference": plain_reference(context.reference),
         "remedies": {code: _plain_remedy(found) for code, found in context.remedies.items()},

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ratioscope.arrays import Booleans, Integers
+from ratioscope.arrays import Booleans, Floats, Integers
 
 from .evidence import Evidence
 from .non_finite import Marked
@@ -134,6 +134,19 @@ def _in_sequences(found: Marked) -> Iterator[str]:
 def _is_no_chance(found: Marked, share: float) -> bool:
     """True if tokens of so many sequences would by chance seldom all lie in a place with this share of the tokens."""
     return bool(share < MOST and share ** int(found.hit.sum()) < CHANCE)
+
+
+def level(tokens: Integers, sums: Floats, chosen: Booleans) -> tuple[float, float]:
+    """(mean of the tokens of the chosen sequences, its standard error with sequences as the units); NaN without a token.
+
+    tokens, sums: number of tokens of each sequence, and the sum over them. The error of fewer than two sequences is infinite.
+    """
+    tokens, sums, rows = tokens[chosen], sums[chosen], int(chosen.sum())
+    if not tokens.sum():
+        return np.nan, np.inf
+    mean = float(sums.sum() / tokens.sum())
+    variance = float(((sums - mean * tokens) ** 2).sum() / tokens.sum() ** 2)
+    return mean, float(np.sqrt(variance * rows / (rows - 1))) if rows > 1 else np.inf
 
 
 def since(steps: Integers, count: Integers) -> str:

@@ -36,19 +36,24 @@ class Tokens:
 
 def of_tokens(counts: AtSteps, tokens: Tokens) -> NonFinite:
     """Those among these tokens. counts: of all steps."""
-    kinds: dict[str, int] = {}
-    for policy, values in zip(tokens.policies, (tokens.earlier, tokens.later), strict=True):
-        for name, where in {"NaN": np.isnan(values), "−inf": np.isneginf(values), "+inf": np.isposinf(values)}.items():
-            if count := int(where.sum()):
-                kinds[f"{name} on {_side(policy, tokens.policies)}"] = count
     finite = np.isfinite(tokens.earlier) & np.isfinite(tokens.later)
     found = marked(tokens.row, tokens.position, ~finite, tokens.lengths, tokens.steps, tokens.labels)
     apart = distances(tokens.later[finite] - tokens.earlier[finite])
     sums = np.bincount(tokens.row[finite], apart, minlength=len(tokens.lengths)).astype(np.float64)
-    return NonFinite(counts, kinds, found, sums)
+    return NonFinite(counts, kinds_of(tokens), found, sums)
 
 
-def _side(policy: str, policies: Sequence[str]) -> str:
+def kinds_of(tokens: Tokens) -> dict[str, int]:
+    """The value that is no finite number, with its side -> tokens."""
+    kinds: dict[str, int] = {}
+    for policy, values in zip(tokens.policies, (tokens.earlier, tokens.later), strict=True):
+        for name, where in {"NaN": np.isnan(values), "−inf": np.isneginf(values), "+inf": np.isposinf(values)}.items():
+            if count := int(where.sum()):
+                kinds[f"{name} on {side_of(policy, tokens.policies)}"] = count
+    return kinds
+
+
+def side_of(policy: str, policies: Sequence[str]) -> str:
     """The side of a policy in words: between policies of the trainer alone, it is named."""
     if "rollout" not in policies:
         return f"the side of {policy}"

@@ -61,6 +61,7 @@ FILES = {
     "ingest/test_kept_tables": "whole runs, opened again and again",
     "ingest/test_on_record": "runs are recorded and diagnosed for each fact",
     "ingest/test_own_correction": "settings and masks of whole runs",
+    "ingest/test_sentinels": "runs are recorded and diagnosed for each pattern",
     "ingest/test_repair": "killed at every call",
     "ingest/importers/test_arrow_files": "torch",
     "ingest/importers/test_folders": "a folder of every trainer is imported",

@@ -7,14 +7,15 @@ from ratioscope.arrays import Booleans
 from ...grading.signals import SIGNALS
 from ..cause import Cause, Result, absent
 from ..evidence import Evidence
-from ..marked import counted, marked_of, places, same_span, share_words, since, since_read
+from ..marked import counted, level, marked_of, places, same_span, share_words, since, since_read
 from ..non_finite import NonFinite
 from ..subset_faults import CLEAR, FEW_TOKENS
 
 LEAST = next(signal.watch for signal in SIGNALS if signal.name == "non_finite") or 0.001
 """Share of such tokens at one step from which on the cause is named: that from which on the verdict is watch."""
+
 SUSPECT = 2.0
-"""The other tokens of these sequences are suspect if their gap is so many times that of the other sequences. A convention."""
+"""Tokens are suspect if their gap is so many times that of the others. A convention."""
 
 UNSCORED = (
     "; NaN at the same places of every sequence is of tokens that were not scored: pass a mask= that is false there, "
@@ -71,34 +72,23 @@ def _counts(own: NonFinite) -> str:
 
 def _rest(own: NonFinite) -> str:
     """The gap of the other tokens of the sequences with such a token, against that of the other sequences, in words."""
-    found, hit = own.found, own.found.hit
-    finite = found.tokens - found.count
     if not own.kinds:
         return ""
-    if not finite[hit].sum():
+    tokens, hit = own.found.tokens - own.found.count, own.found.hit
+    inside, outside = (level(tokens, own.distance, part) for part in (hit, ~hit))
+    if np.isnan(inside[0]):
         return "; these sequences have no other token"
-    inside = float(own.distance[hit].sum() / finite[hit].sum())
-    if not finite[~hit].sum():
-        return f"; the other tokens have K3 {inside:.3g} nats/token, and no sequence without such a token is there to compare"
-    outside = float(own.distance[~hit].sum() / finite[~hit].sum())
-    is_odd = inside > SUSPECT * outside and _is_clear(own, inside, outside)
+    those = f"; the other tokens of these sequences have K3 {inside[0]:.3g} nats/token"
+    if np.isnan(outside[0]):
+        return f"{those.replace(' of these sequences', '')}, and no sequence without such a token is there to compare"
+    is_odd = is_suspect(inside, outside)
     verdict = "these tokens are suspect, too" if is_odd else "the record gives no reason to doubt these"
-    return (
-        f"; the other tokens of these sequences have K3 {inside:.3g} nats/token, and those of the other sequences {outside:.3g}: "
-        f"{verdict}"
-    )
+    return f"{those}, and those of the other sequences {outside[0]:.3g}: {verdict}"
 
 
-def _is_clear(own: NonFinite, inside: float, outside: float) -> bool:
-    """True if the difference of the two means is beyond chance, with sequences as the independent units."""
-    variance = 0.0
-    for side, mean in ((own.found.hit, inside), (~own.found.hit, outside)):
-        finite = (own.found.tokens - own.found.count)[side]
-        if side.sum() < 2:
-            return False
-        residual = own.distance[side] - mean * finite
-        variance += float((residual**2).sum() / finite.sum() ** 2 * side.sum() / (side.sum() - 1))
-    return inside - outside > CLEAR * float(np.sqrt(variance))
+def is_suspect(own: tuple[float, float], others: tuple[float, float]) -> bool:
+    """True if a level is SUSPECT times another one, and above it beyond chance. Both: as `level` returns them."""
+    return own[0] > SUSPECT * others[0] and own[0] - others[0] > CLEAR * float(np.hypot(own[1], others[1]))
 
 
 def placeholders(evidence: Evidence) -> Result:

@@ -31,15 +31,18 @@ RUN = 3
 AT_AN_END = 0.9
 """Share of the fillers at one end of the responses from which on the mask may be one token off. A convention."""
 SIDES = ("sampler", "trainer")
+OF_FILLERS = ("filler_values", "unscored_tokens")
+"""Codes of the causes that name fillers."""
 
 
 @once
-def _fillers(evidence: Evidence) -> tuple[tuple[str, float, Booleans], ...]:
+def fillers_of(evidence: Evidence) -> tuple[tuple[str, float, Booleans], ...]:
+    """(side, constant, tokens) of each constant that stands where log-probs are missing. side: one of SIDES."""
     return tuple(_found_fillers(evidence))
 
 
 def _found_fillers(evidence: Evidence) -> Iterator[tuple[str, float, Booleans]]:
-    """(side, constant, tokens) of each constant that stands where log-probs are missing.
+    """The same, one after the other.
 
     An honest value repeats where the same token follows the same prefix. There the other side repeats, too.
     """
@@ -97,7 +100,7 @@ def _in_spans(evidence: Evidence, bad: Booleans) -> float:
 
 
 def _without_fillers(evidence: Evidence, spans: bool) -> Result:
-    fillers = _fillers(evidence)
+    fillers = fillers_of(evidence)
     bad = np.logical_or.reduce([tokens for _, _, tokens in fillers]) if fillers else np.zeros(len(evidence), np.bool_)
     in_spans = _in_spans(evidence, bad)
     if not fillers or (in_spans >= 0.5) != spans:
