@@ -1,11 +1,14 @@
 """Top-k: what a trainer logs beside the sampled tokens comes back as the support of these tokens, in files of their own."""
 
+import hashlib
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,11 +17,16 @@ from support.sizes import examples
 from ratioscope import Collector, open_run
 from ratioscope.app.upkeep.maintenance import compact, prune
 from ratioscope.app.upkeep.repairs import repair
-from ratioscope.errors import SchemaError
+from ratioscope.errors import SchemaError, SourceError
 from ratioscope.ingest.analysis import support
 from ratioscope.ingest.analysis.support import Support, support_of, support_pieces
 from ratioscope.ingest.maintenance.pruning import Old
+from ratioscope.ingest.maintenance.push import push
 from ratioscope.ingest.maintenance.verify import verify
+from ratioscope.ingest.remote import opening
+from ratioscope.ingest.rows.topk_rows import demand_lists
+from ratioscope.layout import encode_line
+from ratioscope.topk import topk_schema
 
 Lists = list[list[dict[int, tuple[float, float]]]]
 """For each sequence and token: id -> the log-probs of both sides."""
@@ -231,3 +239,47 @@ def test_repair_commits_a_file_of_top_k_whose_line_was_lost(tmp_path: Path) -> N
     assert open_run(run).topk_steps == []
     repair(run, dry_run=False)
     assert open_run(run).topk_steps == [1, 2] and len(support_of(open_run(run), 2)) == 9
+
+
+def test_a_run_on_a_store_has_the_top_k_that_was_pushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(opening, "_MIRRORS", {})
+    run, _ = example(tmp_path / "run")
+    push(run, "memory://bucket/runs/topk")
+    there = open_run("memory://bucket/runs/topk")
+    assert there.topk_steps == [1, 2] and held(support_of(there, 2)) == held(support_of(open_run(run), 2))
+    assert verify(there.path).troubles == []
+
+
+@pytest.mark.parametrize(
+    "counts, ids, said",
+    [
+        ([2, 1], [1, 2], "another number of values"),
+        ([2, -1], [1], "-1 to 2 alternatives"),
+        ([300, 0], list(range(300)), "0 to 300 alternatives; wanted 0 to 256"),
+    ],
+)
+def test_lists_that_do_not_fit_each_other_are_no_top_k(counts: list[int], ids: list[int], said: str) -> None:
+    row = {"attempt": 0, "step": 1, "sequence_id": "a", "topk_counts": counts, "topk_ids": ids}
+    with pytest.raises(SourceError, match=said):
+        demand_lists(pa.Table.from_pylist([row], topk_schema()))
+
+
+def test_top_k_of_another_length_than_its_sequence_or_of_none_is_used_by_nobody(tmp_path: Path) -> None:
+    run, _ = example(tmp_path / "run")
+    file = next((run / "topk" / "step=000000002").glob("*.parquet"))
+    rows = pq.read_table(file, partitioning=None)
+    names = rows["sequence_id"].to_pylist()
+    moved = rows.set_column(
+        rows.column_names.index("sequence_id"), "sequence_id", pa.array([names[1], "nobody", names[2]])
+    )
+    pq.write_table(moved, file)
+    log = next((run / "commits").glob("*.jsonl"))
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for line in lines:
+        if line.get("file") == file.relative_to(run).as_posix():
+            line |= {"bytes": file.stat().st_size, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+    plain = ({name: value for name, value in line.items() if name not in ("crc32", "chain", "line")} for line in lines)
+    log.write_bytes(b"".join(encode_line(line) for line in plain))
+    found = support_of(open_run(run), 2)
+    assert len(found) == 3 and set(found.sequence.tolist()) == {2}
