@@ -11,13 +11,14 @@ from ratioscope.ingest.importers.detection import candidates
 from ratioscope.ingest.importers.neighbours import neighbour
 from ratioscope.ingest.importers.restricted.budget import FileLimits
 from ratioscope.ingest.importers.samples import LOGPROBS, Rejected
-from ratioscope.ingest.importers.scalars.agreement import OWN, LoggedMetrics, is_metric, trainer_named
+from ratioscope.ingest.importers.scalars.agreement import OWN, LoggedMetrics, trainer_named
 from ratioscope.ingest.importers.scalars.number_row import LogChoices, Logged
 from ratioscope.ingest.importers.scalars.rows_apart import log_rows
 from ratioscope.ingest.importers.scalars.sources import BY_NAME, LogFiles, log_kinds, logs_at, named_source
 from ratioscope.ingest.importers.scalars.wandb_online import ONLINE, is_online, online_rows
 from ratioscope.ingest.importers.table import column
 from ratioscope.layout import REJECTED
+from ratioscope.metrics.definitions.registry import is_metric
 
 from ..presentation.digits import count
 from ..upkeep.importing_scalars import ScalarsWritten, write_scalars

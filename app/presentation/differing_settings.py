@@ -21,7 +21,7 @@ class DifferingSettings:
     table: pl.DataFrame
     """Columns setting, A, B: those with a known effect first, the surest before the others."""
     effects: Mapping[str, SettingEffect]
-    """What is known of the effect of a setting; a setting of which nothing is known is absent."""
+    """Setting -> the knowledge of its effect; a setting of which nothing is known is absent."""
 
     @property
     def title(self) -> str:

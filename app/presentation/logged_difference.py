@@ -128,7 +128,7 @@ def _result(one: LoggedDifference, chance: float) -> str:
 
 def plain_logged(compared: LoggedComparison) -> dict[str, Any]:
     """The comparison as values that JSON can hold, with the members that other comparisons have."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "name": one.name, "near": one.near or None, "steps": one.steps, "is_paired": one.is_paired, "a": one.a, "b": one.b,
             "difference": one.difference, **{name: _known(getattr(one, name)) for name in ("error", "ratio", "z", "p")},

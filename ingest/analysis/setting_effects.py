@@ -1,6 +1,6 @@
-"""What is known of the effect on the gap that a setting has in which two runs differ. Most settings have none that is known.
+"""The known effect on the gap of a setting in which two runs differ. Most settings have none that is known.
 
-Nothing here shows that the setting made a difference of these two runs: it says where to look first.
+None of it proves that the setting made the difference between these two runs: it is a place to look first.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -29,7 +29,7 @@ _Info = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class SettingEffect:
-    """What is known of one setting."""
+    """The knowledge of one setting."""
 
     kind: EffectKind
     words: str

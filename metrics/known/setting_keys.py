@@ -1,4 +1,4 @@
-"""What the tables of this folder hold on one key of a trainer's settings: the lag that it allows, and remedies that name it."""
+"""The content of this folder's tables on one key of a trainer's settings: the lag that it allows, and remedies that name it."""
 
 from dataclasses import dataclass
 from math import isfinite, prod

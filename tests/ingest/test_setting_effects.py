@@ -1,4 +1,4 @@
-"""What is known of a setting in which two runs differ: faults, sides of the gap, lag, published range, remedies, versions."""
+"""The known effect of a setting in which two runs differ: faults, sides of the gap, lag, published range, remedies, versions."""
 
 from typing import Any
 

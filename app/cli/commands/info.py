@@ -145,7 +145,7 @@ def _blocks(run: "Run", facts: Mapping[str, Any], checked: str, floor: "NoiseFlo
 
 
 def _plain_settings(run: "Run") -> dict[str, Any]:
-    """What the settings of a run that cannot be diagnosed betray, under the names that a diagnosis has for it."""
+    """The faults and the published range by the settings of a run that cannot be diagnosed, named as in a diagnosis."""
     from ratioscope.ingest.analysis.known_context import plain_reference, reference_of, setting_faults
 
     reference = plain_reference(reference_of(run, run.gaps[0])) if run.gaps else None

@@ -16,9 +16,8 @@ from ratioscope.app.cli import main
 from ratioscope.app.cli.commands.corrections import FIRST_MINIBATCH
 from ratioscope.app.cli.commands.dialect_metrics import dialect_rows
 from ratioscope.app.pages.corrections_text import DEFAULT, comparison_of
-from ratioscope.ingest.importers.scalars.agreement import is_metric
 from ratioscope.metrics.corrections.correction import CORRECTIONS, USUAL
-from ratioscope.metrics.definitions.registry import METRICS
+from ratioscope.metrics.definitions.registry import METRICS, is_metric
 from ratioscope.metrics.dialects import NAMES, dialect
 from ratioscope.metrics.explanation import entries
 from ratioscope.metrics.grading.signals import SIGNALS

@@ -15,12 +15,13 @@ from ratioscope.app.cli import main
 from ratioscope.errors import SourceError
 from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.importers.samples import Rejected
-from ratioscope.ingest.importers.scalars.agreement import LoggedMetrics, agreements, is_metric, likely_trainer, why_own
+from ratioscope.ingest.importers.scalars.agreement import LoggedMetrics, agreements, likely_trainer, why_own
 from ratioscope.ingest.importers.scalars.attempts import MOST_ATTEMPTS, Attempts
 from ratioscope.ingest.importers.scalars.event_files import event_rows
 from ratioscope.ingest.importers.scalars.framed_logs import swanlab_rows
 from ratioscope.ingest.importers.scalars.number_row import LogChoices, Logged
 from ratioscope.ingest.statistics.logged_scalars import _wide
+from ratioscope.metrics.definitions.registry import is_metric
 from ratioscope.metrics.dialects import NAMES, dialect
 
 DATA = ROOT / "tests" / "data" / "scalars"
