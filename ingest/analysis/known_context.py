@@ -236,17 +236,21 @@ def _copied(fact: CopyFact) -> Count:
 def plain_known(context: KnownContext) -> dict[str, Any]:
     """The additions as values that JSON can hold."""
     sentinels = {} if context.sentinels is None else {"sentinels": plain_sentinels(context.sentinels)}
-    return sentinels | {
-        "trainer": context.trainer,
-        "reference": plain_reference(context.reference),
-        "remedies": {code: _plain_remedy(found) for code, found in context.remedies.items()},
-        "meanwhile": plain_bridge(context.bridge),
-        "own_correction": plain_own_correction(context.correction),
-        "groups_and_masks": plain_counts(context.groups),
-        "known_faults": [asdict(each) for each in context.faults],
-        "growth": plain_growth(context.growth),
-        "trust_region": plain_trust(context.trust),
-    } | ({} if context.identity is None else {"conversation_identity": plain_identity(context.identity)})
+    return (
+        sentinels
+        | {
+            "trainer": context.trainer,
+            "reference": plain_reference(context.reference),
+            "remedies": {code: _plain_remedy(found) for code, found in context.remedies.items()},
+            "meanwhile": plain_bridge(context.bridge),
+            "own_correction": plain_own_correction(context.correction),
+            "groups_and_masks": plain_counts(context.groups),
+            "known_faults": [asdict(each) for each in context.faults],
+            "growth": plain_growth(context.growth),
+            "trust_region": plain_trust(context.trust),
+        }
+        | ({} if context.identity is None else {"conversation_identity": plain_identity(context.identity)})
+    )
 
 
 def _plain_remedy(found: Remedy) -> dict[str, Any]:
