@@ -1,6 +1,7 @@
 """The section of runs with several tokens per position: divergences, the expected score, the effect of score centering."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.analysis.support_numbers import SupportNumbers, support_numbers
@@ -8,7 +9,7 @@ from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.support_metrics import SUPPORT_METRICS
 from ratioscope.metrics.dialects.centering_settings import TRAINERS, centering_settings
 
-from ..blocks import Block, Code, Drawer, Heading, Paragraph, Section, Table, text_table
+from ..blocks import Block, Code, Drawer, Paragraph, Section, Table, text_table
 from ..presentation.digits import count
 from ..presentation.support_words import TITLE, drift_words, number_words, support_words, what_was_read
 from .scope import Scope
@@ -21,12 +22,14 @@ BIAS = (
 
 
 def support_section(scope: Scope) -> Iterator[Block]:
-    """The section of the chosen gap and steps; nothing for a run without top-k, and within a slice."""
-    if not scope.view.run.topk_steps or scope.only is not None:
-        return
-    found = scope.view.of(support_numbers, scope.gap, scope.steps.chosen(scope.view.steps))
-    yield Heading(TITLE)
-    yield from support_blocks(scope.view.run, found)
+    """The section of the chosen gap and steps, which reads top-k when it is opened; nothing without top-k, and within a slice."""
+    if scope.view.run.topk_steps and scope.only is None:
+        yield Drawer(TITLE, partial(_of_scope, scope), "support")
+
+
+def _of_scope(scope: Scope) -> Iterator[Block]:
+    chosen = scope.steps.chosen(scope.view.steps)
+    return support_blocks(scope.view.run, scope.view.of(support_numbers, scope.gap, chosen))
 
 
 def support_blocks(run: Run, found: SupportNumbers | None) -> Iterator[Block]:
@@ -74,7 +77,8 @@ def _settings(run: Run, found: SupportNumbers) -> Iterator[Block]:
     trainer = "_".join(str(run.info.get("trainer") or "").lower().replace("-", " ").split()[:2])
     name = next((name for name in TRAINERS if trainer.startswith(name)), "")
     if name:
-        yield Drawer(f"score centering in {TRAINERS[name]}", lambda: _written(name, found), "centering")
+        yield Paragraph(f"Score centering in the syntax of {TRAINERS[name]}:")
+        yield from _written(name, found)
 
 
 def _written(trainer: str, found: SupportNumbers) -> Iterator[Block]:
