@@ -159,9 +159,7 @@ def failing(doing: str) -> Iterator[None]:
 def _wandb() -> Any:
     demand_extras()
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # wandb reports its own crashes to its makers otherwise
-    os.environ.setdefault(
-        "WANDB_DISABLE_WEAVE", "true"
-    )  # it traces calls of models, or advises it: this process makes none
+    os.environ.setdefault("WANDB_DISABLE_WEAVE", "true")  # it traces calls of models, or advises it: this process makes none
     with failing("start"):
         import wandb
 
