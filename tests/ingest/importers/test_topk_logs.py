@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.imported import imported
@@ -145,3 +146,16 @@ def test_the_end_of_a_text_has_the_alternatives_of_its_places(places: list[Any],
     assert ids is not None and logprobs is not None
     grids = zip(ids, logprobs, strict=True)
     assert [{int(i): x for i, x in zip(*row, strict=True) if i >= 0} for row in grids] == wanted
+
+
+def test_a_log_of_another_program_names_its_likeliest_tokens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"step": 3, "lp": LOGPS, "again": LOGPS, "best": [[[y, i, None] for i, y in top] for top in TOP]}
+    source, run = write(tmp_path / "log.jsonl", row), tmp_path / "run"
+    mapped = ["--map", "rollout_logprobs=lp", "--map", "old_logprobs=again"]
+    assert main(["import", str(source), "-o", str(run), *mapped, "--map", "old_topk=best|topk"]) == 0
+    assert held(run, "old") == [dict(top) for top in TOP]
+    assert open_run(run).topk(3)["rollout_topk_logprobs"].null_count == 1
+    assert main(["import", str(source), "-o", str(tmp_path / "odd"), *mapped, "--map", "old_topk=best"]) == 3
+    assert "it is no list of alternatives; wanted FIELD|topk" in capsys.readouterr().err
