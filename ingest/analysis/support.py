@@ -24,14 +24,16 @@ from ratioscope.metrics.engines.arrow_columns import (
 )
 from ratioscope.metrics.pieces import places
 from ratioscope.record import POLICIES, sides
-from ratioscope.topk import COUNTS, IDS
+from ratioscope.topk import COUNTS, IDS, MOST_TOPK
 
 from ..rows.topk_rows import alternatives
 from ..run import Run
 from .step_rows import columns_of
 
-MOST_ALTERNATIVES = 1 << 22
-"""Alternatives of one piece, about; a sequence is never parted."""
+MOST_PLACES = 1 << 22
+"""Tokens times k of one piece; a sequence is never parted."""
+MOST_WIDE = 2 * MOST_TOPK
+"""The most alternatives of a token that are read: those of two sides. Rows may repeat a sequence any number of times."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +92,9 @@ def support_pieces(run: Run, step: int, gap: str = "mismatch") -> Iterator[Suppo
         for place, own in enumerate(_rows_of_each(records, found, table))
     ]
     kept = [place for place, own in enumerate(held) if own]
-    sizes = np.cumsum([sum(int(rows.sizes[row]) for row in held[place]) for place in kept])
-    for chunk in np.split(np.array(kept, np.int64), _cuts(sizes)):
-        if len(chunk):
-            yield _piece([int(place) for place in chunk], found, held, rows, tokens)
+    widths = [min(MOST_WIDE, sum(rows.widest(row) for row in held[place])) for place in kept]
+    for chunk in _chunks(kept, found.lengths[kept].tolist(), widths):
+        yield _piece(chunk, found, held, rows, tokens)
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,8 @@ class _Alternatives:
 
     lengths: Integers
     """Tokens of each row."""
+    firsts: Integers
+    """Place of each row's first token among all."""
     sizes: Integers
     """Alternatives of each row."""
     counts: Integers
@@ -119,8 +122,10 @@ class _Alternatives:
     def of(cls, table: pa.Table, names: Sequence[str]) -> "_Alternatives":
         sizes = alternatives(table)
         earlier, later = (_side(table, name, sizes) for name in names)
+        lengths = list_lengths(table[COUNTS])
         return cls(
-            list_lengths(table[COUNTS]),
+            lengths,
+            np.cumsum(lengths) - lengths,
             sizes,
             pc.list_flatten(table[COUNTS]).to_numpy().astype(np.int64),
             pc.list_flatten(table[IDS]).to_numpy().astype(np.int64),
@@ -133,6 +138,10 @@ class _Alternatives:
         """True if a row is of a sequence of so many tokens, or of a slice of one."""
         own = self.positions[row]
         return bool(self.lengths[row] == tokens) if own is None else not len(own) or bool(own.max() < tokens)
+
+    def widest(self, row: int) -> int:
+        """The most alternatives of a token of a row."""
+        return int(self.counts[self.firsts[row] : self.firsts[row] + self.lengths[row]].max(initial=0))
 
 
 def _side(table: pa.Table, name: str, sizes: Integers) -> Array:
@@ -175,16 +184,23 @@ def _tokens(records: pa.Table, found: GapRows) -> Mapping[str, Array]:
     }
 
 
-def _cuts(sizes: Integers) -> Integers:
-    """Places before which a new piece begins. sizes: alternatives up to each sequence."""
-    piece = sizes // MOST_ALTERNATIVES
-    return np.flatnonzero(np.diff(piece, prepend=piece[:1])) if len(piece) else piece
+def _chunks(kept: Sequence[int], lengths: Sequence[int], widths: Sequence[int]) -> Iterator[list[int]]:
+    """The sequences in portions of MOST_PLACES. lengths: their tokens. widths: the most alternatives of a token of each."""
+    chunk, tokens, widest = list[int](), 0, 0
+    for place, length, width in zip(kept, lengths, widths, strict=True):
+        if chunk and (tokens + length) * max(widest, width) > MOST_PLACES:
+            yield chunk
+            chunk, tokens, widest = [], 0, 0
+        chunk.append(place)
+        tokens, widest = tokens + length, max(widest, width)
+    if chunk:
+        yield chunk
 
 
 def _piece(
     chosen: list[int], found: GapRows, held: list[list[int]], rows: _Alternatives, tokens: Mapping[str, Array]
 ) -> Support:
-    starts, firsts, entries = found.starts, np.cumsum(rows.lengths) - rows.lengths, np.cumsum(rows.sizes) - rows.sizes
+    starts, entries = found.starts, np.cumsum(rows.sizes) - rows.sizes
     token, entry, probability = list[Array](), list[Array](), list[float]()
     base = 0
     for place in chosen:
@@ -192,7 +208,7 @@ def _piece(
         for row in held[place]:
             own = rows.positions[row]
             at = np.arange(length) if own is None else own
-            counts = rows.counts[firsts[row] : firsts[row] + rows.lengths[row]]
+            counts = rows.counts[rows.firsts[row] : rows.firsts[row] + rows.lengths[row]]
             token.append(np.repeat(base + at, counts))
             entry.append(np.arange(entries[row], entries[row] + rows.sizes[row]))
         probability.append(min(float(rows.probability[row]) for row in held[place]))
@@ -213,7 +229,9 @@ def _laid_out(token: Integers, ids: Integers, of_sides: Sequence[Array], tokens:
     """(ids, log-probs of one side, of the other), each (tokens, k). An id that a token has twice is in one place."""
     counts = np.bincount(token, minlength=tokens)
     slot = np.empty(len(token), np.int64)
-    is_even = len(token) > 0 and bool((counts == counts[0]).all() and (np.diff(token) >= 0).all())
+    is_even = 0 < int(counts.max(initial=0)) == int(counts.min(initial=0)) <= MOST_WIDE and bool(
+        (np.diff(token) >= 0).all()
+    )
     if is_even:  # as trainers log them, and five times as fast
         earlier, later = (side.astype(np.float64).reshape(tokens, -1) for side in of_sides)
         laid_out = ids.reshape(tokens, -1), earlier, later
@@ -234,6 +252,8 @@ def _laid_out(token: Integers, ids: Integers, of_sides: Sequence[Array], tokens:
 def _scattered(
     token: Integers, slot: Integers, ids: Integers, of_sides: Sequence[Array], tokens: int
 ) -> tuple[Array, Array, Array]:
+    inside = slot < MOST_WIDE
+    token, slot, ids, of_sides = token[inside], slot[inside], ids[inside], [side[inside] for side in of_sides]
     shape = (tokens, int(slot.max(initial=-1)) + 1)
     laid_out = np.full(shape, -1, np.int64)
     laid_out[token, slot] = ids

@@ -155,7 +155,7 @@ def test_the_sampled_tokens_stand_beside_their_support(tmp_path: Path) -> None:
 def test_pieces_are_the_whole_support(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, _ = example(tmp_path / "run")
     whole = support_of(open_run(run), 2)
-    monkeypatch.setattr(support, "MOST_ALTERNATIVES", 8)
+    monkeypatch.setattr(support, "MOST_PLACES", 18)
     parts = list(support_pieces(open_run(run), 2))
     assert len(parts) > 1 and sum(map(len, parts)) == len(whole)
     assert (np.concatenate([part.ids for part in parts]) == whole.ids).all()
@@ -207,6 +207,20 @@ def test_a_run_without_top_k_has_no_file_no_line_and_no_support(tmp_path: Path) 
     assert not (tmp_path / "run/topk").exists() and run.topk_steps == [] and len(support_of(run, 1)) == 0
     assert "topk" not in (tmp_path / "run/commits").glob("*.jsonl").__next__().read_text()
     assert not any("topk" in name for name in run.rows(1).column_names)
+
+
+def test_a_sequence_that_is_logged_again_and_again_fills_no_memory(tmp_path: Path) -> None:
+    with Collector(tmp_path / "run", writer="thread", strict=True) as collector:
+        side = np.full((1, 2), -1.0)
+        collector.log(step=1, rollout_logprobs=side, old_logprobs=side, sequence_ids=["a"])
+        for call in range(9):
+            ids = np.arange(200).reshape(1, 1, 200) + 200 * call
+            collector.log(
+                step=1, rollout_logprobs=side, old_logprobs=side, sequence_ids=["a"],
+                topk_ids=np.repeat(ids, 2, 1), old_topk_logprobs=np.full((1, 2, 200), -9.0),
+            )  # fmt: skip
+    found = support_of(open_run(tmp_path / "run"), 1)
+    assert found.ids.shape == (2, 512) and (found.ids >= 0).all() and (found.train == -9).all()
 
 
 def test_a_gap_without_the_sampler_is_refused(tmp_path: Path) -> None:
