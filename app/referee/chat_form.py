@@ -86,26 +86,23 @@ def form_of(render: Render, bos: str = "") -> ChatForm | None:
 
 
 def _of_users(render: Render) -> tuple[dict[str, str], dict[str, str]]:
-    """The text around the messages of users and assistants."""
+    """The text around the messages of users and assistants: the part of it that is the same wherever such a message stands."""
     user, first, last = _message("user", _U), _message(ASSISTANT, _A), _message("user", _V)
-    alone = render([user], False)
-    (_, foot), prompted = _cut(alone, _U), render([user], True)
-    _, between, _ = _cut(render([user, first], False), _U, _A)
-    _, _, after, _ = _cut(render([user, first, last], False), _U, _A, _V)
-    foot = commonprefix([foot, between])
-    head = between[len(foot) :]
-    if len(prompted) > len(alone) and prompted.startswith(
-        alone
-    ):  # the last answer may begin with more, such as <think>
-        shared = commonprefix([head, prompted[len(alone) :]])
-        head = shared if head[len(shared) :].strip() else head
+    alone, prompted = render([user], False), render([user], True)
+    _, between, end = _cut(render([user, first], False), _U, _A)
+    _, again, after, _ = _cut(render([user, first, last], False), _U, _A, _V)
+    foot = _shared(_cut(alone, _U)[1], between, again)
+    head = own = _shared(between[len(foot) :], again[len(foot) :])
+    if len(prompted) > len(alone):  # before an answer that is asked for, more may stand, such as <think>
+        head = _shared(own, _cut(prompted, _U)[1][len(foot) :])
+    head = head if own[len(head) :].strip() else own
     if not head.strip():
-        head, foot = between, ""
-    end = commonprefix([_cut(render([user, first], False), _A)[1], after])
-    heads = {"user": after[len(end) :], ASSISTANT: head}
-    if not all(each.strip() for each in heads.values()):
+        head, foot = _shared(between, again), ""
+    end = _shared(end, after)
+    found = {"user": after[len(end) :], ASSISTANT: head}
+    if not all(each.strip() for each in found.values()):
         raise ValueError("nothing stands between two messages")
-    return heads, {"user": foot, ASSISTANT: end}
+    return found, {"user": foot, ASSISTANT: end}
 
 
 def _of_system(render: Render, user_head: str, _: str) -> tuple[str, str]:
@@ -140,14 +137,27 @@ def _message(role: str, content: str) -> ChatMessage:
 
 
 def _reads(form: ChatForm, render: Render, role: str = "") -> bool:
-    """True if a conversation that was rendered is taken apart into the messages that it was made of, quotes among them."""
-    sent = [_message("user", 'U1 "u2"'), _message(ASSISTANT, "A1"), _message("user", _V), _message(ASSISTANT, "A3")]
+    """True if a prompt that was rendered is taken apart into its messages, and these are rendered as they were."""
+    sent = [_message("user", 'U1 "u2"'), _message(ASSISTANT, "A1"), _message("user", _V)]
     if role == "system":
         sent = [_message(role, 'S1 "s2"'), *sent]
     elif role:
         sent[2] = _message(role, 'T1 "t2"')
     try:
-        found = form.messages(render(sent, False))[1]  # a template may put a message of its own before them
-        return [each.plain for each in found[-len(sent) :]] == sent
+        text = render(sent, True)
+        found = [each.plain for each in form.messages(text)[1]]
+        found = found[:-1] if found[-1]["role"] == ASSISTANT else found
+        own = zip(sent, found[-len(sent) :], strict=True)  # a template may put a message of its own before them
+        same = all(one["role"] == each["role"] and one["content"] in each["content"] for one, each in own)
+        return same and render(found, True) == text
     except Exception:  # a template raises what it likes
         return False
+
+
+def _shared(*texts: str) -> str:
+    """The equal beginning of the texts, without a part of a word or of a token in angle brackets.
+
+    >>> _shared("<|end|>\\n<|user|>", "<|end|>\\n<|assistant|>")
+    '<|end|>\\n'
+    """
+    return "".join(commonprefix([re.findall(r"<[^<>\s]*>|\s|[^<\s]+|<", text) for text in texts]))  # type: ignore[type-var]

@@ -17,7 +17,6 @@ from ratioscope.errors import MissingExtra, SourceError, not_writable
 from ratioscope.ingest.analysis.conversation_identity import Identity
 from ratioscope.ingest.importers.restricted.budget import FileLimits
 from ratioscope.ingest.importers.wall import Ended, apart
-from ratioscope.metrics.analysis.conversation_identity import CLASSES
 from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.metrics.engines.join import joined
 
@@ -62,10 +61,12 @@ def examined(run: "Run", folder: Path, wanted: Wanted, progress: Callable[[int, 
         left_out[reason] = left_out.get(reason, 0) + number
     ids = {int(id): (lost, added) for id, (lost, added) in found.get("ids", {}).items()}
     texts = {int(id): text for id, text in found.get("texts", {}).items()}
+    classes = found.get("classes", {})
     identity = Identity(
-        *(found.get("classes", {}).get(kind, 0) for kind in CLASSES), found.get("sequences", 0),
-        tuple(sorted({one.step for one in conversations})), found.get("is_rendered", False), folder.resolve().name,
-        found.get("ways", {}), {texts[id][:_LONGEST_NAME]: ids[id] for id in found.get("special", ())}, left_out,
+        clean=classes.get("clean", 0), realigned=classes.get("realigned", 0), forked=classes.get("forked", 0),
+        sequences=found.get("sequences", 0), steps=tuple(sorted({one.step for one in conversations})),
+        is_rendered=found.get("is_rendered", False), tokenizer=folder.resolve().name, ways=found.get("ways", {}),
+        special={texts[id][:_LONGEST_NAME]: ids[id] for id in found.get("special", ())}, left_out=left_out,
     )  # fmt: skip
     return Examined(identity, ids, texts, tuple(found.get("examples", ())))
 
@@ -74,9 +75,8 @@ def _apart(
     folder: Path, conversations: list[Conversation], progress: Callable[[int, int], None] | None
 ) -> dict[str, Any]:
     """`Found` as the child's last frame holds it."""
-    import transformers
+    from transformers import AutoTokenizer as _loaded  # noqa: F401  # here once, and not in each child
 
-    assert transformers.AutoTokenizer  # it is loaded on first use: here once, and not in the child
     answer = b""
     try:
         for frame in apart(partial(found_in, folder, conversations), MEMORY):

@@ -26,7 +26,7 @@ from ratioscope.metrics.analysis.conversation_identity import (
     handed_on,
 )
 
-from .chat_form import ASSISTANT, ChatForm, ChatMessage, Message, form_of
+from .chat_form import ASSISTANT, ChatMessage, Message, form_of
 from .inputs import SURE
 from .model import tokenizer as tokenizer_in
 
@@ -108,10 +108,8 @@ class ChatTokenizer:
             raise SourceError(
                 f"{folder} has no tokenizer; wanted a folder with tokenizer.json, as save_pretrained writes it"
             )
-        hello = [{"role": "user", "content": "hello"}]
-        forms = ((way, form_of(partial(self._text, way), self.tokenizer.bos_token or "")) for way in WAYS[::-1])
-        known = {self._text(way, hello, True): (way, form) for way, form in forms if form is not None}
-        self.forms = [*known.values()][::-1]
+        forms = (form_of(partial(self._text, way), self.tokenizer.bos_token or "") for way in WAYS)
+        self.form = next((form for form in forms if form is not None), None)
         added = self.tokenizer.added_tokens_decoder
         self.special_ids = {*self.tokenizer.all_special_ids, *(id for id, token in added.items() if token.special)}
 
@@ -129,16 +127,16 @@ class ChatTokenizer:
         own = {"tokenize": False, "add_generation_prompt": prompted, **way}
         return str(self.tokenizer.apply_chat_template([*messages], **own))
 
-    def messages(self, form: ChatForm, text: str) -> list[Message]:
-        """The messages of a text; none if something but special tokens is before them."""
-        before, messages = form.messages(text)
+    def messages(self, text: str) -> list[Message]:
+        """The messages of a text; none without a form, or if something but special tokens is before them."""
+        before, messages = ("", []) if self.form is None else self.form.messages(text)
         for token in sorted(map(self.tokenizer.convert_ids_to_tokens, self.special_ids), key=len, reverse=True):
             before = before.replace(token, "")
         return [] if before.strip() else messages
 
-    def behind_end(self, form: ChatForm) -> int | None:
+    def behind_end(self) -> int | None:
         """Ids that the template gives behind the special token that ends an answer; None if no such token ends one."""
-        foot = self._encoded(form.feet[ASSISTANT])
+        foot = [] if self.form is None else self._encoded(self.form.feet[ASSISTANT])
         return next((place for place, id in enumerate(reversed(foot)) if id in self.special_ids), None)
 
     def rendered(self, way: Mapping[str, Any], messages: Sequence[Message], prompted: bool) -> list[int]:
@@ -176,10 +174,7 @@ class Comparison:
     def __init__(self, own: ChatTokenizer, conversations: Sequence[Conversation]) -> None:
         self._own, self._found = own, Found()
         self._held: dict[tuple[int, str], tuple[list[int], Span]] = {}
-        self._forms = own.forms
-        if not any(own.messages(form, own.decoded(one.prompt)) for _, form in own.forms for one in conversations):
-            self._forms = []
-        self._found.is_rendered = bool(self._forms)
+        self._found.is_rendered = any(own.messages(own.decoded(one.prompt)) for one in conversations)
 
     def add(self, one: Conversation) -> None:
         """Compares the turns of a conversation."""
@@ -188,7 +183,7 @@ class Comparison:
             if not 0 < len(answers) <= MANY:
                 raise SourceError(f"they have no answer, or more than {MANY}")
             answers, found = (
-                self._rendered(ids, answers, one) if self._forms else (answers, self._encoded(ids, answers))
+                self._rendered(ids, answers, one) if self._found.is_rendered else (answers, self._encoded(ids, answers))
             )
         except SourceError as error:
             self._found.left_out[str(error)] += 1
@@ -210,10 +205,9 @@ class Comparison:
     def _rendered(self, ids: list[int], answers: Sequence[Span], one: Conversation) -> tuple[list[Span], list[Drift]]:
         """The answers, one for each message of an assistant, and their differences."""
         text = self._own.decoded(ids)
-        messages = self._own.messages(self._forms[0][1], text)
+        messages = self._own.messages(text)
         if not messages:
             raise SourceError(UNREAD)
-        way, form = self._way(one.prompt)
         turns: dict[int, Span] = {}
         for begin, end in answers:
             at = len(self._own.decoded(ids[:begin]))
@@ -221,20 +215,20 @@ class Comparison:
             turns[place] = (turns[place][0] if place in turns else begin, end)
         if any(place < 0 or messages[place].role != ASSISTANT for place in turns):
             raise SourceError(NOT_ASSISTANT)
+        way = max(WAYS, key=lambda way: self._given(way, messages[: min(turns)], one.prompt))
         made = [self._own.rendered(way, messages[:place], True) for place in turns]
         last = messages[: max(turns) + 1]
         every, spans = self._own.rendered(way, last, False), [*turns.values()]
-        behind = self._own.behind_end(form) if one.is_whole and spans[-1][1] == len(ids) else None
+        behind = self._own.behind_end() if one.is_whole and spans[-1][1] == len(ids) else None
         every = every[: len(every) - behind] if behind else every
         return spans, [*drifts(ids, spans, [*made, every], ends=behind is not None)]
 
-    def _way(self, prompt: Sequence[int]) -> tuple[Mapping[str, Any], ChatForm]:
-        """The option that gives most of a prompt."""
-        if len(self._forms) == 1:
-            return self._forms[0]
-        text = self._own.decoded(prompt)
-        made = [self._own.rendered(way, self._own.messages(form, text)[:-1], True) for way, form in self._forms]
-        return self._forms[max(range(len(made)), key=lambda at: (common_prefix(made[at], prompt), -at))]
+    def _given(self, way: Mapping[str, Any], messages: Sequence[Message], prompt: Sequence[int]) -> int:
+        """Ids of a prompt that rendering its messages with these options gives."""
+        try:
+            return common_prefix(self._own.rendered(way, messages, True), prompt)
+        except SourceError:
+            return -1
 
     def _handed(self, one: Conversation, ids: list[int], answers: Sequence[Span]) -> Iterator[Drift]:
         """The difference between the prompt and the turn before it of the same trajectory, which is another sequence."""

@@ -1,15 +1,17 @@
 """A small real tokenizer with a chat template, and conversations of several turns as the ids of a run."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 WORDS = "the model reads a file and calls the tool again because the result is wrong so it thinks about every number it found "
 SPECIAL = ("<|begin|>", "<|im_start|>", "<|im_end|>")
+_TOKEN = re.compile(r"<[|｜][^<>{}]*?[|｜]>|</?\w+>|<\|\w+>|<\w+\|>")
 _EACH = "{% for m in messages %}"
 _GO_ON = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 _PLAIN = "{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
@@ -27,14 +29,15 @@ TEMPLATES = {
     "ChatML": CHATML,
     "a switch for thinking": THINKING,
     "a system message of its own": (
-        "{% if messages[0].role != 'system' %}<|im_start|>system\nbe brief<|im_end|>\n{% endif %}" + CHATML
+        "{{ bos_token }}{% if messages[0].role != 'system' %}<|im_start|>system\nbe brief<|im_end|>\n{% endif %}"
+        + CHATML.removeprefix("{{ bos_token }}")
     ),
     "Llama 2": (
         f"{_EACH}{{% if m.role == 'user' or m.role == 'tool' %}}{{{{ bos_token + '[INST] ' + m.content.strip() + ' [/INST]' }}}}"
         "{% else %}{{ ' ' + m.content.strip() + ' ' + eos_token }}{% endif %}{% endfor %}"
     ),
     "words before each message": f"{_EACH}{{{{ m.role|capitalize + ': ' + m.content + eos_token + '\n' }}}}{{% endfor %}}"
-    "{% if add_generation_prompt %}Assistant: {% endif %}",
+    "{% if add_generation_prompt %}Assistant:{% endif %}",
     "thinking begun in the prompt": (
         f"{{{{ bos_token }}}}{_EACH}{_PLAIN}{{% endfor %}}"
         "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
@@ -53,9 +56,13 @@ def tokenizer(template: str | None = CHATML, words: str = WORDS, size: int = 400
         vocab_size=size, special_tokens=[*SPECIAL], initial_alphabet=alphabet, show_progress=False
     )
     own.train_from_iterator([words] * 4, trainer)
+    transformers: Any = import_module("transformers")
     found = transformers.PreTrainedTokenizerFast(
         tokenizer_object=own, bos_token=SPECIAL[0], eos_token=SPECIAL[2], additional_special_tokens=[SPECIAL[1]]
     )
+    if template is not None:
+        more = sorted({*SPECIAL, *_TOKEN.findall(template)})
+        found.add_special_tokens({"additional_special_tokens": more})
     found.chat_template = template
     return found
 
@@ -81,22 +88,34 @@ class Recorded:
 
 
 def rendered(own: Any, texts: Sequence[tuple[str, str]], **options: Any) -> Recorded:
-    """A conversation as its template gives it, with all texts of assistants sampled. texts: (role, content), an answer last."""
+    """A conversation as its template gives it. texts: (role, content), an answer last.
+
+    Sampled is each text of an assistant and the special token behind it.
+    """
     messages = [{"role": role, "content": content} for role, content in texts]
-    encoded = lambda text: own(text, add_special_tokens=False)["input_ids"]  # noqa: E731
-    made: Recorded | None = None
     whole = own.apply_chat_template(messages, tokenize=False, **options)
+
+    def encoded(text: str) -> list[int]:
+        return list(own(text, add_special_tokens=False)["input_ids"])
+
+    special = re.compile("|".join(map(re.escape, own.all_special_tokens)))
+    ids, made, end = list[int](), Recorded([]), 0
     for place, message in enumerate(messages):
         if message["role"] != "assistant":
             continue
         before = own.apply_chat_template(messages[:place], tokenize=False, add_generation_prompt=True, **options)
-        assert whole.startswith(before)
-        ids = encoded(before)
-        if made is None:
-            made = Recorded(ids)
-        else:
-            made.add(ids[len(made.prompt) + len(made.response) :], sampled=False)
-        upto = before + whole[len(before) :].partition(own.eos_token)[0] + own.eos_token
-        made.add(encoded(upto)[len(ids) :], sampled=True)
-    assert made is not None
+        text = message["content"].strip()
+        follows = whole.startswith(before)
+        overlap = range(max(0, len(before) - len(text)), len(before))
+        begun = (at for at in overlap if whole.startswith(text, at) and text.startswith(before[at:]))
+        content = next(begun, whole.find(text, len(before))) if follows else whole.index(text, end)
+        begin = len(before) if follows else content
+        end = content + len(text)
+        behind = special.search(whole, end)
+        end = end if behind is None else behind.end()
+        prompt, upto = encoded(whole[:begin]), encoded(whole[:end])
+        assert prompt[: len(ids)] == ids and upto[: len(prompt)] == prompt
+        made = made.add(prompt[len(ids) :], sampled=False) if ids else Recorded(prompt)
+        ids = upto
+        made.add(upto[len(prompt) :], sampled=True)
     return made

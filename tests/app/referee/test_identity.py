@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -165,21 +166,46 @@ def test_an_example_has_place_and_ids_of_the_difference(
 def test_ids_that_a_template_rendered_are_clean(name: str, tmp_path: Path) -> None:
     own = tokenizer(TEMPLATES[name])
     place = saved(tmp_path / "own", template=TEMPLATES[name])
-    talk = TALK if name not in ("Llama 2",) else TALK[1:]
-    begun = name == "thinking begun in the prompt"
-    talk = [(role, f"<think>\n{text}" if begun and role == "assistant" else text) for role, text in talk]
-    options: list[dict[str, Any]] = [{}, {"enable_thinking": False}] if name == "a switch for thinking" else [{}]
-    for option in options:
-        if option:
-            talk = [(role, f"<think>\n\n</think>\n\n{text}" if role == "assistant" else text) for role, text in talk]
-        found = compared(place, conversation(rendered(own, talk, **option), is_whole=True))
+    for thought, options in THOUGHTS.get(name, [("", {})]):
+        talk = [(role, thought * (role == "assistant") + text) for role, text in TALK[name == "Llama 2" :]]
+        found = compared(place, conversation(rendered(own, talk, **options), is_whole=True))
         assert found.is_rendered and not found.left_out and not found.examples
         assert found.classes == {"clean": 2}
 
 
+THOUGHTS: dict[str, list[tuple[str, dict[str, Any]]]] = {
+    "thinking begun in the prompt": [("<think>\n", {})],
+    "a switch for thinking": [("", {}), ("<think>\n\n</think>\n\n", {"enable_thinking": False})],
+}
+"""Template -> what its answers begin with, under which options."""
+OF_TRL = (
+    "cohere_training", "gemma3", "gemma4", "lfm2", "llama3", "llama3_1", "llama3_2", "nemotron_3_nano", "phi3", "phi3_5",
+    "qwen2_5", "qwen2_5_training", "qwen3", "qwen3_training", "qwen3_5_think_training", "qwen3_instruct_2507", "qwen3_vl",
+)  # fmt: skip
+WITHOUT_FORM = ("gptoss", "smolvlm")
+"""Their answers have channels, or their contents are lists."""
+
+
+def test_conversations_that_the_templates_in_trl_render_are_clean(tmp_path: Path) -> None:
+    folder = files("trl") / "chat_templates"
+    said = [*TALK[:2], ("assistant", "it is the file"), ("user", "it is wrong"), ("assistant", "call the tool")]
+    classes = dict[str, dict[str, int]]()
+    for name in (*OF_TRL, *WITHOUT_FORM):
+        template = (folder / f"{name}.jinja").read_text()
+        own = ChatTokenizer(saved(tmp_path / name, template=template))
+        assert (own.form is None) == (name in WITHOUT_FORM), name
+        if own.form is not None:
+            compares = Comparison(own, [one := conversation(rendered(own.tokenizer, said))])
+            compares.add(one)
+            classes[name] = dict(compares.closed().classes)
+    assert classes == dict.fromkeys(OF_TRL, {"clean": 2})
+
+
 @given(
     st.lists(
-        st.tuples(st.text(st.characters(codec="utf-8"), max_size=8), st.text("the file\n!é水", max_size=8)),
+        st.tuples(
+            st.text(st.characters(codec="utf-8"), max_size=8), st.text("the file\n!é水", max_size=8).map(str.lstrip)
+        ),
         min_size=1,
         max_size=3,
     )
