@@ -11,7 +11,9 @@ import json
 import struct
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -94,13 +96,13 @@ def annotations(
 
 def expected(episode: Any, trace: Any, step: int | None, notes: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """A trace as verifiers reads it, branch by branch, with what was annotated."""
-    for branch, note in zip(trace.branches, notes or [None] * len(trace.branches), strict=True):
+    for branch, note in zip(trace.branches, notes or [{}] * len(trace.branches), strict=True):
         work = episode.run.work
         yield {
             "trace": trace.id, "step": work.step if step is None else step, "generation_step": work.step,
             "trainer_version": None if step is None else step - 1, "versions": [work.policy.start, work.policy.end],
             "group_id": episode.group.id, "reward": trace.reward, "ids": branch.token_ids, "sampled": branch.sampled_mask,
-            "rollout": branch.logprobs, "annotated": note and note["branches"][0],
+            "rollout": branch.logprobs, "annotated": note["branches"][0] if note else None,
             "prompt_tokens": sum(call.usage.input_tokens for call in branch.calls),
             "cached_tokens": sum(call.usage.cached_input_tokens for call in branch.calls),
         }  # fmt: skip
@@ -146,13 +148,9 @@ def write(folder: Path, vf: Any) -> None:
 
 
 def classes() -> Any:
-    """verifiers' classes of an episode, under one name."""
-    from types import SimpleNamespace
-
-    from verifiers.v1 import episode, graph, task, trace, types
-    from verifiers.v1.configs import agent
-
-    modules = (types, task, graph, agent, trace, episode)
+    """verifiers' classes of an episode, under one name. ImportError where they are not installed."""
+    names = ("types", "task", "graph", "configs.agent", "trace", "episode")
+    modules = [import_module(f"verifiers.v1.{name}") for name in names]
     return SimpleNamespace(**{name: value for module in modules for name, value in vars(module).items()})
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from support.imported import DUMPS, imported, rejected
 
+traces: Any = import_module("upstream.prime_rl_traces")
 pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]
 
 
@@ -81,13 +82,11 @@ def test_nodes_that_a_trainer_annotated(graph: Any, tmp_path: Path, digits: int 
 
 
 def test_the_kept_run_folder_of_prime_rl_is_what_verifiers_writes(graph: Any, tmp_path: Path) -> None:
-    from upstream import prime_rl_traces
-
     try:
-        classes = prime_rl_traces.classes()
+        classes = traces.classes()
     except ImportError as error:
         pytest.skip(f"verifiers' episodes are not importable: {error}")
-    prime_rl_traces.write(tmp_path / "made", classes)
+    traces.write(tmp_path / "made", classes)
     _, made = imported(tmp_path / "made", tmp_path / "run")
     _, kept = imported(DUMPS / "prime_rl", tmp_path / "kept")
     assert str(made) == str(kept) and len(made) == 10
