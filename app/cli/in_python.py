@@ -16,7 +16,7 @@ from ..documents.material import Material, material
 from ..export.whole_file import demand_free, whole_files
 from ..presentation.escape import html, visible
 from .commands.diagnose import diagnosed, plain_diagnosed
-from .commands.diff import answer_of, comparison_of, plain_compared, sentences_of
+from .commands.diff import answer_of, plain_compared
 from .commands.report import ENDINGS, rendered
 
 LONGEST = 1000
@@ -64,11 +64,13 @@ def diagnosis(run: Run, gap: str | None, steps: Sequence[int] | None) -> Answer:
 
 def comparison(run: Run, other: Run, gap: str | None) -> Answer:
     """The comparison of the other run with this one. ConfigError for a gap that both lack."""
-    compared = comparison_of(run, other, gap)
+    from ..presentation.difference import common_gap, difference, headline, pairs_in_words, parting_in_words
+
+    compared = difference(run, other, common_gap(run, other, gap))
     answers = [answer_of(each) for each in (run, other)]
     told = (f"{letter}: {words}" for letter, (_, words) in zip("AB", answers, strict=True))
-    first, *others = sentences_of(compared)
-    return Answer((first, *told, *others), plain_compared(compared, [plain for plain, _ in answers]))
+    sentences = (headline(compared), *told, pairs_in_words(compared), parting_in_words(compared))
+    return Answer(sentences, plain_compared(compared, [plain for plain, _ in answers]))
 
 
 class Report:

@@ -7,10 +7,9 @@ from typing import Any
 
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.comparison import Compared
-from ratioscope.metrics.definitions.registry import BY_NAME
 
 from ..blocks import Block, Facts, Paragraph, text_table
-from ..presentation.comparison_words import SURE, UNITS, few_settings, table_of, titled
+from ..presentation.comparison_words import SURE, UNITS, estimate_words, few_settings, table_of, title_of, titled
 from ..presentation.difference import (
     Difference,
     common_gap,
@@ -21,10 +20,8 @@ from ..presentation.difference import (
 )
 from ..presentation.digits import digits
 from ..presentation.labelled_texts import LabelledTexts
-from ..presentation.metric_places import names_at
 from ..presentation.privacy import scrubbed_settings, scrubbed_text
 from ..presentation.run_names import shortened
-from ..presentation.value_text import value_words
 from .scope import Scope
 from .view import View
 
@@ -66,8 +63,7 @@ def compared_with(run: Run, other: View) -> Baseline:
     compared = difference(good, run, gap)
     name = scrubbed_text(good.name)
     settings = tuple(_scrubbed(*row) for row in compared.settings.table.rows())
-    cards = set(names_at("card", gap))
-    table = titled(table_of([one for one in compared.metrics if one.metric in cards]))
+    table = titled(table_of(compared.shown))
     facts = (
         ("compared", f"the pinned run {name} is A, the run of this report is B"),
         ("pair by pair", pairs_in_words(compared).removeprefix("Pair by pair, ")),
@@ -119,9 +115,9 @@ def words_of(size: Compared | None, name: str) -> str:
     """The size of the gap beside that of the pinned run, in words, with both values."""
     if size is None:
         return f"not comparable with your pinned run {name}, because one of the two lacks the metric"
-    unit = UNITS[size.metric]
-    own, good = (value_words(size.metric, side.value, side.error) for side in (size.b, size.a))
-    sides = f"{BY_NAME[size.metric].title} {own}{unit} against {good}"
+    unit = UNITS.get(size.metric, "")
+    own, good = (estimate_words(size.metric, side) for side in (size.b, size.a))
+    sides = f"{title_of(size.metric)} {own}{unit} against {good}"
     if not isnan(size.z) and size.p >= SURE:
         return f"cannot be told apart from your pinned run {name}: {sides}"
     return f"{_times(size)} your pinned run {name}: {sides}"

@@ -20,6 +20,7 @@ from .value_text import bound, value_words
 SURE = 0.05
 """Adjusted p-value below which a difference is reported."""
 UNITS = {metric.name: "" if metric.unit == "1" else f" {metric.unit}" for metric in METRICS}
+"""Metric -> its unit, to follow a value. A number of a trainer's own has none."""
 MANY, UNSET = " | ", "unset"
 FEW_SETTINGS = 3
 """Most settings in a sentence; a table lists all."""
@@ -46,8 +47,8 @@ def table_of(comparisons: Sequence[Compared]) -> pl.DataFrame:
     rows = [
         (
             one.metric,
-            _estimate_words(one.metric, one.a),
-            _estimate_words(one.metric, one.b),
+            estimate_words(one.metric, one.a),
+            estimate_words(one.metric, one.b),
             plus_minus(one.difference, one.error)
             if math.isfinite(one.error)
             else _bounded(one, digits(one.difference)),
@@ -66,7 +67,7 @@ def table_of(comparisons: Sequence[Compared]) -> pl.DataFrame:
 
 def titled(table: pl.DataFrame) -> pl.DataFrame:
     """The table with the metrics' titles in words; their names for commands and code stand last."""
-    titles = [BY_NAME[name].title for name in table["metric"]]
+    titles = [title_of(name) for name in table["metric"]]
     return table.with_columns(pl.Series("metric", titles, pl.String), name=pl.col("metric"))
 
 
@@ -88,21 +89,24 @@ def numbers_of(comparisons: Sequence[Compared]) -> pl.DataFrame:
     return frame.fill_nan(None) if len(frame) else frame
 
 
-def sentence(comparisons: Sequence[Compared], gap: str) -> str:
-    """The headline metric in words: the size and direction of the difference, and its significance. Plain text."""
-    own = next((one for one in comparisons if one.metric == size_metric(gap)), None)
+def sentence(comparisons: Sequence[Compared], gap: str, name: str = "") -> str:
+    """The headline metric in words: the size and direction of the difference, and its significance. Plain text.
+
+    name: of the metric, or of the trainer's number; the size of the gap unless given.
+    """
+    own = next((one for one in comparisons if one.metric == (name or size_metric(gap))), None)
     if own is None:
         why = "the difference B − A is not available" if comparisons else f"they have no metric of {gap} in common"
         return f"A and B cannot be compared by {BY_NAME[size_metric(gap)].title}: {why}."
-    metric, name, unit = own.metric, BY_NAME[own.metric].title, UNITS[own.metric]
-    sides = f"{_estimate_words(metric, own.b)}{unit} against A's {_estimate_words(metric, own.a)}{unit}"
+    metric, name, unit = own.metric, title_of(own.metric), UNITS.get(own.metric, "")
+    sides = f"{estimate_words(metric, own.b)}{unit} against A's {estimate_words(metric, own.a)}{unit}"
     if own.difference == 0:
-        return f"A and B have the same {name}: {_estimate_words(metric, own.a)}{unit}."
-    if 0 in (own.a.value, own.b.value):
+        return f"A and B have the same {name}: {estimate_words(metric, own.a)}{unit}."
+    if metric in BY_NAME and 0 in (own.a.value, own.b.value):
         equal, other, value = ("A", "B", own.b) if own.a.value == 0 else ("B", "A", own.a)
         return (
             f"{equal}'s two sides are equal at every token, as copies and aligned stacks are; {other}'s {name} is "
-            f"{_estimate_words(metric, value)}{unit}."
+            f"{estimate_words(metric, value)}{unit}."
         )
     if math.isnan(own.z):
         return f"B's {name} is {sides}; chance cannot be judged without standard errors on both sides."
@@ -111,7 +115,7 @@ def sentence(comparisons: Sequence[Compared], gap: str) -> str:
         return f"A and B cannot be told apart by {name}: B's is {sides} ({apart}, which chance alone explains)."
     sure = "is" if own.p < SURE / 10 else "may be"
     hedge = "" if own.p < SURE / 10 else f"; chance alone gives as much in 1 of {digits(1 / own.p, 2)} comparisons"
-    return f"B's {name} {sure} {times_higher(own.ratio, own.difference)}: {sides} ({apart}{hedge})."
+    return f"B's {name} {sure} {_times(own)}: {sides} ({apart}{hedge})."
 
 
 def paired_sentence(pairs: Paired, metric: str, partner: str) -> str:
@@ -171,15 +175,24 @@ def _judged(comparisons: Sequence[Compared]) -> list[float]:
     return holm([math.nan if _is_count(one) else one.p for one in comparisons])
 
 
-def _estimate_words(metric: str, estimate: Estimate) -> str:
-    return value_words(metric, estimate.value, estimate.error)
+def title_of(metric: str) -> str:
+    """The title of a metric; the name of a trainer's own number."""
+    return BY_NAME[metric].title if metric in BY_NAME else metric
+
+
+def estimate_words(metric: str, estimate: Estimate) -> str:
+    """The value of a metric with its error or as a bound; a trainer's own number, or a mean over steps, as it is."""
+    known = metric in BY_NAME
+    return value_words(metric, estimate.value, estimate.error) if known else digits(estimate.value)
 
 
 def _bounded(one: Compared, shown: str) -> str:
-    """Prefixes a difference or ratio with ≥ or ≤ if an operand is only a bound.
+    """Prefixes a difference or ratio of a metric with ≥ or ≤ if an operand is only a bound.
 
     A bound on B carries over; a bound on A is reversed; with two bounds the result is unknown (–).
     """
+    if one.metric not in BY_NAME:
+        return shown
     a, b = (
         bound(BY_NAME[one.metric], each.value, None if math.isnan(each.error) else each.error).strip()
         for each in (one.a, one.b)
@@ -190,7 +203,7 @@ def _bounded(one: Compared, shown: str) -> str:
 
 
 def _is_count(one: Compared) -> bool:
-    return BY_NAME[one.metric].kind == "count"
+    return one.metric in BY_NAME and BY_NAME[one.metric].kind == "count"
 
 
 def _reading(one: Compared, chance: float) -> str:
@@ -199,17 +212,18 @@ def _reading(one: Compared, chance: float) -> str:
     if one.difference == 0:
         return "the same"
     if math.isnan(chance):
-        return "only bounds known" if BY_NAME[one.metric].bound else "no standard error"
+        is_bound = one.metric in BY_NAME and BY_NAME[one.metric].bound
+        return "only bounds known" if is_bound else "no standard error"
     return "differs" if chance < SURE else "may be chance"
 
 
-def times_higher(ratio: float, difference: float) -> str:
-    """The difference of B from A: a factor, a percentage if it is small, or a plain difference if the signs forbid both (NaN)."""
-    if math.isnan(ratio):
-        return f"{digits(abs(difference), 2)} {'higher' if difference > 0 else 'lower'}"
-    word = "higher" if ratio > 1 else "lower"
-    larger = max(ratio, 1 / ratio)
-    return f"{digits(larger, 2)} times {word}" if larger >= 1.5 else f"{digits(100 * abs(ratio - 1), 2)}% {word}"
+def _times(one: Compared) -> str:
+    """The difference of B from A: a factor, a percentage if it is small, or a plain difference if the signs forbid both."""
+    if math.isnan(one.ratio):
+        return f"{digits(abs(one.difference), 2)} {'higher' if one.difference > 0 else 'lower'}"
+    word = "higher" if one.ratio > 1 else "lower"
+    larger = max(one.ratio, 1 / one.ratio)
+    return f"{digits(larger, 2)} times {word}" if larger >= 1.5 else f"{digits(100 * abs(one.ratio - 1), 2)}% {word}"
 
 
 def _merged(of_runs: Sequence[dict[str, str]]) -> dict[str, str]:

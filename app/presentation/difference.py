@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ratioscope.errors import ConfigError, SourceError
+from ratioscope.ingest.analysis.logged_comparison import LoggedNumbers, logged_numbers
 from ratioscope.ingest.analysis.run_comparison import (
     KEYS,
     PairedRuns,
@@ -21,12 +22,19 @@ from ratioscope.metrics.analysis.slice_parts import size_metric
 from .comparison_words import SURE, compared_metrics, numbers_of, paired_sentence, sentence
 from .differing_settings import DifferingSettings, differing_settings
 from .digits import count, digits
+from .metric_places import names_at
 
 GAPS = ("mismatch", "total", "drift")
 FEW_PAIRS = 10
 """Pairs below which the whole runs decide. Convention."""
 SURE_Z = 2.0
 """Standard errors of the pairs beyond which a change counts. Convention, as that of grading."""
+NOT_COMPARED = "The gap is not compared, because no number of its size is in both runs; other numbers are."
+NOTHING_IN_COMMON = "Nothing is compared, because A and B have no number in common."
+NO_TOKENS = "Not paired by prompt, because a scalar log has no tokens."
+ALL_STEPS = "all steps of each, where too few are in common"
+MOST_NUMBERS = 15
+"""Most numbers of logs in a short table."""
 WORDS = {-1: "It helped", 0: "No clear change", 1: "It got worse"}
 
 
@@ -41,11 +49,24 @@ class Difference:
     parting: Parting | None
     """None if no two adjacent steps differ beyond chance."""
     settings: DifferingSettings
+    logged: LoggedNumbers | None = None
+    """The numbers that are compared where one of the runs is a scalar log; `metrics` are these."""
 
     @property
     def size(self) -> Compared | None:
         """The metric of the gap's size on both sides; None if a side lacks it."""
-        return next((one for one in self.metrics if one.metric == size_metric(self.gap)), None)
+        return next((one for one in self.metrics if one.metric == self.judged), None)
+
+    @property
+    def judged(self) -> str:
+        """The name of the metric, or of the trainer's number, for the size of the gap; empty for logs without one."""
+        return size_metric(self.gap) if self.logged is None else self.logged.size(self.gap) or ""
+
+    @property
+    def shown(self) -> tuple[Compared, ...]:
+        """The metrics of a short table; of logs the first numbers."""
+        cards = names_at("card", self.gap)
+        return self.metrics[:MOST_NUMBERS] if self.logged else tuple(one for one in self.metrics if one.metric in cards)
 
     @property
     def direction(self) -> int:
@@ -66,13 +87,15 @@ class Difference:
 def common_gap(a: Run, b: Run, gap: str | None = None, *, asked: bool = True) -> str:
     """The gap, if both runs have it, else the first that both have. asked: a gap that both lack is a ConfigError.
 
-    SourceError if the runs have no gap in common.
+    SourceError if the runs have no gap in common; a scalar log may have numbers that come close to one.
     """
     common = [name for name in GAPS if name in a.gaps and name in b.gaps]
     if asked and gap is not None and gap not in GAPS:
         return _of_readings(a, b, gap, common)
     if asked and gap is not None and gap not in common:
         raise ConfigError(f"--gap {gap}: both runs have {', '.join(common) or 'no gap'}; wanted one of these")
+    if not common and (a.no_tokens or b.no_tokens):
+        return GAPS[0]
     if not common:
         raise SourceError("the two runs have no gap in common; wanted runs that record the same two policies")
     return gap if gap in common else common[0]
@@ -96,29 +119,42 @@ def difference(a: Run, b: Run, gap: str, pair_by: str | None = None) -> Differen
     key: PromptKey | None = next((name for name in KEYS if name == pair_by), None)
     if pair_by is not None and key is None:
         raise ConfigError(f"--pair-by {pair_by}: wanted one of {', '.join(KEYS)}")
+    settings = differing_settings(a.info, b.info)
+    if a.no_tokens or b.no_tokens:
+        logged = logged_numbers(a, b)
+        near = logged.near.get(logged.size(gap) or "", gap)
+        return Difference(near.partition("/")[0], logged.compared, None, None, settings, logged)
     return Difference(
         gap,
         tuple(compared_metrics([a.metrics(by=(), gap=asked_gap(gap))], [b.metrics(by=(), gap=asked_gap(gap))], gap)),
         paired_runs(a, b, gap, key),
         parting(a, b, gap),
-        differing_settings(a.info, b.info),
+        settings,
     )
 
 
 def headline(compared: Difference) -> str:
     """The effect of the change from A to B, in one sentence."""
+    if compared.logged is not None and not compared.judged:
+        return NOT_COMPARED if compared.metrics else NOTHING_IN_COMMON
     by_whole = compared.of_whole == compared.direction
-    return f"{WORDS[compared.direction]}: {sentence(compared.metrics, compared.gap) if by_whole else pairs_in_words(compared)}"
+    whole = sentence(compared.metrics, compared.gap, compared.judged)
+    return f"{WORDS[compared.direction]}: {whole if by_whole else pairs_in_words(compared)}"
 
 
 def pairs_in_words(compared: Difference) -> str:
     pairs = compared.pairs
+    if (logged := compared.logged) is not None:
+        over = f"{count(logged.steps, 'step')} that both have" if logged.is_paired else ALL_STEPS
+        return f"{NO_TOKENS} Values are means over {over}; errors come from the spread between blocks of steps, not from seeds."
     if pairs is None:
         return "Not paired: no two prompts of A and B are on record as the same; log prompt_texts or group_ids."
     return f"{paired_sentence(pairs.pairs, pairs.metric, pairs.key)} Partners have {pairs.caution}."
 
 
 def parting_in_words(compared: Difference) -> str:
+    if compared.logged is not None:
+        return "Since which step A and B differ is not available, because a logged mean has no standard error."
     if compared.parting is None:
         return "On no two adjacent steps do A and B differ beyond chance."
     sizes = f"{digits(compared.parting.a)} in A, {digits(compared.parting.b)} in B"

@@ -5,14 +5,16 @@ are alike, and the spread of the means of blocks is that of chance (batch means;
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from ratioscope.arrays import Floats
-from ratioscope.metrics.analysis.comparison import NAN, student_tail
-from ratioscope.metrics.definitions.registry import is_metric
+from ratioscope.metrics.analysis.comparison import NAN, Compared, Estimate
+from ratioscope.metrics.analysis.slice_parts import size_metric
+from ratioscope.metrics.definitions.registry import BY_NAME, is_metric
 from ratioscope.metrics.known.trainers import trainer_named
 from ratioscope.metrics.logged_names import logged_name, trainers
 
@@ -23,50 +25,37 @@ FEWEST = 4
 
 
 @dataclass(frozen=True)
-class LoggedDifference:
-    """One number of both runs. Differences are b - a."""
+class LoggedNumbers:
+    """The numbers of each step that two runs have in common."""
 
-    name: str
-    """The trainer's name, or `<gap>/<metric>` of a number that is a metric of ours in both runs."""
-    near: str
-    """The `<gap>/<metric>` that it is or comes close to; empty if it is none."""
+    compared: tuple[Compared, ...]
+    """Means over steps, those of a gap first, then the surest. A metric of ours in both runs is named `<gap>/<metric>`."""
+    near: Mapping[str, str]
+    """Name -> the `<gap>/<metric>` that it is or comes close to."""
     steps: int
-    """Steps that both runs have, or the fewer steps of the two where they have none in common."""
+    """The most steps that a number is compared over."""
     is_paired: bool
-    """True if the same steps are compared; False if the two runs have too few steps in common."""
-    a: float
-    """Mean over the steps of the first run."""
-    b: float
-    """Mean over the steps of the second run."""
-    error: float
-    """Standard error of the difference; NaN with fewer than FEWEST steps."""
-    blocks: int
-    """Blocks of steps that the error comes from, of the run with fewer; 0 without an error."""
+    """True if each is compared at the steps that both runs have; False if a number has too few of them."""
 
-    @property
-    def difference(self) -> float:
-        return self.b - self.a
+    def size(self, gap: str) -> str | None:
+        """The number for the size of a gap: the usual metric, else one that comes close to a metric that grows with a gap.
 
-    @property
-    def ratio(self) -> float:
-        """b / a; NaN unless both are positive."""
-        return self.b / self.a if self.a > 0 and self.b > 0 else NAN
-
-    @property
-    def z(self) -> float:
-        """The difference in its standard errors; NaN without an error, or with an error of 0."""
-        return self.difference / self.error if self.error > 0 else NAN
-
-    @property
-    def p(self) -> float:
-        """The two-sided p-value of the difference by Student's t of the blocks; 0 for a difference without any spread."""
-        if self.error == 0 and self.difference:
-            return 0.0
-        return NAN if math.isnan(self.z) else student_tail(abs(self.z), self.blocks - 1)
+        gap: the one that is preferred. None if there is no such number.
+        """
+        known = [one.metric for one in self.compared if _grows(self.near.get(one.metric, ""))]
+        usual = f"{gap}/{size_metric(gap)}"
+        return (
+            usual if usual in known else min(known, key=lambda name: not self.near[name].startswith(gap), default=None)
+        )
 
 
-def logged_differences(a: Run, b: Run) -> tuple[LoggedDifference, ...]:
-    """Every number that both runs have, those of a gap first, then the surest. Values that are not finite do not count.
+def _grows(near: str) -> bool:
+    metric = BY_NAME.get(near.partition("/")[2])
+    return metric is not None and metric.worse == "above" and metric.neutral == 0
+
+
+def logged_numbers(a: Run, b: Run) -> LoggedNumbers:
+    """Every number that both runs have, at the steps that both have. Values that are not finite do not count.
 
     A number under the trainer's own name is left out where it stands there as a metric of ours, or where the trainers differ.
     """
@@ -74,12 +63,15 @@ def logged_differences(a: Run, b: Run) -> tuple[LoggedDifference, ...]:
     drawn = {
         name for known in (metrics_a, metrics_b) for name, metric in known.items() if metric in one and metric in other
     }
-    trainers_known = {trainer for run in (a, b) if (trainer := trainer_named(run.info.get("trainer"))) is not None}
+    theirs = {trainer for run in (a, b) if (trainer := trainer_named(run.info.get("trainer"))) is not None}
     common = [name for name in one if name in other and name not in drawn]
-    names = [name for name in common if len(trainers_known) < 2 or is_metric(name)]
-    trainer = next(iter(trainers_known), None)
-    found = [_compared(name, _near(name, trainer), one[name], other[name]) for name in names]
-    return tuple(sorted(found, key=lambda each: (not each.near, math.isnan(each.p), each.p)))
+    names = [name for name in common if len(theirs) < 2 or is_metric(name)]
+    near = {name: found for name in names if (found := _near(name, next(iter(theirs), None)))}
+    pairs = [_compared(name, one[name], other[name]) for name in names]
+    order = sorted(pairs, key=lambda pair: (pair[0].metric not in near, math.isnan(pair[0].p), pair[0].p))
+    steps = max((steps for _, steps in order), default=0)
+    is_paired = all(math.isnan(each.a.error) for each, _ in order)
+    return LoggedNumbers(tuple(each for each, _ in order), near, steps, is_paired)
 
 
 def _numbers(run: Run) -> tuple[dict[str, pl.DataFrame], dict[str, str]]:
@@ -104,17 +96,19 @@ def _near(name: str, trainer: str | None) -> str:
     return row.near if row is not None else ""
 
 
-def _compared(name: str, near: str, a: pl.DataFrame, b: pl.DataFrame) -> LoggedDifference:
-    """The number over the steps of both, over all steps where they share too few."""
+def _compared(name: str, a: pl.DataFrame, b: pl.DataFrame) -> tuple[Compared, int]:
+    """(the number over the steps that both have, or over all of each where those are too few, the number of steps)."""
     both = a.join(b, on="step", suffix="_b").sort("step")
     if len(both) >= FEWEST or len(both) == max(len(a), len(b)):
         x, y = both["value"].to_numpy(), both["value_b"].to_numpy()
         error, blocks = _error(y - x)
-        return LoggedDifference(name, near, len(both), True, float(x.mean()), float(y.mean()), error, blocks)
+        return Compared(name, Estimate(float(x.mean()), NAN, 1), Estimate(float(y.mean()), NAN, 1), error, blocks), len(
+            both
+        )
     x, y = (each.sort("step")["value"].to_numpy() for each in (a, b))
     (of_a, blocks_a), (of_b, blocks_b) = _error(x), _error(y)
-    error, blocks = math.hypot(of_a, of_b), min(blocks_a, blocks_b)
-    return LoggedDifference(name, near, min(len(x), len(y)), False, float(x.mean()), float(y.mean()), error, blocks)
+    sides = Estimate(float(x.mean()), of_a, 1), Estimate(float(y.mean()), of_b, 1)
+    return Compared(name, *sides, blocks=min(blocks_a, blocks_b)), min(len(x), len(y))
 
 
 def _error(values: Floats) -> tuple[float, int]:

@@ -53,6 +53,10 @@ class Compared:
     metric: str
     a: Estimate
     b: Estimate
+    paired_error: float = NAN
+    """The standard error of the mean difference between the same steps; NaN for independent sides."""
+    blocks: int = 0
+    """The number of blocks of steps that the errors come from; 0 if they come from sequences or runs."""
 
     @property
     def difference(self) -> float:
@@ -61,8 +65,8 @@ class Compared:
 
     @property
     def error(self) -> float:
-        """The standard error of the difference, for independent sides."""
-        return math.hypot(self.a.error, self.b.error)
+        """The standard error of the difference: of the pairs, else that of independent sides."""
+        return math.hypot(self.a.error, self.b.error) if math.isnan(self.paired_error) else self.paired_error
 
     @property
     def z(self) -> float:
@@ -79,6 +83,8 @@ class Compared:
     @property
     def freedom(self) -> float:
         """Degrees of freedom of the error (Welch 1947): few if it comes from few runs, infinite if it comes from sequences."""
+        if self.blocks:
+            return self.blocks - 1
         parts = [(one.error**2, one.runs - 1) for one in (self.a, self.b) if one.runs > 1]
         below = sum(square**2 / free for square, free in parts)
         return self.error**4 / below if below > 0 else math.inf

@@ -13,7 +13,7 @@ from support.paths import ROOT
 
 from ratioscope.app.cli import OK, USAGE, main
 from ratioscope.collectors.collector import Collector
-from ratioscope.ingest.analysis.logged_comparison import FEWEST, logged_differences
+from ratioscope.ingest.analysis.logged_comparison import FEWEST, _error, logged_numbers
 from ratioscope.ingest.run import open_run
 
 Captured = pytest.CaptureFixture[str]
@@ -65,17 +65,15 @@ def test_the_numbers_of_both_logs_are_compared_the_gap_first(weeks: tuple[Path, 
     found = said(capsys, *weeks)
     assert found["direction"] == "worse" and found["gap"] == "mismatch"
     assert found["sentence"].startswith("It got worse: B's mismatch/kl_k3 is 3 times higher: ")
-    numbers = {row["name"]: row for row in found["logged"]}
+    numbers = {row["metric"]: row for row in found["metrics"]}
     assert set(numbers) == {"mismatch/kl_k3", "mismatch/prob_diff", "critic/score/mean", "perf/mfu"}
-    assert [row["near"] is None for row in found["logged"]] == [False, False, True, True]
+    assert [*numbers][0] == "mismatch/kl_k3" and [*numbers][2:] == ["critic/score/mean", "perf/mfu"]
     k3 = numbers["mismatch/kl_k3"]
     of_a, of_b = (open_run(week).metrics()["mismatch/kl_k3"].to_numpy() for week in weeks)
-    assert k3["steps"] == 30 and k3["is_paired"] and (k3["a"], k3["b"]) == pytest.approx((of_a.mean(), of_b.mean()))
+    assert k3["a_error"] is None and (k3["a"], k3["b"]) == pytest.approx((of_a.mean(), of_b.mean()))
     means = [block.mean() for block in np.array_split(of_b - of_a, 5)]
     assert k3["error"] == pytest.approx(np.std(means, ddof=1) / math.sqrt(5))
     assert numbers["critic/score/mean"]["p_adjusted"] < 0.001 < 0.05 < numbers["perf/mfu"]["p_adjusted"]
-    (metric,) = [row for row in found["metrics"] if row["metric"] == "kl_k3"]
-    assert metric["a"] == k3["a"] and metric["a_error"] is None
     assert said(capsys, *reversed(weeks))["direction"] == "better"
 
 
@@ -83,7 +81,7 @@ def test_the_terminal_names_numbers_errors_and_settings(weeks: tuple[Path, Path]
     assert main(["diff", *map(str, weeks)]) == OK
     printed = capsys.readouterr().out
     assert printed.startswith("It got worse: ") and "no metric" not in printed and "critic/score/mean" in printed
-    assert "A logged mean has no standard error" in printed and "On no two adjacent steps" not in printed
+    assert "means over 30 steps that both have" in printed and "On no two adjacent steps" not in printed
     assert "Settings that differ (4); 2 known to act on the gap, first:" in printed
 
 
@@ -94,16 +92,16 @@ def test_logs_without_a_metric_of_ours_are_compared_by_the_trainers_numbers(tmp_
     a = log_of(tmp_path, "a", {name: [*(0.01 + noise[:20])], "reward": [*noise[20:]]})
     b = log_of(tmp_path, "b", {name: [*(0.03 + noise[20:])], "reward": [*noise[:20]]})
     found = said(capsys, a, b)
-    assert found["gap"] is None and found["direction"] == "worse" and found["metrics"] == []
-    assert f"B's {name} is 3" in found["sentence"] and found["logged"][1]["name"] == "reward"
+    assert found["direction"] == "worse" and found["gap"] == "mismatch", "what it comes close to"
+    assert f"B's {name} is 3" in found["sentence"] and [row["metric"] for row in found["metrics"]] == [name, "reward"]
 
 
 def test_steps_that_do_not_meet_are_compared_as_wholes(tmp_path: Path, capsys: Captured) -> None:
     noise = np.random.default_rng(0).normal(0, 0.1, 40)
     a = log_of(tmp_path, "a", {"loss": [*(1 + noise[:20])]})
     b = log_of(tmp_path, "b", {"loss": [*(2 + noise[20:])]}, first=101)
-    (row,) = said(capsys, a, b)["logged"]
-    assert not row["is_paired"] and row["steps"] == 20 and row["p"] < 0.01
+    (row,) = said(capsys, a, b)["metrics"]
+    assert row["a_error"] > 0 and row["p"] < 0.01 and not logged_numbers(open_run(a), open_run(b)).is_paired
     assert row["difference"] == pytest.approx(1 + noise[20:].mean() - noise[:20].mean())
 
 
@@ -112,8 +110,8 @@ def test_logs_of_two_trainers_share_only_metrics_of_ours(tmp_path: Path) -> None
     a = log_of(tmp_path, "a", {"mismatch/mismatch_k3_kl": steps, "loss": steps}, dialect="verl@0.9.1")
     b = log_of(tmp_path, "b", {"ratioscope/mismatch/kl_k3": steps, "loss": steps}, dialect="ratioscope")
     c = log_of(tmp_path, "c", {"mismatch_kl/all/mean": steps, "loss": steps}, dialect="prime_rl")
-    assert [one.name for one in logged_differences(open_run(a), open_run(b))] == ["mismatch/kl_k3", "loss"]
-    assert [one.name for one in logged_differences(open_run(a), open_run(c))] == []
+    assert [one.metric for one in logged_numbers(open_run(a), open_run(b)).compared] == ["mismatch/kl_k3", "loss"]
+    assert [one.metric for one in logged_numbers(open_run(a), open_run(c)).compared] == []
 
 
 def test_a_recorded_run_is_compared_with_a_log_by_the_metrics_of_both(tmp_path: Path, capsys: Captured) -> None:
@@ -127,31 +125,28 @@ def test_a_recorded_run_is_compared_with_a_log_by_the_metrics_of_both(tmp_path: 
     own = open_run(recorded).metrics()["mismatch/kl_k3"]
     b = log_of(tmp_path, "b", {"mismatch/mismatch_k3_kl": [10 * x for x in own]}, dialect="verl")
     found = said(capsys, recorded, b)
-    (row,) = found["logged"]
-    assert row["name"] == "mismatch/kl_k3" and row["ratio"] == pytest.approx(10) and found["direction"] == "worse"
+    (row,) = found["metrics"]
+    assert row["metric"] == "mismatch/kl_k3" and row["ratio"] == pytest.approx(10) and found["direction"] == "worse"
 
 
 def test_nothing_in_common_is_said(tmp_path: Path, capsys: Captured) -> None:
     a, b = log_of(tmp_path, "a", {"x": [1.0, 2.0]}), log_of(tmp_path, "b", {"y": [1.0, 2.0]})
-    assert said(capsys, a, b)["sentence"] == "Not compared: A and B have no number in common."
+    assert said(capsys, a, b)["sentence"] == "Nothing is compared, because A and B have no number in common."
     same = said(capsys, a, a)
     assert same["direction"] == "unclear" and same["sentence"].startswith("The gap is not compared")
-    assert main(["diff", str(a), str(b), "--pair-by", "group_id"]) == USAGE
-    assert "has no prompts" in capsys.readouterr().err
+    assert main(["diff", str(a), str(b), "--gap", "drift"]) == USAGE
 
 
 def test_few_steps_have_no_error_and_numbers_that_are_not_finite_do_not_count(tmp_path: Path) -> None:
     few = [0.1, 0.2, 0.3][: FEWEST - 1]
     a = open_run(log_of(tmp_path, "a", {"x": few, "y": [math.nan, math.inf, 1.0]}))
     b = open_run(log_of(tmp_path, "b", {"x": [2 * x for x in few], "y": [1.0, 2.0, 3.0]}))
-    found = {one.name: one for one in logged_differences(a, b)}
-    assert math.isnan(found["x"].error) and math.isnan(found["x"].p) and found["y"].a == 1
+    found = {one.metric: one for one in logged_numbers(a, b).compared}
+    assert math.isnan(found["x"].error) and math.isnan(found["x"].p) and found["y"].a.value == 1
 
 
 @given(st.integers(0, 10**6), st.integers(FEWEST, 60))
 def test_the_error_of_a_course_is_that_of_the_means_of_its_blocks(seed: int, steps: int) -> None:
-    from ratioscope.ingest.analysis.logged_comparison import _error
-
     random = np.random.default_rng(seed)
     values = random.normal(0, 1, steps)
     error, blocks = _error(values)
