@@ -102,9 +102,8 @@ def _compared(name: str, a: pl.DataFrame, b: pl.DataFrame) -> tuple[Compared, in
     if len(both) >= FEWEST or len(both) == max(len(a), len(b)):
         x, y = both["value"].to_numpy(), both["value_b"].to_numpy()
         error, blocks = _error(y - x)
-        return Compared(name, Estimate(float(x.mean()), NAN, 1), Estimate(float(y.mean()), NAN, 1), error, blocks), len(
-            both
-        )
+        means = Estimate(float(x.mean()), NAN, 1), Estimate(float(y.mean()), NAN, 1)
+        return Compared(name, *means, paired_error=error, blocks=blocks), len(both)
     x, y = (each.sort("step")["value"].to_numpy() for each in (a, b))
     (of_a, blocks_a), (of_b, blocks_b) = _error(x), _error(y)
     sides = Estimate(float(x.mean()), of_a, 1), Estimate(float(y.mean()), of_b, 1)

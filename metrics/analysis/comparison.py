@@ -6,7 +6,7 @@ steps they are not, and the caller must say so. If an error is unknown, the diff
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
@@ -53,9 +53,9 @@ class Compared:
     metric: str
     a: Estimate
     b: Estimate
-    paired_error: float = NAN
+    paired_error: float = field(default=NAN, kw_only=True)
     """The standard error of the mean difference between the same steps; NaN for independent sides."""
-    blocks: int = 0
+    blocks: int = field(default=0, kw_only=True)
     """The number of blocks of steps that the errors come from; 0 if they come from sequences or runs."""
 
     @property
