@@ -13,7 +13,7 @@ from support.imported import imported, rejected
 datasets: Any = pytest.importorskip("datasets", reason="datasets is not installed")
 
 LENGTHS = (3, 2)
-GROUPS = {
+GROUPS: dict[str, Any] = {
     "step": [4, 5],
     "prompt": ["what is 2 + 2?", "and 3 + 3?"],
     "prompt_ids": [[1, 2], [3]],
@@ -101,7 +101,7 @@ def test_ids_that_all_completions_share_name_their_group(tmp_path: Path) -> None
         ("y", "y-0"),
         ("y", "y-1"),
     ]
-    ids = {"sequence_id": [["a", "b"], ["c", "d"]], "group_id": ["g", "h"]}
+    ids: dict[str, Any] = {"sequence_id": [["a", "b"], ["c", "d"]], "group_id": ["g", "h"]}
     pq.write_table(pa.table({**GROUPS, **ids}), tmp_path / "named.parquet")
     _, rows = imported(tmp_path / "named.parquet", tmp_path / "named")
     assert [(row["group_id"], row["sequence_id"]) for row in rows] == [("g", "a"), ("g", "b"), ("h", "c"), ("h", "d")]

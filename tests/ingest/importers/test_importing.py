@@ -338,7 +338,8 @@ def test_padding_among_the_ids_of_a_table_is_not_counted_as_sampled(
         "token_ids": [[5, 6, -100], [7, -100, -100]], "rollout_logprobs": [[-0.5, -1.0, 0.0], [-2.0, 0.0, 0.0]],
         "old_logprobs": [[-0.75, -1.0, 0.0], [-2.5, 0.0, 0.0]], "kept": [[1, 1, 0], [1, 0, 0]],
     }  # fmt: skip
-    np.savez(tmp_path / "batch.npz", **{name: np.array(values) for name, values in columns.items()})
+    arrays: dict[str, Any] = {name: np.array(values) for name, values in columns.items()}
+    np.savez(tmp_path / "batch.npz", **arrays)
     assert imported(tmp_path / "batch.npz", tmp_path / "none")[0] == 3
     assert "1 of 3 ids are below 0, such as -100: padding" in " ".join(capsys.readouterr().err.split())
     cut = [f"{name}={name}|where(kept)" for name in ("token_ids", "rollout_logprobs", "old_logprobs")]
