@@ -39,9 +39,9 @@ def threshold_frontier(
 
     Caps without effect have no bias and no place. chosen: (rule, cap, bias, ESS) of the chosen threshold.
     """
-    floor = f"floor {digits(low, 5)}" if low > 0 else "no floor"
+    bound = f"lower bound {digits(low, 5)}" if low > 0 else "no lower bound"
     names = "  ".join(coloured(f"{_LINES[rule]} {rule}", _colour(rule, theme)) for rule in _rules(curve))
-    notes, made = (f"each point is a cap, {floor}",), (f"N = {unit}, {NO_ERROR}",)
+    notes, made = (f"each point is a cap, {bound}",), (f"N = {unit}, {NO_ERROR}",)
     figure = canvas("Bias and ESS of every cap", notes, theme=theme, height=height, lines=2, made=made, key=(names,))
     known = curve.filter(pl.col("bias").is_finite() & (pl.col("bias") > 1e-12) & pl.col("ess_after").is_finite())
     if known.is_empty():

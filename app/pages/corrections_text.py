@@ -165,11 +165,11 @@ def own_text(trainer: str, text: str) -> str:
 def _threshold(rule: str, rest: str) -> Entry:
     level, *bounds = rest.split(":")
     if level not in LEVELS or len(bounds) not in (1, 2):
-        raise ConfigError(f"wanted {rule}:LEVEL:CAP or {rule}:LEVEL:FLOOR:CAP, LEVEL one of {', '.join(LEVELS)}")
+        raise ConfigError(f"wanted {rule}:LEVEL:CAP or {rule}:LEVEL:LOWER:CAP, LEVEL one of {', '.join(LEVELS)}")
     low, high = (0.0, _number(bounds[0])) if len(bounds) == 1 else (_number(bounds[0]), _number(bounds[1]))
     made = Threshold(RULE_BY_NAME[rule], LEVEL_BY_NAME[level], low, high)
     if not made.bounds:
-        raise ConfigError("bounds nothing; give a floor above 0 or a cap below inf")
+        raise ConfigError("bounds nothing; give a lower bound above 0 or a cap below inf")
     return Entry(threshold_text(made), made.name, made)
 
 
@@ -260,7 +260,7 @@ LAB = Text(
     placeholder=DEFAULT,
     width="stretch",
     most=LONGEST,
-    help="parts separated by commas: none, truncate|mask|reject:token|sequence|geometric:FLOOR:CAP, veto:FLOOR, ours:NAME, "
+    help="parts separated by commas: none, truncate|mask|reject:token|sequence|geometric:LOWER:CAP, veto:LOWER, ours:NAME, "
     "TRAINER:PRESET, TRAINER=configuration",
 )
 PROBLEM = "_paste_problem"

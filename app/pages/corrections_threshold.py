@@ -59,7 +59,7 @@ def one_threshold(source: OutcomeSource, face: Face, compared: Callable[[], Comp
     with face.row("bounds"):
         low, wrong = _bound(face, "floor", FLOOR_BY_NAME, NONE, 280)
         high, wrong_too = _bound(face, "cap", CAP_BY_NAME, CAP, 420)
-        threshold, problem = None, "Nothing is bound: choose a floor or a cap."
+        threshold, problem = None, "Nothing is bound: choose a lower bound or a cap."
         try:
             made = Threshold(rule, level, low, high)
             threshold = made if made.bounds else None
@@ -85,11 +85,12 @@ def one_threshold(source: OutcomeSource, face: Face, compared: Callable[[], Comp
     yield _charts(source, threshold, unit)
 
 
-def _bound(face: Face, name: str, known: dict[str, float], usual: str, width: int) -> tuple[float, str]:
+def _bound(face: Face, key: str, known: dict[str, float], usual: str, width: int) -> tuple[float, str]:
     """(a published threshold from the slider, whose effect is exact, or any typed weight; what is wrong with a typed one)."""
-    field = Text(f"{name}_typed", f"{name}, typed", placeholder="or type", width=110, most=20)
+    name = {"floor": "lower bound"}.get(key, key)
+    field = Text(f"{key}_typed", f"{name}, typed", placeholder="or type", width=110, most=20)
     is_typed = bool(str(face.known(field)).strip())
-    chosen = known[face.ask(Choice(f"{name}_at", name, [*known], usual, look="slider", width=width, is_off=is_typed))]
+    chosen = known[face.ask(Choice(f"{key}_at", name, [*known], usual, look="slider", width=width, is_off=is_typed))]
     typed = face.ask(field).strip()
     try:
         value = float(typed or chosen)

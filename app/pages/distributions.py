@@ -45,7 +45,7 @@ EFFECTS = (
     (
         "mass removed",
         "mass_removed",
-        "share of the total weight that is lost; negative where a floor adds more than the cap takes",
+        "share of the total weight that is lost; negative where a lower bound adds more than the cap takes",
     ),
     (
         "ESS before",
@@ -243,6 +243,6 @@ def _threshold(part: DisplayedWeights) -> Threshold:
     ask = part.scope.face.ask
     with part.scope.face.row("bounds"):
         rule = HOWS[ask(Choice("how", "weights beyond are", [*HOWS], "truncated", look="segments"))]
-        floor = ask(Choice("floor", "floor", [*FLOOR_BY_NAME], NONE, look="slider", width=260))
+        floor = ask(Choice("floor", "lower bound", [*FLOOR_BY_NAME], NONE, look="slider", width=260))
         cap = ask(Choice("cap", "cap", [*CAP_BY_NAME], CAP, look="slider", width=360))
     return Threshold(rule, part.level, FLOOR_BY_NAME[floor], CAP_BY_NAME[cap])

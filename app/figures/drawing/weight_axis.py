@@ -103,7 +103,7 @@ def weight_axis(figure: go.Figure, grid: AxisCells, cap: list[CapSide], theme: T
 
 def _bound_words(bound: CapSide, place: float, shown: tuple[float, float], theme: Theme) -> Overlay:
     """The bound's name beside its line: on the outer side, or on the inner side if the axis ends there."""
-    text = f"{'floor' if bound.low_side else 'cap'} {digits(bound.weight)}"
+    text = f"{'lower bound' if bound.low_side else 'cap'} {digits(bound.weight)}"
     share = (place - shown[0]) / (shown[1] - shown[0])
     leftwards = share > 0.12 if bound.low_side else share > 0.88
     side: Overlay = {"xanchor": "right", "xshift": -3} if leftwards else {"xanchor": "left", "xshift": 3}

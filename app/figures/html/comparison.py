@@ -47,7 +47,7 @@ COLUMNS = (
     TableColumn(
         "mass_removed",
         "mass removed",
-        "share of the total weight that is lost: 1 - sum v / sum w; negative where a floor or a rejection adds more",
+        "share of the total weight that is lost: 1 - sum v / sum w; negative where a lower bound or a rejection adds more",
     ),
 )
 
