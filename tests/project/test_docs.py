@@ -11,8 +11,10 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+import typer
 from support.paths import ROOT
 
 import ratioscope
@@ -221,6 +223,31 @@ def test_every_name_file_and_verb_that_a_page_mentions_exists(page: Path) -> Non
     verbs = {verb.name for verb in typed.registered_commands} | {verb.name for verb in typed.registered_groups}
     for verb in re.findall(r"(?:`|^ {4}|\$ )ratioscope (\w+)", text, re.MULTILINE):
         assert verb in verbs, verb
+
+
+def unknown_options(text: str) -> list[str]:
+    """Options behind a verb of ours, on its line or between its backticks, that the verb does not have."""
+    verbs: dict[str, Any] = dict(typer.main.get_command(application()).commands)  # type: ignore[attr-defined]
+    found: list[str] = []
+    for verb, rest in re.findall(r"ratioscope ([a-z]+)((?: [^\n`|]*)?)", text):
+        known, words = verbs.get(verb), re.split(r" -- |  +#", rest)[0]
+        for word in words.split()[:1]:
+            known = getattr(known, "commands", {}).get(word, known)  # `wandb sync`
+        if known is None or hasattr(known, "commands"):
+            continue
+        has = {option for each in known.params for option in (*each.opts, *each.secondary_opts)}
+        found += [f"{verb} {option}" for option in re.findall(r"(?<!\S)--?[a-z][\w-]*", words) if option not in has]
+    return [option for option in found if not option.endswith(" --help")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_option_that_a_page_shows_exists(page: Path) -> None:
+    assert not unknown_options(page.read_text())
+
+
+def test_an_option_that_a_verb_lacks_is_found() -> None:
+    text = "`ratioscope info RUN --pages` and `ratioscope wandb sync RUN --offline`; ratioscope run --out A -- x --y"
+    assert unknown_options(text) == ["info --pages"]
 
 
 @pytest.mark.parametrize("page", ROOM_PAGES, ids=lambda page: page.parent.name)
