@@ -178,6 +178,6 @@ def test_a_regular_gap_larger_than_16_bits_make_may_be_other_weights() -> None:
 def test_a_huge_number_in_place_of_some_log_probs_is_named_and_overflows_nowhere(value: float, side: str) -> None:
     sides = {"earlier": EARLIER.copy(), "later": LATER.copy()}
     sides[side][np.random.default_rng(2).random(len(LATER)) < 0.05] = value
-    own = evidence(**sides)
+    own = evidence(sides["earlier"], sides["later"])
     found = diagnose(replace(own, facts={**own.facts, "entropy": np.full(len(own), 1.5)}))
     assert codes(found)[0] == "filler_values" and found.likely[0].confidence == "high"
