@@ -150,9 +150,10 @@ class MeasuredSteps:
             return
         steps = set(fresh.filter(pc.greater(fresh["positive_logprobs"], 0))["step"].to_pylist())
         for each in (part for part in parts if part.step in steps and not self._has_warned):
-            self._has_warned = True
             note = "; ".join(_clauses(each.every_part))
-            warn("step %d: %s. A log-prob is at most 0. More of this is only counted.", each.step, note)
+            self._has_warned = bool(note)  # +inf is counted as no finite number
+            if note:
+                warn("step %d: %s. A log-prob is at most 0. More of this is only counted.", each.step, note)
 
 
 def _of_step(statistics: pa.Table, step: int) -> pa.Table:

@@ -39,3 +39,13 @@ def test_a_positive_value_behind_the_mask_or_of_rounding_is_none(
         old = np.where(mask, np.minimum(LOGPROBS + 0.02, 1e-7), 3.0)
         collector.log(step=0, rollout_logprobs=LOGPROBS, old_logprobs=old, mask=mask, lengths=[20] * 4)
     assert not any("above 0" in record.message for record in caplog.records)
+
+
+def test_plus_infinity_alone_is_no_warning_without_words(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Collector(tmp_path / "run", writer="thread") as collector:
+        for step, value in enumerate((np.inf, 0.5)):
+            collector.log(
+                step=step, rollout_logprobs=LOGPROBS, old_logprobs=np.where(np.arange(20) < 1, value, LOGPROBS)
+            )
+    told = [record.message for record in caplog.records if "A log-prob is at most 0" in record.message]
+    assert len(told) == 1 and told[0].startswith("step 1: 4 of 80 old_logprobs are above 0, up to 0.5")
