@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -24,6 +25,7 @@ from .host_copy import HostArray, Unread
 from .prompt_columns import prompt_columns
 from .row_lengths import agreed
 from .shared_ids import WANTED, other_samples
+from .text_policy import name_or_digest
 from .token_columns import (
     Lengths,
     Padded,
@@ -52,6 +54,8 @@ _EITHER = ("advantages", "rollout_versions")
 _INT64 = np.iinfo(np.int64)
 READING = "reading:"
 """Prefix of the readings' names among a batch's values: reading:<name>."""
+SELDOM = 1000
+"""One in so many ways to drop as many sequences is seldom."""
 _LIKE = POLICY_COLUMNS[0]
 """The column whose type the values of a reading have."""
 
@@ -125,10 +129,22 @@ def rows_of(batch: Batch, attempt: int) -> Rows:
         )
         sound &= ~other
     if not sound.all():
+        fault = f"{fault}{_all_of_one_end(records, ~sound)}"
         records = records.filter(pa.array(sound))
         read = {name: column.filter(pa.array(sound)) for name, column in read.items()}
     left_out, column_faults = int(lengths[~sound].sum()), tuple(dict.fromkeys(faults))
     return Rows(records, rows, fault, left_out, read, reading_faults, column_faults, tuple(topk_faults))
+
+
+def _all_of_one_end(records: pa.RecordBatch, dropped: Booleans) -> str:
+    """Words for dropped sequences that are all those of one finish reason, where chance seldom does that; else nothing."""
+    reasons = records.column("finish_reason").to_pylist()
+    ends = {reason for reason, is_dropped in zip(reasons, dropped.tolist(), strict=True) if is_dropped}
+    count = int(dropped.sum())
+    if len(ends) != 1 or None in ends or reasons.count(*ends) != count or math.comb(len(reasons), count) < SELDOM:
+        return ""
+    all_of = f"all {count} sequences that ended by {name_or_digest(*ends)}"
+    return f"; {all_of} are dropped, and none of the other {len(reasons) - count}"
 
 
 def _advantages(value: Any, rows: int, faults: list[str]) -> dict[str, pa.Array[Any]]:

@@ -332,6 +332,21 @@ def test_only_the_sequences_at_fault_are_left_out() -> None:
     assert sink.gaps[0]["reason"] == "malformed: old_logprobs of sequence 1 has 1 tokens, 2 were expected"
 
 
+@pytest.mark.parametrize(("long", "is_told"), [("stop", True), ("abort", False)])
+def test_dropped_sequences_that_are_all_those_of_one_finish_reason_are_told_as_such(long: str, is_told: bool) -> None:
+    """One log-prob too many where a stop word was cut; a single aborted sequence among 17 may be chance."""
+    sink, ends = CollectingSink(), [*["stop", "length", "length", "length"] * 4, "abort"]
+    with Collector("unused", sink=lambda: sink) as collector:
+        old = [[-1.0, -2.0, -3.0]] * len(ends)
+        rollout = [[*own, -0.5] if end == long else own for own, end in zip(old, ends, strict=True)]
+        collector.log(step=1, rollout_logprobs=rollout, old_logprobs=old, finish_reasons=ends)
+    said = f"malformed: old_logprobs of sequence {ends.index(long)} has 3 tokens, 4 were expected"
+    which = "; all 4 sequences that ended by stop are dropped, and none of the other 13"
+    assert sink.gaps[0]["reason"] == said + (which if is_told else "") and len(sink.written) == len(ends) - ends.count(
+        long
+    )
+
+
 def test_two_samples_under_one_id_are_told_and_not_lost_in_silence(caplog: pytest.LogCaptureFixture) -> None:
     sink = CollectingSink()
     with Collector("unused", sink=lambda: sink) as collector:
