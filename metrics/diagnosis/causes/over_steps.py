@@ -65,7 +65,7 @@ def history_of(evidence: Evidence) -> History | None:
 def _courses(evidence: Evidence) -> tuple[Course, Course]:
     """(the course of the gap, the part of it that is not another mix of tokens).
 
-    K3 is the mean of few large tokens. Where its level has no course, the usual size of a log-ratio may have one.
+    K3 is the mean of few large tokens. If its level has no course, the usual size of a log-ratio may have one.
     """
     history = history_of(evidence)
     if history is None:
