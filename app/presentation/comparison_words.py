@@ -102,7 +102,7 @@ def sentence(comparisons: Sequence[Compared], gap: str, name: str = "") -> str:
     sides = f"{estimate_words(metric, own.b)}{unit} against A's {estimate_words(metric, own.a)}{unit}"
     if own.difference == 0:
         return f"A and B have the same {name}: {estimate_words(metric, own.a)}{unit}."
-    if metric in BY_NAME and 0 in (own.a.value, own.b.value):
+    if metric == size_metric(gap) and 0 in (own.a.value, own.b.value):
         equal, other, value = ("A", "B", own.b) if own.a.value == 0 else ("B", "A", own.a)
         return (
             f"{equal}'s two sides are equal at every token, as copies and aligned stacks are; {other}'s {name} is "
