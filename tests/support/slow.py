@@ -29,6 +29,7 @@ FILES = {
     "app/referee": "torch, and rows scored again",
     "collectors/adapters": "torch, and TRL's own trainers",
     "collectors/test_collector_inputs": "torch",
+    "collectors/test_without_vllm": "torch, and TRL's own trainer",
     "collectors/test_prompt_ids": "torch",
     "collectors/test_collector_device": "torch",
     "collectors/test_self_noise": "torch",
