@@ -160,4 +160,4 @@ def _shared(*texts: str) -> str:
     >>> _shared("<|end|>\\n<|user|>", "<|end|>\\n<|assistant|>")
     '<|end|>\\n'
     """
-    return "".join(commonprefix([re.findall(r"<[^<>\s]*>|\s|[^<\s]+|<", text) for text in texts]))  # type: ignore[type-var]
+    return "".join(commonprefix([re.findall(r"<[^<>\s]*>|\s|[^<\s]+|<", text) for text in texts]))

@@ -51,6 +51,7 @@ class Conversation:
     sequence_id: str
     prompt: Sequence[int]
     response: Sequence[int]
+    """Ids of the response, with those that are not sampled."""
     mask: Sequence[bool] | None = None
     """True at each sampled token of the response; None: all."""
     in_loss: Sequence[bool] | None = None
@@ -78,6 +79,7 @@ class Found:
     special: list[int] = field(default_factory=list)
     """Those of the ids that are special tokens."""
     examples: list[dict[str, Any]] = field(default_factory=list)
+    """The first differences: step, sequence_id, turn, class, place, way, and ids that are lost and gained."""
     left_out: Counter[str] = field(default_factory=Counter)
     """Reason -> sequences that were not compared."""
     sequences: int = 0
@@ -92,10 +94,10 @@ def found_in(folder: Path, conversations: Sequence[Conversation]) -> Iterator[by
     demand_own(own, folder, conversations)
     compared = Comparison(own, conversations)
     for number, one in enumerate(conversations, start=1):
+        allow(MANY * (len(one.prompt) + len(one.response)))
         compared.add(one)
         yield str(number).encode()
         yield b""
-        allow(0)
     yield json.dumps(vars(compared.closed())).encode()
 
 
@@ -250,7 +252,7 @@ class Comparison:
             if one.in_loss is None or any(one.in_loss[first - begin : end - begin]):
                 kinds = {drift.kind for drift in found if drift.turn == turn}
                 self._found.classes[next((kind for kind in reversed(CLASSES) if kind in kinds), CLASSES[0])] += 1
-        for drift in found:
+        for drift in (drift for drift in found if drift.lost or drift.gained):
             way = self._way_of(drift)
             self._found.ways[way] += 1
             for place, side in enumerate((drift.lost, drift.gained)):

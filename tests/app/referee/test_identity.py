@@ -106,14 +106,14 @@ def without_end() -> Recorded:
     )
 
 
-def without_line_break() -> Recorded:
-    """The tokens of a tool are put right behind the answer's end."""
-    made = rendered(OWN, TALK)
+def without_line_break(of: Recorded | None = None, instead: Sequence[int] = ()) -> Recorded:
+    """The tokens of a tool are put right behind the answer's end, or behind other ids."""
+    made = of or rendered(OWN, TALK)
     place = made.response.index(END) + 1
     return Recorded(
         made.prompt,
-        [*made.response[:place], *made.response[place + 1 :]],
-        [*made.mask[:place], *made.mask[place + 1 :]],
+        [*made.response[:place], *instead, *made.response[place + 1 :]],
+        [*made.mask[:place], *[False] * len(instead), *made.mask[place + 1 :]],
     )
 
 
@@ -122,6 +122,7 @@ FAULTS = {
     "two begins": (twice_begun(), (1, 0, 1), {"ids vanish": 1}, {"<|begin|>": [1, 0]}),
     "ids that encoding does not give": (spelled_out(), (1, 1, 0), {"the same text in other ids": 1}, {}),
     "no end of an answer": (without_end(), (1, 0, 1), {"ids are added": 1}, {"<|im_end|>": [0, 1]}),
+    "both": (without_line_break(spelled_out(), encoded("a")), (0, 1, 1), {"other ids": 1}, {"<|im_end|>": [0, 1]}),
     "no line break": (without_line_break(), (1, 0, 1), {"ids are added": 1}, {}),
 }
 
@@ -132,7 +133,7 @@ def test_each_fault_has_its_class_its_way_and_its_ids(folder: Path, name: str) -
     found = compared(folder, conversation(sequence))
     assert found.is_rendered and not found.left_out
     assert tuple(found.classes[kind] for kind in ("clean", "realigned", "forked")) == classes
-    assert found.ways == ways and len(found.examples) == sum(classes[1:])
+    assert found.ways == ways and len(found.examples) == sum(ways.values())
     assert {found.texts[id]: found.ids[id] for id in found.special} == special
 
 
@@ -141,12 +142,12 @@ def test_the_answer_is_the_share_of_turns_over_all_sequences(
 ) -> None:
     run = logged(tmp_path / "run", [[sequence] * 3 for sequence, *_ in FAULTS.values()])
     code, whole = asked(capsys, run, folder)
-    assert code == 0 and whole["left_out"] == {} and whole["steps"] == [*range(5)]
-    assert (whole["turns"], whole["clean"], whole["realigned"], whole["forked"]) == (30, 18, 3, 9)
+    assert code == 0 and whole["left_out"] == {} and whole["steps"] == [*range(6)]
+    assert (whole["turns"], whole["clean"], whole["realigned"], whole["forked"]) == (36, 18, 6, 12)
     assert (
-        whole["answer"] == "40% of 30 turns are trained on ids that rendering does not give: 3 realigned and 9 forked."
+        whole["answer"] == "50% of 36 turns are trained on ids that rendering does not give: 6 realigned and 12 forked."
     )
-    assert whole["special"] == {"<|begin|>": [3, 0], "<|im_end|>": [0, 3]}
+    assert whole["special"] == {"<|begin|>": [3, 0], "<|im_end|>": [0, 6]}
 
 
 def test_an_example_has_place_and_ids_of_the_difference(
