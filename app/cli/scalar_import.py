@@ -175,6 +175,8 @@ def _print(asked: LogOptions, log: LogFiles, choice: LogChoices, names: LoggedMe
 
 
 def _sentences(log: LogFiles, choice: LogChoices, done: ScalarsWritten) -> Iterable[str]:
+    if choice.config:
+        yield f"{count(len(choice.config), 'setting')} of the run kept, without secrets"
     if log.source.lacks:
         yield f"not in such files: {log.source.lacks}"
     if done.dialect_unknown:

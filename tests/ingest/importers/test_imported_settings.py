@@ -78,8 +78,11 @@ def test_a_text_is_a_setting_only_before_the_first_number(tmp_path: Path) -> Non
     assert found["config.rollout_batch_size"] == "8" and not any("sample" in key for key in found)
 
 
-def test_settings_that_loggers_keep_for_themselves_are_left_out(tmp_path: Path) -> None:
+def test_settings_that_loggers_keep_for_themselves_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = settings(imported(store(tmp_path, "trackio"), tmp_path / "run"))
+    assert "10 settings of the run kept, without secrets" in capsys.readouterr().out
     assert not any(key.startswith("config._") for key in found)
 
 
