@@ -3,7 +3,7 @@
     python docs/collapse.py [--runs]        # --runs trains the small policies again, some minutes, and keeps docs/collapse.json
 
 A policy of 8 positions and 16 tokens, a table of logits by position and token before, is trained by policy gradients without
-importance weights, on tokens that another policy sampled. What is measured are the first steps, by the collector and the metrics.
+importance weights, on tokens that another policy sampled. The collector records the first steps, and the metrics measure them.
 """
 
 import json

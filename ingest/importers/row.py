@@ -27,6 +27,7 @@ class SetAside:
     what: str
     """The parts, in words, such as `rollouts of an evaluation`."""
     count: int = 1
+    """Their number."""
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,8 @@ def failing(doing: str) -> Iterator[None]:
 def _wandb() -> Any:
     demand_extras()
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # wandb reports its own crashes to its makers otherwise
-    os.environ.setdefault("WANDB_DISABLE_WEAVE", "true")  # it traces calls of models, or advises it: this process makes none
+    # Weave traces calls of models, or advises it: this process makes none.
+    os.environ.setdefault("WANDB_DISABLE_WEAVE", "true")
     with failing("start"):
         import wandb
 
