@@ -177,7 +177,7 @@ def measured(batches: list[tuple[Batch, Floats]]) -> dict[str, float]:
 
 
 def one(case: Case, algorithm: str, seed: int) -> dict[str, Any]:
-    """What became of one run, and the numbers of its first steps."""
+    """The end of one run, and the numbers of its first steps."""
     steps = list(trained(case, algorithm, seed))
     rewards = np.array([rewards.mean() for _, rewards, _ in steps])
     first, last = rewards[: STEPS // 10].mean(), rewards[-STEPS // 10 :].mean()
@@ -299,7 +299,7 @@ point:
 So read the size of the gap first, then its direction (`slope`, `surprisal_gap`: is the sampler hotter than the trainer?),
 and then whether your advantages have a mean of 0. A K3 below 0.01 is no promise: the hotter sampler needs less.
 
-## What became of the runs
+## The runs
 
 The reward of the last tenth over that of the first, and how many of {seeds} seeds collapsed (below {share}). Strength: the
 standard deviation of what is added to the logits, updates of lag, or the part by which the sampler's logits grow.
