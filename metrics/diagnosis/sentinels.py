@@ -138,7 +138,7 @@ class Sentinels:
         if own.found:
             there = "; ".join(f"{place.words} ({_counts(place)})" for place in own.found)
             return f"They go with a place {beyond}: {there}."
-        absent = ", ".join(name for name in LABELS if name not in self.seen.found.labels)
+        absent = ", ".join(name for name in LABELS if not any(self.seen.found.labels.get(name, ())))
         unknown = f"; not on record: {absent}" if absent else ""
         return f"They have no pattern in {_listed(own.facts)} ({looked}{unknown})."
 
@@ -190,7 +190,7 @@ class Sentinels:
             return "These sequences have no other token."
         sizes = [f"{mean:.3g}" + (f" ± {error:.2g}" if np.isfinite(error) else "") for mean, error in (own, rest)]
         if np.isnan(rest[0]):
-            return f"{whose} have K3 {sizes[0]} nats/token, with no {named} to compare."
+            return f"{whose} have K3 {sizes[0]} nats/token, and there are no {named} to compare."
         verdict = "they are suspect, too" if is_suspect(own, rest) else "nothing on record makes them suspect"
         return f"{whose} have K3 {sizes[0]} nats/token, {named} {sizes[1]}: {verdict}."
 
