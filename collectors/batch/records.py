@@ -139,11 +139,10 @@ def rows_of(batch: Batch, attempt: int) -> Rows:
 def _all_of_one_end(records: pa.RecordBatch, dropped: Booleans) -> str:
     """Words for dropped sequences that are all those of one finish reason, where chance seldom does that; else nothing."""
     reasons = records.column("finish_reason").to_pylist()
-    ends = {reason for reason, is_dropped in zip(reasons, dropped.tolist(), strict=True) if is_dropped}
-    count = int(dropped.sum())
-    if len(ends) != 1 or None in ends or reasons.count(*ends) != count or math.comb(len(reasons), count) < SELDOM:
+    count, (end, *others) = int(dropped.sum()), {reasons[at] for at in np.flatnonzero(dropped)}
+    if end is None or others or reasons.count(end) != count or math.comb(len(reasons), count) < SELDOM:
         return ""
-    all_of = f"all {count} sequences that ended by {name_or_digest(*ends)}"
+    all_of = f"all {count} sequences that ended by {name_or_digest(end)}"
     return f"; {all_of} are dropped, and none of the other {len(reasons) - count}"
 
 
