@@ -28,9 +28,8 @@ def test_sequences_that_repeat_another_one_are_no_further_evidence() -> None:
     alone = gap(seed=9)
     row = np.concatenate([alone.row, alone.row + ROWS])
     facts = {name: np.tile(values, 2) for name, values in alone.facts.items()}
-    twice = Evidence(
-        *(np.tile(each, 2) for each in (alone.earlier, alone.later)), row, np.tile(alone.position, 2), facts, {}
-    )
+    sides = np.tile(alone.earlier, 2), np.tile(alone.later, 2)
+    twice = Evidence(sides[0], sides[1], row, np.tile(alone.position, 2), facts, {})
     assert len(np.unique(twice.units)) == len(np.unique(alone.units)) == ROWS
     bad = alone.position < 8
     assert ratio_of(twice, np.tile(bad, 2)) == pytest.approx(ratio_of(alone, bad))
