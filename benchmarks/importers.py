@@ -54,11 +54,10 @@ def _prepared(way: str, source: Path) -> Callable[[Path], object]:
 
         return lambda _: torch.load(source, weights_only=True)
     if way == "scalars":
-        from ratioscope.app.cli.scalar_import import LogOptions, import_scalars, scalar_log
+        from ratioscope.app.cli.scalar_import import LogOptions, import_scalars, scalar_logs
 
-        log = scalar_log(LogOptions(source, Path()))
-        assert log is not None, source
-        return lambda run: import_scalars(LogOptions(source, run, as_json=True), log)
+        (log,) = scalar_logs(LogOptions(source, Path()))
+        return lambda run: import_scalars(LogOptions(source, run, as_json=True), (log,))
     if way == "json":
         return lambda _: [json.loads(line) for line in source.open()]
     from ratioscope.app.cli.commands import import_dump

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ratioscope.arrays import Array, Booleans, Floats
+from ratioscope.arrays import Booleans, Floats
 from ratioscope.metrics.analysis.persistence import Persistence, persistence
 from ratioscope.metrics.analysis.score_centering import CenteringEffect, effects, support_sums
 from ratioscope.metrics.analysis.support_bins import SupportTokens, bins_of
@@ -117,11 +117,11 @@ def _of_step(run: Run, step: int, gap: str) -> _Step | None:
 
 
 def _tokens(piece: Support, kept: Booleans) -> SupportTokens:
-    columns: tuple[Array, ...] = (
-        piece.ids, piece.rollout, piece.train, piece.sampled_ids, piece.sampled_rollout, piece.sampled_train,
-        piece.advantages, piece.mask & piece.loss_mask, piece.sequence, piece.stands_for,
+    of = piece
+    return SupportTokens(
+        of.ids[kept], of.rollout[kept], of.train[kept], of.sampled_ids[kept], of.sampled_rollout[kept],
+        of.sampled_train[kept], of.advantages[kept], (of.mask & of.loss_mask)[kept], of.sequence[kept], of.stands_for[kept],
     )  # fmt: skip
-    return SupportTokens(*(column[kept] for column in columns))
 
 
 def _joined(gap: str, found: Sequence[tuple[int, _Step]], *, is_part: bool) -> SupportNumbers:

@@ -192,7 +192,7 @@ def _one(
 
 def _annotated(reading: SourceNumbers, parcel: Sequence[File], options: Options, at: list[int]) -> _Items:
     """As `_one`; files of annotations come first, and wait on disk for the rows that they annotate."""
-    store, others = JoinStore(), list[File]()
+    store, others, read = JoinStore(), list[File](), parcel[0]
     try:
         for file in parcel:
             if annotates(file):
@@ -203,8 +203,8 @@ def _annotated(reading: SourceNumbers, parcel: Sequence[File], options: Options,
             else:
                 at[0] += file.size
         for row in _one(reading, others, options, at, store):
-            file = row if isinstance(row, File) else file
-            if isinstance(row, RecordedRow) and "current_logprobs" not in row.values and _is_annotated(file):
+            read = row if isinstance(row, File) else read
+            if isinstance(row, RecordedRow) and "current_logprobs" not in row.values and _is_annotated(read):
                 reading.only["rollout"] = reading.only.get("rollout", 0) + 1
             yield row
         if not others:

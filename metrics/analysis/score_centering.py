@@ -10,7 +10,7 @@ and s under the sampler stays in the place of that under the trainer: the gradie
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Literal
 
@@ -53,11 +53,16 @@ class Centering:
         return np.where((ratio >= self.low) & (ratio <= self.high), ratio, 0.0)
 
 
+_WEIGHTS = (
+    Centering("no weights", is_centered=False),
+    Centering("TIS 2", is_centered=False, outside="clamp", low=0.0, high=2.0),
+    Centering("IcePop 0.5-5", is_centered=False, outside="zero", low=0.5, high=5.0),
+)
 CENTERINGS = tuple(
-    Centering(f"{'score centering' if is_centered else 'no centering'}{words}", is_centered, *bounds)
-    for words, bounds in ((", no weights", ()), (", TIS 2", ("clamp", 0.0, 2.0)), (", IcePop 0.5-5", ("zero", 0.5, 5.0)))
+    replace(each, name=f"{'score centering' if is_centered else 'no centering'}, {each.name}", is_centered=is_centered)
+    for each in _WEIGHTS
     for is_centered in (False, True)
-)  # fmt: skip
+)
 """Bounds are those of `corrections.correction.CORRECTIONS`."""
 
 

@@ -142,7 +142,7 @@ def test_whole_importance_weights_leave_no_bias_and_centering_subtracts_nothing_
 
 
 def test_what_is_removed_is_stated_only_where_the_bias_is_two_errors_from_0_and_an_advantage_is_known() -> None:
-    said = []
+    said, tokens = [], drawn(np.random.default_rng(11), n=200, k=5, gap=0.05)
     for seed in range(12):
         tokens = drawn(np.random.default_rng(seed), n=200, k=5, gap=0.05)
         found = found_for(tokens)

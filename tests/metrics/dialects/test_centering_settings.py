@@ -24,8 +24,8 @@ def test_nemo_rl_reads_the_settings_as_the_same_weights_and_centering(outside: s
 
 @pytest.mark.parametrize(("outside", "loss"), [("one", "reinforce"), ("zero", "rollout_is")])
 def test_skyrl_reads_the_settings_as_overrides(outside: str, loss: str) -> None:
-    lines = dict(line.partition("=")[::2] for line in centering_settings("skyrl", CENTERED[outside], 32).splitlines())
-    own = {name.removeprefix("trainer.algorithm."): value for name, value in lines.items()}
+    lines = [line.partition("=") for line in centering_settings("skyrl", CENTERED[outside], 32).splitlines()]
+    own = {name.removeprefix("trainer.algorithm."): value for name, _, value in lines}
     assert (own["score_centering.enabled"], own["score_centering.top_k"], own["policy_loss_type"]) == (
         "true",
         "32",
