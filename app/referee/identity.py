@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,7 +76,7 @@ def _apart(
     folder: Path, conversations: list[Conversation], progress: Callable[[int, int], None] | None
 ) -> dict[str, Any]:
     """`Found` as the child's last frame holds it."""
-    from transformers import AutoTokenizer as _loaded  # noqa: F401  # here once, and not in each child
+    import_module("transformers").AutoTokenizer  # noqa: B018  # loaded here once, and not in each child; pyright would read all of it
 
     answer = b""
     try:
