@@ -140,7 +140,8 @@ def _all_of_one_end(records: pa.RecordBatch, dropped: Booleans) -> str:
     """Words for dropped sequences that are all those of one finish reason, where chance seldom does that; else nothing."""
     reasons = records.column("finish_reason").to_pylist()
     count, (end, *others) = int(dropped.sum()), {reasons[at] for at in np.flatnonzero(dropped)}
-    if end is None or others or reasons.count(end) != count or math.comb(len(reasons), count) < SELDOM:
+    by_chance = count == len(reasons) or len(reasons) < SELDOM and math.comb(len(reasons), count) < SELDOM
+    if end is None or others or reasons.count(end) != count or by_chance:  # of a million rows comb has 300,000 digits
         return ""
     all_of = f"all {count} sequences that ended by {name_or_digest(end)}"
     return f"; {all_of} are dropped, and none of the other {len(reasons) - count}"
