@@ -12,6 +12,7 @@ _OF_PROMPT = ("prompt_ids", "prompt_texts")
 """Columns of which one list may stand for the prompt of all completions."""
 _MEND = "mend the column, or write one row for each completion"
 _LISTS = (list, tuple, np.ndarray)
+_ONE_VALUE = (type(None), int, float, str)
 
 
 def completions(
@@ -19,11 +20,14 @@ def completions(
 ) -> Iterator[Any] | None:
     """One row for each completion of a group, or an Unreadable where its columns do not fit; None of a row of one sequence.
 
-    A list with an entry for each completion is taken apart; a value that is no list is that of all. logprobs, per_token: the
-    columns of the Record that have one number for each token.
+    A list with an entry for each completion is taken apart; a value that is no list is that of all. A row in which one policy
+    has such a list and another a plain one is no group: its column is at fault. logprobs, per_token: the columns of the Record
+    that have one number for each token.
     """
-    counted = next((name for name in _places(columns, logprobs) if is_nested(inside(values, name))), None)
-    return None if counted is None else _taken_apart(values, columns, counted, per_token)
+    given = [name for name in _places(columns, logprobs) if not isinstance(inside(values, name), _ONE_VALUE)]
+    if not given or not all(is_nested(inside(values, name)) for name in given):
+        return None
+    return _taken_apart(values, columns, given[0], per_token)
 
 
 def _taken_apart(

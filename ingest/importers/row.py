@@ -88,7 +88,8 @@ def _of_list(values: list[Any], what: str) -> np.ndarray[Any, Any]:
         raise FieldError(f"{what} holds true or false among other values; wanted one number per token")
     if kinds - {int, float, bool, type(None)} and not all(issubclass(kind, (np.number, np.bool_)) for kind in kinds):
         other = next(kind.__name__ for kind in kinds if kind not in (int, float, bool, type(None)))
-        raise FieldError(f"{what} holds a {other}; wanted one number per token")
+        or_group = ", or a list for each completion in every column of log-probs" if other == "list" else ""
+        raise FieldError(f"{what} holds a {other}; wanted one number per token{or_group}")
     if type(None) in kinds:
         values = [np.nan if value is None else value for value in values]
     try:

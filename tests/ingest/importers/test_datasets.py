@@ -121,7 +121,10 @@ def test_fields_of_a_group_may_be_named_and_cut_with_map(tmp_path: Path) -> None
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "one list for all": ({"old_logprobs": [-0.5, -1.0]}, "old_logprobs is one list; wanted a list for each completion"),
+    "one list for all": (
+        {"old_logprobs": [-0.5, -1.0]},
+        "it holds a list; wanted one number per token, or a list for each",
+    ),
     "a completion too few": ({"old_logprobs": [[-0.5]]}, "old_logprobs has 1 entries; wanted one for each completion"),
     "rewards too few": ({"rewards": [1.0]}, "rewards has 1 entries; wanted one for each completion"),
     "numbers beside lists": ({"rollout_logprobs": [[-0.5], -0.5]}, "rollout_logprobs holds a float beside lists"),
@@ -129,7 +132,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a level too many": ({"rollout_logprobs": [[[-0.5]], [[-0.5]]]}, "wanted one number per token"),
     "lists beside numbers": (
         {"rollout_logprobs": [-0.5, [-0.5]]},
-        "rollout_logprobs is one list; wanted a list for each",
+        "it holds a list; wanted one number per token, or a list for each",
     ),
 }
 
@@ -143,7 +146,7 @@ def test_wrong_nesting_is_listed_with_what_was_found_and_wanted(name: str, tmp_p
     assert code == 1 and len(rows) in (2, 3)
     first = rejected(tmp_path / "run")[0]
     assert first["row"] == 0 and reason in f"{first['field']} {first['reason']}"
-    if "completion" in reason:
+    if "one for each completion" in reason:
         assert "has 2 completions; mend the column, or write one row for each completion" in first["reason"]
 
 
