@@ -32,6 +32,8 @@ STATISTICS = "statistics"
 READINGS = "readings"
 TOPK = "topk"
 """Folder of files of top-k, and the kind of the line that commits one: as READING, without a name and `made_of`."""
+MOST_TOPK = 256
+"""The most alternatives of one token: engines return 20 unless asked for more."""
 OVERALL = "overall"
 REJECTED = "import/rejected.jsonl"
 """The rows of the source that an import did not take, one a line, with file, row, field and reason."""

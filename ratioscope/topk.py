@@ -8,6 +8,7 @@ from functools import cache
 
 import pyarrow as pa
 
+from .layout import MOST_TOPK as MOST_TOPK
 from .record import FIELDS, POLICIES
 
 TOPK = "top-k"
@@ -17,8 +18,6 @@ LOGPROBS = tuple(f"{policy}_topk_logprobs" for policy in POLICIES)
 """Log-probs at the ids, nats; NaN where a policy has none there, null where the row has none of the policy."""
 ARGUMENTS = (IDS, *LOGPROBS)
 """The arguments of `Collector.log`."""
-MOST_TOPK = 256
-"""The most alternatives of one token: engines return 20 unless asked for more."""
 
 
 @cache

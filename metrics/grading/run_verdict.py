@@ -46,7 +46,7 @@ def verdict(
     if steps.is_empty() and coverage.word == PARTLY:
         steps = decided(graded.with_columns(known=pl.lit(True)))  # all of them are healthy, as far as they are known
     fine = steps.is_empty() or steps["severity"].to_physical().max() == Severity.HEALTHY
-    if steps.is_empty() and coverage.is_measured:
+    if steps.is_empty() and (coverage.is_measured or (coverage.known == Known.PARTLY and graded.is_empty())):
         coverage, missing = UNGRADED, dict.fromkeys(SAMPLED, _UNGRADED) | dict(missing or {})
     if steps.is_empty() or (fine and coverage.word == NOT_MEASURED):
         return _unmeasured(coverage, checks(graded, missing, in_force), in_force)

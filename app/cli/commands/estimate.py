@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ratioscope.errors import ConfigError
-from ratioscope.topk import MOST_TOPK
+from ratioscope.layout import MOST_TOPK
 
 from ...blocks import Facts
 from ...presentation.digits import count, size_on_disk
