@@ -8,6 +8,7 @@ from ratioscope.ingest.analysis.support_numbers import SupportNumbers, support_n
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.support_metrics import SUPPORT_METRICS
 from ratioscope.metrics.dialects.centering_settings import TRAINERS, centering_settings
+from ratioscope.metrics.known.trainers import trainer_named
 
 from ..blocks import Block, Code, Drawer, Paragraph, Section, Table, text_table
 from ..presentation.digits import count
@@ -74,9 +75,7 @@ def _removed(found: SupportNumbers) -> Table:
 
 
 def _settings(run: Run, found: SupportNumbers) -> Iterator[Block]:
-    trainer = "_".join(str(run.info.get("trainer") or "").lower().replace("-", " ").split()[:2])
-    name = next((name for name in TRAINERS if trainer.startswith(name)), "")
-    if name:
+    if name := trainer_named(run.info.get("trainer"), tuple(TRAINERS)):
         yield Paragraph(f"Score centering in the syntax of {TRAINERS[name]}:")
         yield from _written(name, found)
 

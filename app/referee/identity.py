@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -53,13 +54,12 @@ def examined(run: "Run", folder: Path, wanted: Wanted, progress: Callable[[int, 
     if find_spec("transformers") is None:
         raise MissingExtra("identity", "referee")
     choice = chosen(run, wanted)
-    left_out = dict[str, int]()
+    left_out = Counter[str]()
     conversations = [one for step, own in choice.items() for one in _conversations(run, step, own, left_out)]
     found: dict[str, Any] = {}
     if conversations:
         found = _apart(folder, conversations, progress)
-    for reason, number in found.get("left_out", {}).items():
-        left_out[reason] = left_out.get(reason, 0) + number
+    left_out.update(found.get("left_out", {}))
     ids = {int(id): (lost, added) for id, (lost, added) in found.get("ids", {}).items()}
     texts = {int(id): text for id, text in found.get("texts", {}).items()}
     classes = found.get("classes", {})
@@ -67,7 +67,7 @@ def examined(run: "Run", folder: Path, wanted: Wanted, progress: Callable[[int, 
         clean=classes.get("clean", 0), realigned=classes.get("realigned", 0), forked=classes.get("forked", 0),
         sequences=found.get("sequences", 0), steps=tuple(sorted({one.step for one in conversations})),
         is_rendered=found.get("is_rendered", False), tokenizer=folder.resolve().name, ways=found.get("ways", {}),
-        special={texts[id][:_LONGEST_NAME]: ids[id] for id in found.get("special", ())}, left_out=left_out,
+        special={texts[id][:_LONGEST_NAME]: ids[id] for id in found.get("special", ())}, left_out=dict(left_out),
     )  # fmt: skip
     return Examined(identity, ids, texts, tuple(found.get("examples", ())))
 
@@ -94,7 +94,7 @@ def _apart(
     return found
 
 
-def _conversations(run: "Run", step: int, own: Mapping[str, float], left_out: dict[str, int]) -> Iterator[Conversation]:
+def _conversations(run: "Run", step: int, own: Mapping[str, float], left_out: Counter[str]) -> Iterator[Conversation]:
     """The sequences in the order of their trajectories and turns. left_out: reason -> sequences, which it adds to."""
     rows = joined(run.rows(step, COLUMNS))
     rows = rows.filter(pc.is_in(rows["sequence_id"], pa.array(sorted(own))))
@@ -104,7 +104,7 @@ def _conversations(run: "Run", step: int, own: Mapping[str, float], left_out: di
         if row["sequence_id"] in found:
             continue
         if reason := _unread(row):
-            left_out[reason] = left_out.get(reason, 0) + 1
+            left_out[reason] += 1
         else:
             found[row["sequence_id"]] = _conversation(row, with_texts=len(found) < TESTED)
     yield from sorted(found.values(), key=lambda one: (one.trajectory or "", len(one.prompt)))

@@ -82,11 +82,11 @@ def _published(a: _Info, b: _Info, keys: Collection[str]) -> _Found:
     own, other = reference_for(run_facts(a)), reference_for(run_facts(b))
     if own is other:
         return
-    flat, theirs = settings(a), settings(b)
+    config = {key.removeprefix("config."): text for key, text in settings(a).items() if key.startswith("config.")}
+    theirs, unmoved = settings(b), reference_for(run_facts({**a, "config": config}))
     for key in [key for key in keys if key.startswith("config.")][:MOST_KEYS]:
-        config = {name.removeprefix("config."): text for name, text in flat.items() if name.startswith("config.")}
         moved = {**config, key.removeprefix("config."): theirs.get(key)}
-        if reference_for(run_facts({**a, "config": moved})) is not reference_for(run_facts({**a, "config": config})):
+        if reference_for(run_facts({**a, "config": moved})) is not unmoved:
             yield key, f"It decides the published range: {_usual(own)} in A, {_usual(other)} in B."
 
 

@@ -18,12 +18,12 @@ ALIASES = {"openpipe_art": "art", "torchtitan": "torchtitan_rl"}
 """Name of a package -> the trainer, where that has another name."""
 
 
-def trainer_named(text: object) -> str | None:
-    """The trainer that run.json names; None for another one, or for none.
+def trainer_named(text: object, among: tuple[str, ...] = NAMES) -> str | None:
+    """The trainer that run.json names; None for another one, or for none. among: the names that are wanted.
 
     >>> trainer_named("NeMo-RL"), trainer_named("trl 1.16.0"), trainer_named("mine")
     ('nemo_rl', 'trl', None)
     """
     first = re.match(r"[a-z_]+", str(text or "").strip().lower().replace("-", "_"))
     name = "" if first is None else ALIASES.get(first[0], first[0])
-    return name if name in NAMES else None
+    return name if name in among else None
