@@ -199,7 +199,7 @@ def auc(values: Floats, falls: Booleans) -> float:
 
 @dataclass(frozen=True)
 class Separation:
-    """How well a number of the first steps tells runs that collapse."""
+    """A number of the first steps, and how well it tells the runs that collapse."""
 
     name: str
     direction: str
@@ -317,7 +317,7 @@ each other.
 Persistent bias and symmetric noise of one strength differ in none of these numbers for sure. A bias that belongs to a token
 and its context shows only if the same token is met again: `ratioscope diagnose` looks at token ids for it.
 
-## How it was made
+## Method
 
 `docs/collapse.py` trains a table of logits (8 positions, 16 tokens) with Adam, without importance weights or clip, from a
 policy that is right in 45% of the tokens. The reward is a constant of 0.5 and half of the share of right tokens. The
