@@ -56,6 +56,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("slow")
     if is_for_release(item.path, fixtures, is_law=is_hypothesis_test(getattr(item, "obj", None))):
         item.add_marker("release")
+    if "browser" in fixtures:
+        item.add_marker(pytest.mark.flaky(reruns=1))  # on a starved machine, and said in the summary: RERUN
 
 
 def pytest_collection_finish() -> None:

@@ -221,15 +221,22 @@ class Opened:
         self.settled()
 
     def close_dialog(self, text: str = "") -> None:
-        """Presses Escape until the dialog, or the drawer with this text, is gone: one that has just come does not listen yet."""
+        """Presses Escape until the dialog, or the drawer with this text, is gone, and the script has heard that it is.
+
+        One that has just come does not listen yet, and one of which the script has not heard comes back with the next run.
+        """
         dialog = self.page.get_by_text(text) if text else self.page.get_by_role("dialog")
         dialog.first.wait_for()
         for seconds in range(DEADLINE):
             self.page.keyboard.press("Escape")
             try:
-                return dialog.first.wait_for(state="hidden", timeout=1000)
+                dialog.first.wait_for(state="hidden", timeout=1000)
+                self.settled()
+                if not dialog.first.is_visible():
+                    return
             except PlaywrightTimeout:
-                assert seconds < DEADLINE - 1, f"{self.page.url}: the dialog stays"
+                pass
+            assert seconds < DEADLINE - 1, f"{self.page.url}: the dialog stays"
 
     @property
     def exceptions(self) -> int:
