@@ -19,6 +19,8 @@ class Answer:
 
     sentence: str
     """The likeliest cause with its share, or that none is known."""
+    headline: str
+    """The likeliest cause in few words, without its share."""
     leads: bool
     """True if it comes before the title of the verdict: it says more than the title, and does not contradict it."""
     confidence: str = ""
@@ -45,7 +47,9 @@ def answer_of(result: "RunDiagnosis", verdict: Finding, context: "KnownContext |
     """The answer of a diagnosis, with the meaning and the remedy of the likeliest cause."""
     diagnosis, experiment = result.diagnosis, result.next.do if result.next else ""
     if not diagnosis.likely:
-        return Answer(diagnosis.answer, diagnosis.is_healthy and verdict.is_healthy, next=experiment)
+        return Answer(
+            diagnosis.answer, diagnosis.headline, diagnosis.is_healthy and verdict.is_healthy, next=experiment
+        )
     first = diagnosis.likely[0]
     known = context.remedies.get(first.cause.code) if context else None
     bridge = context.bridge_for(first.cause.code) if context else None
@@ -53,6 +57,7 @@ def answer_of(result: "RunDiagnosis", verdict: Finding, context: "KnownContext |
     meanwhile = f" Meanwhile {bridge.brief}." if bridge and bridge.brief else ""
     return Answer(
         diagnosis.answer,
+        diagnosis.headline,
         leads=True,
         confidence=first.confidence,
         share=share_words(first),
@@ -73,14 +78,14 @@ def title_of(finding: Finding, answer: Answer | None) -> str:
     """
     if answer is None or not answer.leads:
         return finding.title
-    cause = answer.sentence.removesuffix(".")
+    cause = answer.headline.removesuffix(".")
     in_bounds = finding.severity == Severity.HEALTHY and answer.confidence
-    return f"{finding.title}, but the diagnosis names a cause of its gap: {cause}" if in_bounds else cause
+    return f"{finding.title}, but its gap has a cause: {cause}" if in_bounds else cause
 
 
 def cause_of(result: "RunDiagnosis | None") -> str:
     """The likeliest cause of a diagnosis, as a title; empty without one."""
-    return "" if result is None or not result.diagnosis.likely else capital(result.diagnosis.answer.removesuffix("."))
+    return "" if result is None or not result.diagnosis.likely else capital(result.diagnosis.headline.removesuffix("."))
 
 
 @dataclass(frozen=True)
@@ -150,7 +155,8 @@ def words_of(verdict: Finding, result: "RunDiagnosis | None", context: "KnownCon
 
 def _when(title: str, finding: Finding, *, leads: bool, links: bool) -> str:
     """The date of the verdict in words. Beside that of a cause, which may have begun at another step, they say what it is of."""
-    if leads and links and (finding.until_step is not None or f"step {finding.since_step} " in f"{title} "):
-        return ""  # two dates: that of the cause, or that of an episode which the links tell
+    told = finding.when == f"since step {finding.since_step}" and f" step {finding.since_step} " in f"{title} "
+    if leads and (told or links and finding.until_step is not None):
+        return ""  # the cause has told it, or links tell the episode
     both = leads and " step " in title and finding.when.startswith("since")
     return f"out of bounds {finding.when}" if both else finding.when

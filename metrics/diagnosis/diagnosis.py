@@ -1,6 +1,7 @@
 """Diagnosis: causes of a gap that are likely, excluded, or cannot be told, and what is left unexplained."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..digits import whole_percent
@@ -18,6 +19,8 @@ REFEREE = (
     "`ratioscope rescore`. Collector(computed_apart=True) records that each side has a computation of its own."
 )
 """The check that tells a copy from two computations that agree."""
+HEADLINE = 20
+"""Most words of a headline where something shorter is as true."""
 SAME = 1e-9
 """Two shares that differ by less are one."""
 
@@ -255,6 +258,22 @@ class Diagnosis:
         return " ".join(part for part in (self.told_first, self._unmuted, f"Muted: {muted}." if muted else "") if part)
 
     @property
+    def headline(self) -> str:
+        """The answer without shares where a cause is likely; in few words where it is long: other causes are counted."""
+        if not self.likely or self.muted or self.is_copy or self.told_first:
+            return self.answer
+        causes = [item for item in self.likely if not item.follows]
+        rest = 0.0 if causes[0].cause.partial else self._without_cause
+        named = (_named(causes, rest, titles) for titles in (_titles, _short_titles, _bare_titles))
+        few = _counted(causes[0], len(causes) - 1, rest)
+        return next((words for words in named if len(words.split()) <= HEADLINE), few)
+
+    @property
+    def _without_cause(self) -> float:
+        """The unexplained share of a gap with likely causes; 0 where a gap of missing numbers has none."""
+        return 0.0 if self.noise is None and self.likely[0].cause.kind == "nothing" else self.unexplained
+
+    @property
     def _size(self) -> str:
         return f"{self.gap:.3g} nats/token{self.over}"
 
@@ -294,10 +313,8 @@ class Diagnosis:
         if self.muted and not self.likely:
             return f"Every likely cause of the gap of {self._size} is muted."
         if self.likely:
-            absent = self.noise is None and self.likely[0].cause.kind == "nothing"
-            return _named(self.likely, 0.0 if absent else self.unexplained) + (
-                f" {self._equal}" if self.is_copy else ""
-            )
+            causes = [item for item in self.likely if not item.follows]
+            return _named(causes, self._without_cause, _weighed_titles) + (f" {self._equal}" if self.is_copy else "")
         if self.noise is None:
             tokens = f"{self.tokens} token{'' if self.tokens == 1 else 's'}"
             return f"The record cannot tell why the policies are apart: {tokens} can be read, which is too few."
@@ -317,21 +334,44 @@ class Diagnosis:
         return f"No known cause explains the gap of {self._size}.{own}"
 
 
-def _named(likely: Sequence[Likely], unexplained: float) -> str:
-    first, *others = (
-        ", or ".join((f"{item.title} ({item.weight})", *(rival.words for rival in item.rivals)))
-        + (": the record does not tell which" if item.rivals else "")
-        for item in likely
-        if not item.follows
-    )
-    beyond = likely[0].cause.partial
-    rest = f"; no known cause explains {whole_percent(unexplained)}" if unexplained >= 0.1 and not beyond else ""
-    return (
-        "; ".join([first[0].upper() + first[1:], *others])
-        + rest
-        + (f"; {beyond}" if beyond and unexplained >= 0.1 else "")
-        + "."
-    )
+def _named(likely: Sequence[Likely], unexplained: float, titles: Callable[[Likely], Sequence[str]]) -> str:
+    """The likely causes, each beside its rivals, and what none of them explains. titles: of a cause and of its rivals."""
+    which = (": the record does not tell which" if item.rivals else "" for item in likely)
+    named = "; ".join(f"{', or '.join(titles(item))}{tail}" for item, tail in zip(likely, which, strict=True))
+    return _with_rest(named, unexplained, likely[0].cause.partial)
+
+
+def _counted(first: Likely, more: int, unexplained: float) -> str:
+    """The first cause. Its rivals and the other causes are counted."""
+    rivals = f", or {_others(len(first.rivals))} as likely" if first.rivals else ""
+    beside = f"; {_others(more)} beside it" if more else ""
+    return _with_rest(f"{first.cause.title_at(first.side)}{rivals}{beside}", unexplained)
+
+
+def _others(count: int) -> str:
+    return "another" if count == 1 else f"{count} others"
+
+
+def _with_rest(named: str, unexplained: float, partial: str = "") -> str:
+    """The causes as a sentence, with what they leave. partial: why they leave it, if that is known."""
+    rest = f"; {partial or f'no known cause explains {whole_percent(unexplained)}'}" if unexplained >= 0.1 else ""
+    return f"{named[0].upper()}{named[1:]}{rest}."
+
+
+def _weighed_titles(item: Likely) -> list[str]:
+    return [f"{item.title} ({item.weight})", *(rival.words for rival in item.rivals)]
+
+
+def _titles(item: Likely) -> list[str]:
+    return [item.title, *(rival.cause.title for rival in item.rivals)]
+
+
+def _short_titles(item: Likely) -> list[str]:
+    return [re.split("[;,] ", title)[0] for title in _titles(item)]
+
+
+def _bare_titles(item: Likely) -> list[str]:
+    return [item.cause.title_at(item.side), *(rival.cause.title for rival in item.rivals)]
 
 
 def at_read(steps: int) -> str:

@@ -54,6 +54,11 @@ def non_finite(evidence: Evidence) -> Result:
 def _kinds(own: NonFinite) -> str:
     """The values in place of the log-probs, the most frequent first; without rows it is known of the later side alone."""
     kinds = sorted(own.kinds, key=lambda kind: -own.kinds[kind])
+    sides = [kind.partition(" on ")[2] for kind in kinds]
+    kinds = [
+        kind.removesuffix(f" on {side}" if side == then else "")
+        for kind, side, then in zip(kinds, sides, [*sides[1:], ""], strict=True)
+    ]
     steps = own.over_steps
     seen = [
         *(["−inf on the later side"] if steps.impossible.any() else []),

@@ -31,7 +31,7 @@ def test_the_page_waits_for_nobody_and_then_shows_the_answer_first(opened: Open,
     well(app.run())
     found = diagnosis_of(open_run(made(runs, "stale"))).diagnosis
     first = app.html[0].proto.body
-    assert found.answer.removesuffix(".").replace("'", "&#x27;") in first
+    assert found.headline.removesuffix(".").replace("'", "&#x27;") in first
     assert "■ act" in first and "since step" in first and "being computed" not in html(app)
 
 
@@ -141,7 +141,7 @@ def test_a_gap_without_lags_beside_one_with_lags_has_its_answers(read: Read, tmp
 @pytest.mark.parametrize("path", ["overview", "alerts"])
 def test_other_pages_say_the_same_answer(read: Read, runs: Path, path: str) -> None:
     app = read(path, "stale")
-    answer = diagnosis_of(open_run(made(runs, "stale"))).diagnosis.answer.removesuffix(".")
+    answer = diagnosis_of(open_run(made(runs, "stale"))).diagnosis.headline.removesuffix(".")
     said = (html(app) + plain(app)).replace("&#x27;", "'")
     assert said.count(answer) == 1
 

@@ -347,6 +347,6 @@ def test_the_cause_stands_in_the_list_once_a_diagnosis_is_known(
     known.answer_all()
     answered = known.of(shown)
     assert answered is not None and answered.result is not None
-    cause = answered.result.diagnosis.answer.removesuffix(".")
+    cause = answered.result.diagnosis.headline.removesuffix(".")
     listed = opened("runs", tree).dataframe[0].value.set_index("run")["worst signal"]
     assert listed["stale"].lower() == cause.lower() and listed["healthy"] == ""

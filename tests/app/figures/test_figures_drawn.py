@@ -399,9 +399,12 @@ def test_the_verdict_has_its_word_its_mark_and_its_remedy() -> None:
     assert "why it is not" in verdict_line(unknown)
     assert all(word in verdict_line(act) for word in ("■ act", "since step 7", "high confidence", "Sync."))
     assert "● healthy" in verdict_line(healthy) and "since" not in verdict_line(healthy)
-    begun_later = Answer("Weight syncs broke at one step: 9 times the gap from step 9 on.", leads=True)
+    broke = "Weight syncs broke at one step: 9 times the gap from step 9 on."
+    begun_later = Answer(f"{broke} It explains 9%.", broke, leads=True)
     assert "from step 9 on, out of bounds since step 7" in verdict_line(act, begun_later, links=True)
-    undated = Answer("The sampler's weights are old.", leads=True)
+    begun_then = replace(begun_later, headline=broke.replace("step 9", "step 7"))
+    assert "from step 7 on" in verdict_line(act, begun_then) and "since step 7" not in verdict_line(act, begun_then)
+    undated = replace(begun_later, headline="The sampler's weights are old.")
     assert "are old, since step 7" in verdict_line(act, undated, links=True)
 
 

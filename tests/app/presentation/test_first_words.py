@@ -4,12 +4,15 @@ import ast
 import re
 from collections.abc import Iterator
 
+import pytest
+from support.fault_runs import RUNS, diagnosis
 from support.paths import ROOT
 
 from ratioscope.app.presentation.answer import first_words, words_of
 from ratioscope.ingest.analysis.diagnosis import diagnosis_of
 from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.run import open_run
+from ratioscope.metrics.diagnosis.diagnosis import HEADLINE
 
 COMPOSER = "presentation/answer.py"
 OF_CAUSES = "presentation/cause_facts.py"
@@ -47,8 +50,15 @@ def test_the_cause_leads_where_there_is_one_and_the_verdict_where_there_is_none(
     run = open_run(ROOT / "sample_data/runs/trl-vllm-stale")
     verdict, result = verdict_of(run), diagnosis_of(run)
     words, alone = words_of(verdict, result), first_words(verdict)
-    assert words.sentence.startswith("act: Weight syncs broke at one step: 236 times the gap from step 21 on (")
-    assert words.sentence.endswith("), out of bounds since step 21 (high confidence).") and words.below[0].startswith(
-        alone.title.capitalize()
-    )
+    assert words.sentence == "act: Weight syncs broke at one step: 236 times the gap from step 21 on (high confidence)."
+    assert words.below[0].startswith(alone.title.capitalize())
     assert alone.brief == verdict.brief and not alone.diagnosis
+
+
+@pytest.mark.parametrize("name", [run.name for run in RUNS])
+def test_a_headline_names_the_first_cause_in_few_words(name: str) -> None:
+    found = diagnosis(name)
+    assert len(found.headline.split()) <= HEADLINE + 5, found.headline
+    if found.likely and not found.is_copy:
+        assert found.likely[0].cause.title_at(found.likely[0].side).lower() in found.headline.lower()
+        assert found.headline != found.answer and not re.search("explains [0-9]+% of", found.headline)
