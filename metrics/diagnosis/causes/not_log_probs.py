@@ -16,6 +16,10 @@ RATIO = 4
 """A sequence has so many values above 0 for each one below, or it has log-probs with noise."""
 FEWEST = 20
 """Fewer values above 0 are not told from noise."""
+IMPOSSIBLE = 0.05
+"""No precision rounds a log-prob to so many nats above 0, in bfloat16 neither. A convention."""
+MOST = 0.8
+"""Single tokens above 0 have this share of the gap, or they are noise that passes 0 as it does elsewhere. A convention."""
 SMALLEST = 1e-30
 """Probabilities below this count as this, so that each has a logarithm."""
 FORMS: Mapping[str, tuple[float, Callable[[Floats], Floats]]] = {
@@ -29,16 +33,24 @@ UNKNOWN = "an unknown form"
 
 
 def _above(evidence: Evidence, values: Floats) -> Booleans:
-    """The tokens above 0 of the sequences in which nearly every value is.
+    """The tokens above 0 of the sequences in which nearly every value is; else the single tokens that no noise explains.
 
     Noise around a log-prob near 0 is above it at half of such tokens, and a constant above 0 is a filler: neither is meant.
     """
+    single = values > IMPOSSIBLE
     above, below = values > ROUNDING, values < -ROUNDING
     highs, lows, sums = (np.add.reduceat(found * 1.0, evidence.starts) for found in (above, below, values))
     above &= ((highs > RATIO * lows) & (sums > 0))[evidence.row_codes]
-    if above.sum() < FEWEST or 2 * np.unique(values[above], return_counts=True)[1].max() >= above.sum():
-        return np.zeros(len(values), np.bool_)
-    return above
+    if above.sum() >= FEWEST and not _is_constant(values[above]):
+        return above
+    gap = evidence.distance * evidence.weights
+    is_gap = single.any() and not _is_constant(values[single]) and gap[single].sum() > MOST * gap.sum()
+    return single if is_gap else np.zeros(len(values), np.bool_)
+
+
+def _is_constant(values: Floats) -> bool:
+    """True if half of the values are one number."""
+    return bool(2 * np.unique(values, return_counts=True)[1].max() >= len(values) > 1)
 
 
 def _mended(evidence: Evidence, above: tuple[Booleans, Booleans], form: Callable[[Floats], Floats]) -> Evidence:

@@ -11,6 +11,7 @@ from ..evidence import Evidence, once
 from ..grid import grid_of, widths
 from ..marked import marked_of, places, since_read
 from ..share import share_explained, undone_by_leaving
+from .not_log_probs import IMPOSSIBLE
 
 APART = 0.05
 """A log-prob that differs from a repeated constant by less than this, in nats, may honestly be that constant."""
@@ -59,6 +60,9 @@ def _found_fillers(evidence: Evidence) -> Iterator[tuple[str, float, Booleans]]:
             if 1 < tied < MOST_TIED and abs(tied - round(tied)) < 1e-4:
                 continue  # so many equal logits of 16 bits share all the probability
             if apart.sum() < max(RUN, 0.5 * same.sum() if value else 0) or (~same).sum() == 0:
+                continue
+            if value > IMPOSSIBLE:  # no token has such a log-prob, wherever it stands
+                yield side, float(value), same
                 continue
             beside = ~same & np.isin(evidence.row, evidence.row[apart])
             others = np.median(np.abs(evidence.log_ratio[beside])) if beside.any() else 0.0
