@@ -115,7 +115,7 @@ def _verdict(scope: Scope, *, is_printed: bool = False) -> Iterator[Block]:
     view, known, frame, chart = scope.view, scope.view.diagnosis(), scope.course(), None
     if not is_printed and known is not None and known.result is not None and known.result.diagnosis.likely:
         chart = undone(known.result.diagnosis.likely[0], known.result.gap, "proof")
-    shown = [each for each in _first(scope.gap, view.verdict()) if has_value(frame, f"{scope.gap}/{each.name}")]
+    shown = [each for each in _first(scope, view.verdict()) if has_value(frame, f"{scope.gap}/{each.name}")]
     if chart is None and shown:
         chart = replace(_chart(scope, frame, shown[0]), name="course")
     head = head_of(scope, known)
@@ -130,7 +130,7 @@ def printed(scope: Scope) -> Iterator[Section]:
 
 def _measured(scope: Scope, frame: pl.DataFrame, verdict: Finding) -> Iterator[Block]:
     """The deciding metric with the severity of each step, then the worst samples, on the first screen; then the other metrics."""
-    leading = _first(scope.gap, verdict)
+    leading = _first(scope, verdict)
     wanted = tuple(dict.fromkeys((*leading, *metrics_at("chart", scope.gap))))
     first, others = [*leading], [metric for metric in wanted if metric not in leading]
     if len(first) % 2 == 0 and others:  # one is as wide as the page; the others are two in a row
@@ -196,15 +196,12 @@ def _beside(scope: Scope) -> Iterator[Block]:
         yield Paragraph(said, head=f"{scope.floor.kind.capitalize()}:")
 
 
-def _first(gap: str, verdict: Finding) -> tuple[Metric, ...]:
-    """The metrics whose charts are drawn at once: the one that the verdict is made of comes first."""
-    first = metrics_at("first", gap)
-    deciding = tuple(
-        metric
-        for metric in BY_NAME.values()
-        if metric.signal == verdict.signal and gap == verdict.gap and metric.is_of(gap)
-    )
-    return tuple(dict.fromkeys((*deciding[:1], *first))) if verdict.signal else first
+def _first(scope: Scope, verdict: Finding) -> tuple[Metric, ...]:
+    """The metrics whose charts are drawn at once: the one that the deciding signal reads comes first."""
+    reads = {signal.name: BY_NAME[signal.reads] for signal in scope.view.signals if scope.gap == verdict.gap}
+    deciding = reads.get(verdict.signal)
+    own = (deciding,) if deciding is not None and deciding.is_of(scope.gap) else ()
+    return tuple(dict.fromkeys((*own, *metrics_at("first", scope.gap))))
 
 
 def _themed_cards(scope: Scope, theme: Theme) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import real_runs, run_folders
@@ -17,9 +18,14 @@ from support.pages_open import Open, plain
 from support.pages_read import Read
 from support.run_folders import FakeWriter
 
+from ratioscope import Collector
+from ratioscope.app.blocks import Chart
 from ratioscope.app.dashboard.model.runs_variable import RUNS as RUNS_OPEN
 from ratioscope.app.figures.html.cards import facts_line, metric_cards
 from ratioscope.app.pages.health import collector_line, collector_state
+from ratioscope.app.pages.overview import overview
+from ratioscope.app.pages.read_run import read_view
+from ratioscope.app.pages.scope import Scope
 from ratioscope.app.presentation.metric_places import names_at
 from ratioscope.app.presentation.run_state import age, state_of
 from ratioscope.ingest.run import open_run
@@ -56,6 +62,27 @@ def test_alerts_lead_on_and_a_run_without_says_so(read: Read) -> None:
     app = read("overview", "stale")
     assert "act" in app.button(key="newest_0").label
     assert re.fullmatch(r"\d+ alerts, \d+ open", app.button(key="all_alerts").label)
+
+
+@pytest.mark.parametrize(
+    "signal, metric", [("positive_logprobs", "positive_logprobs"), ("alignment", "shift_correlation_+1")]
+)
+def test_the_widest_chart_is_of_what_the_deciding_signal_reads(tmp_path: Path, signal: str, metric: str) -> None:
+    draws = np.random.default_rng(4)
+    with Collector(tmp_path / "run", writer="thread") as collector:
+        for step in range(4):
+            sampled = -draws.gamma(0.6, 0.7, (8, 40))
+            trained = np.minimum(sampled + draws.normal(0, 0.02, (8, 40)), 0)
+            if step > 1 and signal == "positive_logprobs":
+                sampled[:, 3] = 0.4
+            elif step > 1:
+                trained = np.roll(sampled, 1, axis=1)
+            collector.log(step=step, rollout_logprobs=sampled, old_logprobs=trained)
+    scope = Scope(read_view(open_run(tmp_path / "run")), "mismatch")
+    wide = next(block for block in overview(scope) if isinstance(block, Chart) and block.wide)
+    assert scope.view.verdict().signal == signal
+    assert wide.numbers is not None and f"mismatch/{metric}" in wide.numbers().columns
+    assert wide.name == f"chart_{metric}"
 
 
 def test_a_part_of_the_run_is_said_to_be_one(read: Read) -> None:
