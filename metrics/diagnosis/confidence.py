@@ -14,7 +14,8 @@ from .share import Share
 
 LEVELS: tuple[Confidence, ...] = ("high", "medium", "low")
 CERTAIN = (
-    "positive_log_probs", "filler_values", "unscored_tokens", "stored_precision", "shifted", "permuted_rows", "truncation",
+    "moved_log_probs", "positive_log_probs", "filler_values", "unscored_tokens", "stored_precision", "shifted", "permuted_rows",
+    "truncation",
     "banned_tokens", "grammar",
 )  # fmt: skip
 """Causes whose signature is a proof."""

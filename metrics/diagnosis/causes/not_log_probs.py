@@ -1,4 +1,4 @@
-"""Numbers above 0 in place of log-probs: log-probs with the sign changed, probabilities, or scores without a normaliser."""
+"""Numbers in place of log-probs: above 0, as a probability is, or log-probs that were multiplied or shifted as numbers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -9,6 +9,7 @@ from ratioscope.arrays import Booleans, Floats
 
 from ...columns import ROUNDING
 from ..cause import Cause, Result, absent
+from ..confidence import LEAST_EXACT
 from ..evidence import Evidence
 from ..share import share_explained, undone_by_leaving
 
@@ -30,6 +31,16 @@ FORMS: Mapping[str, tuple[float, Callable[[Floats], Floats]]] = {
 NEARER = 0.2
 """A form is named if it brings the sides to this part of their distance or nearer, in the median."""
 UNKNOWN = "an unknown form"
+CERTAIN, UNSURE = 0.3, 1.0
+"""Nats below which both sides are nearly certain of a token, and above which neither is. Conventions."""
+LEAST_CERTAIN = 3e-3
+"""A certain token with less surprisal has few digits left. A convention."""
+LEAST_SEEN = 40
+"""Fewer certain or unsure tokens cannot show that both are moved alike. A convention."""
+ALIKE = 0.1
+"""Certain and unsure tokens are moved alike if they differ by this part of the move. A temperature moves them apart."""
+LEAST_MOVE = 0.02
+"""A smaller move is left to rounding. A convention."""
 
 
 def _above(evidence: Evidence, values: Floats) -> Booleans:
@@ -92,7 +103,61 @@ def positive_log_probs(evidence: Evidence) -> Result:
     return Result(True, effect, "", share, undone, {"side": sides, "form": form or UNKNOWN}, bad)
 
 
+def moved_log_probs(evidence: Evidence) -> Result:
+    """Log-probs of one side that are those of the other times a number, or plus one, at certain and unsure tokens alike.
+
+    Logits may be scaled by a temperature, which the normaliser answers: then certain tokens move otherwise than unsure ones.
+    """
+    sides = evidence.earlier, evidence.later
+    least, most = -np.maximum(*sides), -np.minimum(*sides)
+    unsure, sure = least > UNSURE, most < CERTAIN
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.log(sides[1] / sides[0])
+    forms = (
+        ("times {:.3g}", ratio, sure & (least > LEAST_CERTAIN), np.exp, lambda size: sides[0] * np.exp(size)),
+        ("{:+.3g}", evidence.log_ratio, np.maximum(*sides) > -CERTAIN, lambda size: size, lambda size: sides[0] + size),
+    )
+    for form, moves, certain, shown, mended in forms:
+        size = _common_move(moves, certain, unsure)
+        if size is not None:
+            undone = replace(evidence, earlier=mended(size), history=None)
+            share = share_explained(evidence, undone.distance)
+            if share.share > LEAST_EXACT:
+                words = form.format(shown(size))
+                return Result(
+                    True,
+                    f"the trainer's log-probs are the sampler's {words}, at certain tokens too",
+                    "",
+                    share,
+                    undone,
+                    {"move": words},
+                )
+    return absent("certain and unsure tokens are not multiplied by one number, nor moved by one")
+
+
+def _common_move(moves: Floats, certain: Booleans, unsure: Booleans) -> float | None:
+    """The median move of the unsure tokens if that of the certain ones is equal and is no noise; None if not."""
+    if min(certain.sum(), unsure.sum()) < LEAST_SEEN:
+        return None
+    sure, size = float(np.median(moves[certain])), float(np.median(moves[unsure]))
+    is_one = abs(sure - size) < ALIKE * abs(size) and abs(size) > LEAST_MOVE
+    return size if is_one else None
+
+
 CAUSES = (
+    Cause(
+        "moved_log_probs",
+        "log-probs of one side were multiplied or shifted as numbers",
+        "changed numbers",
+        moved_log_probs,
+        "with the numbers moved back",
+        "Such numbers are no log-probs: their probabilities do not sum to 1. Every weight made of them is wrong.",
+        "Divide logits by the temperature, not log-probs. Use natural logarithms, and the logsumexp over the whole vocabulary.",
+        "Sum the probabilities of the whole vocabulary at one token on both sides: one of the sums is not 1.",
+        estimate="the trainer's are the sampler's {move}",
+        comes_first=True,
+        mistaken_for={"trainer_temperature": "A temperature moves certain tokens otherwise than unsure ones."},
+    ),
     Cause(
         "positive_log_probs",
         "numbers above 0 stand in place of log-probs",

@@ -106,20 +106,22 @@ def _in_spans(evidence: Evidence, bad: Booleans) -> float:
 def _without_fillers(evidence: Evidence, spans: bool) -> Result:
     fillers = fillers_of(evidence)
     bad = np.logical_or.reduce([tokens for _, _, tokens in fillers]) if fillers else np.zeros(len(evidence), np.bool_)
-    in_spans = _in_spans(evidence, bad)
-    if not fillers or (in_spans >= 0.5) != spans:
+    share = share_explained(evidence, undone_by_leaving(evidence, bad))
+    is_floor = all(_is_floor(evidence, *filler) for filler in fillers)
+    is_span = not is_floor and _in_spans(evidence, bad) >= 0.5
+    if not fillers or is_span != spans or share.share <= 0:
         where = "spans of equal values stand" if spans else "constant stands"
         return Result(
             False, f"no {where} in place of log-probs", f"{RUN} equal values that the other side contradicts would show"
         )
-    share = share_explained(evidence, undone_by_leaving(evidence, bad))
     read = " that were read" if evidence.sampled else ""
     named = ", ".join(f"{value:g} ({side}, {int(tokens.sum())} tokens{read})" for side, value, tokens in fillers)
     # A certain token has log-prob 0 honestly, so that only those count which the other side contradicts.
     least = "at least " if any(value == 0 for _, value, _ in fillers) else ""
     effect = f"{least}{evidence.share(bad)} of the tokens have a constant in place of a log-prob: {named}"
     found = marked_of(evidence, bad)
-    at = "".join(f", {place}" for place in (*places(found), since_read(evidence, found)) if place)
+    floor = "a floor: none of its numbers is lower" if is_floor else ""
+    at = "".join(f", {place}" for place in (floor, *places(found), since_read(evidence, found)) if place)
     return Result(
         True,
         f"{effect}{_at_an_end(evidence, bad)}",
@@ -135,6 +137,12 @@ def _without_fillers(evidence: Evidence, spans: bool) -> Result:
         },
         alike=("filler_values",) if spans else (),
     )
+
+
+def _is_floor(evidence: Evidence, side: str, value: float, tokens: Booleans) -> bool:
+    """True if the constant is the least number of its side, and stands where the other side has lower ones: they were cut off."""
+    own, other = (evidence.earlier, evidence.later) if side == SIDES[0] else (evidence.later, evidence.earlier)
+    return bool(value == own.min() and (other[tokens] < value).mean() > AT_AN_END)
 
 
 def _at_an_end(evidence: Evidence, bad: Booleans) -> str:

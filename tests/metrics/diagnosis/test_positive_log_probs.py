@@ -1,4 +1,4 @@
-"""Numbers above 0 in place of log-probs: named with the side and with the form that the numbers have."""
+"""Numbers in place of log-probs: above 0, multiplied, shifted or cut off; named with the side or the move."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -82,3 +82,64 @@ def test_honest_log_probs_and_the_rounding_of_a_log_softmax_are_none() -> None:
     found = healthy()
     for earlier in (found.earlier, np.where(found.earlier > -0.01, 9e-7, found.earlier)):
         assert not CAUSE["positive_log_probs"].test(found.with_earlier(earlier)).holds
+
+
+def drawn(temperature: float, seed: int = 0) -> Evidence:
+    """Tokens drawn from softmax(logits / temperature) and scored at temperature 1, with noise of 16 bits on the logits."""
+    draws = np.random.default_rng(seed)
+    logits = draws.normal(0, 3, (ROWS * LENGTH, 50))
+    scale = [logits / temperature, logits + draws.normal(0, 0.02, logits.shape)]
+    sampled, scored = (each - np.log(np.exp(each).sum(1, keepdims=True)) for each in scale)
+    token = (sampled + draws.gumbel(size=logits.shape)).argmax(1)
+    row, position = np.divmod(np.arange(len(token)), LENGTH)
+    facts = {"step": row // 16, "token": token}
+    return Evidence(*(each[np.arange(len(token)), token] for each in (sampled, scored)), row, position, facts, {})
+
+
+@pytest.mark.parametrize("factor", [1 / np.log(10), 0.7, 0.9, 1.1, 1 / 0.7, 1 / np.log(2)])
+@pytest.mark.parametrize("side", ["sampler", "trainer"])
+def test_log_probs_that_were_multiplied_are_told_from_a_temperature(factor: float, side: str) -> None:
+    found = drawn(1.0)
+    earlier, later = (
+        values * factor if name == side else values
+        for name, values in (("sampler", found.earlier), ("trainer", found.later))
+    )
+    first = diagnose(replace(found, earlier=earlier, later=later)).likely[0]
+    assert (first.cause.code, first.confidence) == ("moved_log_probs", "high") and first.of_whole > 0.7
+    named = float(str(first.parameters["move"]).removeprefix("times "))
+    assert named == pytest.approx(factor if side == "trainer" else 1 / factor, rel=0.03)
+
+
+@pytest.mark.parametrize("shift", [-1.0, -0.3])
+def test_log_probs_that_were_shifted_are_told(shift: float) -> None:
+    found = drawn(1.0)
+    first = diagnose(replace(found, later=found.later + shift)).likely[0]
+    assert first.cause.code == "moved_log_probs" and float(str(first.parameters["move"])) == pytest.approx(
+        shift, rel=0.05
+    )
+
+
+@pytest.mark.parametrize("temperature", [0.6, 0.8, 0.9, 1.1, 1.3])
+def test_a_temperature_of_the_logits_is_no_multiplied_log_prob(temperature: float) -> None:
+    assert not CAUSE["moved_log_probs"].test(drawn(temperature)).holds
+
+
+@pytest.mark.parametrize("least", [-1.0, -3.0])
+@pytest.mark.parametrize("side", ["sampler", "trainer"])
+def test_log_probs_that_were_cut_off_stand_at_a_floor(least: float, side: str) -> None:
+    found = healthy()
+    earlier, later = (
+        np.maximum(values, least) if name == side else values
+        for name, values in (("sampler", found.earlier), ("trainer", found.later))
+    )
+    first = diagnose(replace(found, earlier=earlier, later=later)).likely[0]
+    assert first.cause.code == "filler_values" and "a floor: none of its numbers is lower" in first.title
+
+
+def test_an_honest_constant_that_explains_nothing_is_no_filler() -> None:
+    found, draws = healthy(), np.random.default_rng(2)
+    unlike = found.with_earlier(-draws.exponential(1.0, len(found)))
+    few = draws.choice(len(found), 4, replace=False)
+    for value in (-0.142, -1.0):
+        same = unlike.with_earlier(np.where(np.isin(np.arange(len(found)), few), value, unlike.earlier))
+        assert all(item.cause.code != "filler_values" or item.of_whole > 0 for item in diagnose(same).likely)
