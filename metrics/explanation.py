@@ -73,13 +73,13 @@ def _logged(found: list[tuple[str, LoggedName]]) -> list[Entry]:
     for name, row in found:
         key = row if row.near else replace(row, trainer="", source="", tokens="", name="")
         shared.setdefault((name, key), []).append(row)
-    return [(name, _card(rows)) for (name, _), rows in shared.items()]
+    return [(name, _card(name, rows)) for (name, _), rows in shared.items()]
 
 
-def _card(rows: list[LoggedName]) -> list[tuple[str, str]]:
+def _card(name: str, rows: list[LoggedName]) -> list[tuple[str, str]]:
     if len(rows) == 1:
-        return facts_of(rows[0])
-    return [("trainer", ", ".join(row.trainer for row in rows)), *facts_of(replace(rows[0], source=""))[1:]]
+        return facts_of(rows[0], name)
+    return [("trainer", ", ".join(row.trainer for row in rows)), *facts_of(replace(rows[0], source=""), name)[1:]]
 
 
 def _term(name: str) -> list[Entry]:

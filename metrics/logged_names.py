@@ -23,6 +23,10 @@ from .known.trainers import trainer_named
 ANY = "any trainer"
 """The heading of names that most trainers log."""
 _CUTS = {"before": "before any truncation or mask", "after": "after truncation and masks"}
+_STATISTICS = {
+    "mean": "a mean", "avg": "a mean", "max": "the largest", "min": "the smallest", "std": "a standard deviation",
+}  # fmt: skip
+"""The last word of a name -> the statistic that it stands for."""
 _FAMILY = 8
 """The most names of one trainer that a part of a name may stand for."""
 
@@ -126,8 +130,8 @@ def asked_of(text: str) -> tuple[str, str | None]:
     return (rest, first) if first in _about() else (text, None)
 
 
-def facts_of(row: LoggedName) -> list[tuple[str, str]]:
-    """(heading, text) of all that the table has on a number."""
+def facts_of(row: LoggedName, name: str = "") -> list[tuple[str, str]]:
+    """(heading, text) of all that the table has on a number. name: the whole name, where the row is of a pattern."""
     metric = BY_NAME[row.near.partition("/")[2]] if row.near else None
     since = f", since {row.trainer} {row.since}" if row.since else ""
     other = f"no metric of ours; it comes close to {row.near}" if row.near else "no metric of ours has its definition"
@@ -135,6 +139,7 @@ def facts_of(row: LoggedName) -> list[tuple[str, str]]:
         ("trainer", f"{row.trainer}{_read(row.trainer)}"),
         ("is", f"{row.near}{since}" if row.same else other),
         ("measures", metric.meaning if metric else ""),
+        ("statistic", "" if metric else _STATISTICS.get(re.split("[/_]", name or row.name)[-1], "")),
         ("compares", row.sides),
         ("direction", row.direction or _direction(row.near)),
         ("tokens", row.tokens if row.sides else ""),
@@ -147,11 +152,16 @@ def facts_of(row: LoggedName) -> list[tuple[str, str]]:
 
 
 def usual_of(near: str) -> str:
-    """The usual size of a metric in published runs, or its value where both policies agree; empty for no metric."""
+    """The usual size of a metric in published runs, or its value where both policies agree; empty for no metric.
+
+    The perplexity of one policy has none.
+    """
     if near in ("mismatch/kl_k3", "total/kl_k3"):
         sizes = (("{:g} to {:g}".format(*each.usual) if each.usual[1] else "0", each.words) for each in references())
         return "at fresh weights, nats/token: " + "; ".join(f"{size} in {words}" for size, words in sizes)
-    return f"{BY_NAME[near.partition('/')[2]].neutral:g} where both policies agree" if near else ""
+    if not near or _sides(near).endswith("alone"):
+        return ""
+    return f"{BY_NAME[near.partition('/')[2]].neutral:g} where both policies agree"
 
 
 def likely_trainers(names: Iterable[str]) -> list[str]:
@@ -218,14 +228,19 @@ def _row(trainer: str, name: str, row: Any, about: dict[str, Any]) -> LoggedName
     """row: as the TOML file has it."""
     near, note = row[:2]
     facts = row[2] if len(row) > 2 else {}
-    gap = near.partition("/")[0]
-    sides = " against ".join(reversed(GAPS[gap])) if gap in GAPS else ""
-    plain = {"sides": sides, "tokens": about.get("tokens", ""), "source": about.get("source", "")}
+    plain = {"sides": _sides(near), "tokens": about.get("tokens", ""), "source": about.get("source", "")}
     return LoggedName(trainer, name, near, note, **(plain | facts))
 
 
+def _sides(near: str) -> str:
+    """The two policies of a metric in a gap, later against earlier; the one policy of a perplexity; empty for none."""
+    policies = GAPS.get(near.partition("/")[0], ())
+    alone = near.rpartition("_")[2]
+    return f"{alone} alone" if alone in policies else " against ".join(reversed(policies))
+
+
 def _of_dialect(trainer: str, name: str, like: LoggedName | None, about: dict[str, Any]) -> LoggedName:
-    """A name of a dialect, with what a row of the table adds."""
+    """A name of a dialect, with what a row of the table adds: the meaning of a number that no metric of ours is near."""
     tables = dialect(trainer)
     near = tables.CANONICAL.get(name) or ""
     row = _row(trainer, name, (near, tables.NOTES.get(name, "")), about)
@@ -234,7 +249,7 @@ def _of_dialect(trainer: str, name: str, like: LoggedName | None, about: dict[st
     same = like.name == name and like.same
     return replace(
         row,
-        note=row.note or ("" if near and like.name != name else like.note),
+        note=(row.note or ("" if like.name != name else like.note)) if near else _joined(like.note, row.note),
         same=same,
         since=like.since if same else "",
         sides=row.sides or like.sides,
@@ -242,6 +257,10 @@ def _of_dialect(trainer: str, name: str, like: LoggedName | None, about: dict[st
         cut=like.cut,
         source=like.source,
     )
+
+
+def _joined(*notes: str) -> str:
+    return "; ".join(filter(None, notes))
 
 
 def _read(trainer: str) -> str:

@@ -67,3 +67,21 @@ def test_numbers_of_the_evaluation_set_are_none_of_the_run() -> None:
     for name in ("eval/sampling/sampling_logp_difference/max", "eval_kl"):
         row = logged_name("trl", name)
         assert row is not None and not row.same and not row.near and "evaluation" in row.note
+
+
+def test_the_perplexity_of_one_policy_is_compared_with_nothing_and_has_no_value_of_agreement() -> None:
+    ((_, alone),) = entries("rollout_corr/training_ppl@verl")
+    ((_, ratio),) = entries("rollout_corr/ppl_ratio@verl")
+    assert dict(alone)["compares"] == "old alone" and "usual" not in dict(alone)
+    assert dict(ratio)["compares"] == "old against rollout" and dict(ratio)["usual"].startswith("1 where")
+
+
+def test_the_last_word_of_a_name_tells_its_statistic_where_no_metric_of_ours_is_near() -> None:
+    ((_, largest),) = entries("mismatch_kl/all/max@prime-rl")
+    ((_, ours),) = entries("mismatch_kl/all/mean@prime-rl")
+    assert dict(largest)["statistic"] == "the largest" and "statistic" not in dict(ours)
+
+
+def test_a_name_of_staleness_that_no_table_has_is_a_lag() -> None:
+    ((_, card),) = entries("train/new_staleness_p90@nemo-rl")
+    assert "slice lag" in dict(card)["note"] and dict(card)["trainer"].endswith("any trainer")
