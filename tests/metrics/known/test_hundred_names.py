@@ -3,8 +3,9 @@
 The first seven of a trainer were chosen while the table was made, the others were drawn by lot from the names in its source. Each
 one's meaning was written down before `explain` was asked.
 
-Sixty more were drawn by lot later, from names about the gap alone, at the commits of their column `read`. The first 40 got 30 right
-cards then, 5 without a meaning, 3 wrong ones and 2 none; of the 20 that were drawn after the mending none was missed or wrong.
+Sixty more were drawn by lot later, from names about the gap alone, at the commits of their column `read`. The first 40 got
+30 right cards then, 5 without a meaning, 3 wrong ones and 2 none. Of the 20 that were drawn after the mending none was missed
+or wrong.
 """
 
 import csv
