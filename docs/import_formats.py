@@ -14,7 +14,7 @@ from ratioscope.metrics.logged_names import trainers
 
 SHOWN = {
     "rollout_logprobs": "rollout", "old_logprobs": "old", "current_logprobs": "current", "reference_logprobs": "reference",
-    "token_ids": "ids", "prompt_ids": "prompt ids", "mask": "mask", "rollout_versions": "versions",
+    "token_ids": "ids", "token_texts": "texts", "prompt_ids": "prompt ids", "mask": "mask", "rollout_versions": "versions",
     "rollout_version_min": "versions", "rewards": "rewards", "advantages": "advantages", "entropy": "entropy",
 }  # fmt: skip
 """Column -> its word in the table of formats."""

@@ -12,7 +12,7 @@ from ratioscope.collectors.batch.sequence_numbers import SequenceNumbers
 from ratioscope.collectors.collector import Collector
 from ratioscope.collectors.process.ranks import label
 from ratioscope.errors import SourceError
-from ratioscope.ingest.importers.samples import EITHER, PER_TOKEN, RecordedRow, Rejected
+from ratioscope.ingest.importers.samples import EITHER, OF_TOKENS, PER_TOKEN, RecordedRow, Rejected
 from ratioscope.ingest.importers.topk import topk_arguments
 from ratioscope.layout import REJECTED
 
@@ -139,7 +139,7 @@ def arguments(batch: list[RecordedRow]) -> dict[str, Any]:
     present = {name for row in batch for name in row.values}
     given: dict[str, Any] = {
         name: [row.values.get(name) for row in batch]
-        for name in (*PER_TOKEN, *_PER_SEQUENCE, "prompt_ids")
+        for name in (*OF_TOKENS, *_PER_SEQUENCE, "prompt_ids")
         if name in present
     }
     for name in EITHER:

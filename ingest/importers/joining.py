@@ -17,7 +17,7 @@ import numpy as np
 
 from ratioscope.errors import SourceError
 
-from .samples import EITHER, PER_TOKEN, RecordedRow, Rejected
+from .samples import EITHER, OF_TOKENS, PER_TOKEN, RecordedRow, Rejected
 from .topk import COLUMNS, last_places
 
 _COMMIT_EVERY = 4096
@@ -74,7 +74,7 @@ def _of_response(train: RecordedRow, rollout: RecordedRow) -> RecordedRow:
     if sampled > (_tokens(train.values) or 0):
         return train
     values = {
-        name: value[len(value) - sampled :] if name in PER_TOKEN else value for name, value in train.values.items()
+        name: value[len(value) - sampled :] if name in OF_TOKENS else value for name, value in train.values.items()
     }
     values |= {name: last_places(values[name], sampled) for name in COLUMNS if name in values}
     if "token_ids" in train.values and train.values["token_ids"][0] >= 0:  # below 0: the log does not have the first id

@@ -16,9 +16,12 @@ from .row import Row, SetAside, Unreadable, flat, inside
 from .steps import STEPS, TAKES_NONE, counted, number, text, whole
 from .table import ColumnMapping, FileKind
 from .token_rows import TokenRows, is_number
+from .token_strings import TOKEN_TEXTS, demand_texts
 
 LOGPROBS = ("rollout_logprobs", "old_logprobs", "current_logprobs")
 PER_TOKEN = (*LOGPROBS, "reference_logprobs", "entropy", "mask", "loss_mask", "token_ids", "turns")
+OF_TOKENS = (*PER_TOKEN, TOKEN_TEXTS)
+"""Columns of one value per token; all are arrays, but for the texts."""
 MASKS = ("mask", "loss_mask")
 EITHER = ("advantages", "rollout_versions")
 TEXTS = ("sequence_ids", "group_ids", "replica", "finish_reasons", "prompt_texts")
@@ -111,7 +114,7 @@ def _name(row: RecordedRow, place: int, facts: Mapping[str, Any], *, is_named: b
 
 def _numbered(part: FileKind, rows: Iterator[Any]) -> Iterator[tuple[int, Any]]:
     """The rows, each with its number. A table of tokens has a row for each sequence, with the number of its first token."""
-    return TokenRows(part.columns, frozenset((*PER_TOKEN, *EITHER))).joined(rows) if part.of_tokens else enumerate(rows)
+    return TokenRows(part.columns, frozenset((*OF_TOKENS, *EITHER))).joined(rows) if part.of_tokens else enumerate(rows)
 
 
 def split_rows(part: FileKind, values: Any) -> Iterator[Any]:
@@ -226,6 +229,8 @@ def _typed(into: str, value: Any, row: Row) -> Any:
         if into not in MASKS and array.dtype.kind == "b":
             raise FieldError("it holds true and false; wanted one number per token")
         return _within(into, counted(array, "it") if into in MASKS else array)
+    if into == TOKEN_TEXTS:
+        return demand_texts(value)
     if into in topk.COLUMNS:
         return topk.demand_topk(value)
     if into in WHOLE or into == "rollout_versions":
@@ -246,7 +251,7 @@ def _typed(into: str, value: Any, row: Row) -> Any:
 
 def targets() -> tuple[str, ...]:
     """The names that the left side of a line of a table may have."""
-    return (*PER_TOKEN, "prompt_ids", *EITHER, *topk.COLUMNS, *WHOLE, *TEXTS, "rewards", "extra.NAME", "key.NAME")
+    return (*OF_TOKENS, "prompt_ids", *EITHER, *topk.COLUMNS, *WHOLE, *TEXTS, "rewards", "extra.NAME", "key.NAME")
 
 
 def is_target(into: str) -> bool:
@@ -280,8 +285,8 @@ def _fault(values: Mapping[str, Any]) -> tuple[str | None, str] | None:
     if first is None:
         return None, f"it holds none of {', '.join(LOGPROBS)}"
     tokens = len(values[first])
-    for name in (*PER_TOKEN, *EITHER):
-        if isinstance(value := values.get(name), np.ndarray) and len(value) != tokens:
+    for name in (*OF_TOKENS, *EITHER):
+        if isinstance(value := values.get(name), np.ndarray | list) and len(value) != tokens:
             return name, f"it has {len(value)} tokens, and {first} has {tokens}"
     return (first, "it has no token") if not tokens else None
 

@@ -13,6 +13,7 @@ from ratioscope.errors import FieldError
 
 from .csv_rows import parsed
 from .row import Row, flat
+from .token_strings import spelled_ids, token_texts
 from .topk import topk
 
 Apply = Callable[..., Any]
@@ -285,6 +286,7 @@ STEPS: dict[str, Apply] = {
         span, before, where, last, but_last, first, spread_over, shift, padded, absent_if_zero, zero_if_zero, nonzero, ones,
         number, whole, lowest, highest, names, if_number,
         unless_number, text, role, item, pick, numbers_of, interval, named, run_lengths, lists, topk,
+        token_texts, spelled_ids,
     )
 }  # fmt: skip
 TAKES_NONE = frozenset(("ones",))

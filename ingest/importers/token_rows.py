@@ -11,6 +11,7 @@ from ratioscope.errors import UnsafeFile
 
 from .row import Unreadable, inside
 from .table import ColumnMapping
+from .token_strings import TOKEN_TEXTS
 
 POSITION = "position"
 """The field that counts the tokens of a sequence, if the rows have it."""
@@ -30,6 +31,8 @@ class _Sequence:
     """Field -> one value per token."""
     whole: dict[str, Any]
     """Field -> the value that all of its rows must have."""
+    texts: frozenset[str] = frozenset()
+    """The fields whose cells stay as they are: the text of a token may be that of a number."""
     fault: str = ""
     """Why it cannot be read; empty if it can."""
 
@@ -43,7 +46,7 @@ class _Sequence:
     def joined(self) -> Any:
         """The row of lists; a field that no row has is absent."""
         held = {name: cells for name, cells in self.tokens.items() if any(cell is not None for cell in cells)}
-        lists = {name: list(map(plain_cell, cells)) for name, cells in held.items()}
+        lists = {name: cells if name in self.texts else list(map(plain_cell, cells)) for name, cells in held.items()}
         fault = self.fault or _out_of_order(lists.get(POSITION, ()))
         return Unreadable(fault) if fault else {**self.whole, **lists}
 
@@ -93,7 +96,8 @@ class TokenRows:
             )
         self._seen.add(key)
         tokens: dict[str, list[Any]] = {place: [] for place in self._of_tokens}
-        return _Sequence(key, number, tokens, {place: values.get(place) for place in self._of_sequences}, fault)
+        whole = {place: values.get(place) for place in self._of_sequences}
+        return _Sequence(key, number, tokens, whole, self._texts, fault)
 
     @cached_property
     def _key(self) -> tuple[tuple[str, ...], ...]:
@@ -106,6 +110,10 @@ class TokenRows:
     @cached_property
     def _of_tokens(self) -> tuple[str, ...]:
         return (*(place for line in self.columns if line.into in self.per_token for place in line.places), POSITION)
+
+    @cached_property
+    def _texts(self) -> frozenset[str]:
+        return frozenset(place for line in self.columns if line.into == TOKEN_TEXTS for place in line.places)
 
     @cached_property
     def _of_sequences(self) -> tuple[str, ...]:

@@ -40,6 +40,13 @@ def topk(value: Any, row: object) -> Array | None:
     return np.concatenate([[len(found)], at, ids, logprobs.view(np.int32)]).astype(np.int32)
 
 
+def places_of_texts(value: Any) -> int:
+    """The number of places whose likeliest tokens are texts without ids, which `topk` leaves out."""
+    places = (each for each in value if isinstance(each, Mapping)) if isinstance(value, list) else ()
+    listed = (each.get("top_logprobs") if "logprob" in each else each for each in places)
+    return sum(any(i is None for i, _ in _pairs(place)) for place in listed)
+
+
 def _of_place(place: Any) -> list[tuple[int, float]]:
     """(id, log-prob) of the alternatives of a token; none if one of them has no id, or no log-prob."""
     if isinstance(place, Mapping) and "top_logprobs" in place:
@@ -54,16 +61,17 @@ def _pairs(place: Any) -> Iterator[tuple[Any, Any]]:
     if isinstance(place, Mapping):
         for name, value in place.items():
             is_by_id = isinstance(value, Mapping)  # prompt_logprobs; else the name is the text of a token
-            yield (_number(name) if is_by_id else _named(name)), (value.get("logprob") if is_by_id else value)
+            yield (_number(name) if is_by_id else named_id(name)), (value.get("logprob") if is_by_id else value)
     elif isinstance(place, list | tuple):
         for each in place:
             if isinstance(each, Mapping):
-                yield each.get("token_id", _named(each.get("token"))), each.get("logprob")
+                yield each.get("token_id", named_id(each.get("token"))), each.get("logprob")
             elif isinstance(each, list | tuple) and len(each) >= 2:
                 yield each[1], each[0]
 
 
-def _named(token: Any) -> int | None:
+def named_id(token: Any) -> int | None:
+    """The id of a token that vLLM spells as `token_id:5`; None for any other."""
     return _number(token.removeprefix(_ID)) if isinstance(token, str) and token.startswith(_ID) else None
 
 

@@ -10,10 +10,12 @@ from typing import Any
 
 from ratioscope.flat_json import loaded
 
-from ..row import Unreadable, inside
+from ..row import SetAside, Unreadable, inside
 from ..table import FileKind, Format, columns
+from ..topk import places_of_texts
 
-_OF_TOKENS = ("token_logprobs", "top_logprobs")
+_OF_TOKENS = ("token_logprobs", "top_logprobs", "tokens")
+_BY_TEXT = "likeliest tokens of a place by text alone, without the ids that return_tokens_as_token_ids gives"
 
 
 def _choices(line: Any) -> Iterator[Any]:
@@ -27,7 +29,10 @@ def _choices(line: Any) -> Iterator[Any]:
     outer = {**_plain(line), **_plain(response)}
     for place, one in enumerate(choices):
         own = one if isinstance(one, Mapping) else {}
-        yield _without_prompt({**outer, **own, "response": response, "line": line, "place": place}, len(choices))
+        row = _without_prompt({**outer, **own, "response": response, "line": line, "place": place}, len(choices))
+        yield row
+        if count := places_of_texts(inside(row, "logprobs.content") or inside(row, "logprobs.top_logprobs")):
+            yield SetAside(_BY_TEXT, count)
 
 
 def _plain(held: Any) -> dict[str, Any]:
@@ -106,7 +111,8 @@ _OPENAI = FileKind(
         sequence_ids = place | named(@source, @line, response.id)
         rollout_logprobs = logprobs.content or logprobs.token_logprobs | numbers_of(logprob) !
         rollout_topk = logprobs.content or logprobs.top_logprobs | topk
-        token_ids = token_ids
+        token_ids = token_ids or logprobs.content or logprobs.tokens | spelled_ids
+        token_texts = logprobs.content or logprobs.tokens | token_texts
         prompt_ids = prompt_token_ids or response.prompt_token_ids
         rollout_versions = response.metadata.weight_version or meta_info.weight_version | if_number
         finish_reasons = finish_reason
@@ -159,6 +165,7 @@ _SGLANG = FileKind(
         rollout_logprobs = meta_info.output_token_logprobs | pick(0) !
         rollout_topk = meta_info.output_top_logprobs | topk
         token_ids = meta_info.output_token_logprobs | pick(1)
+        token_texts = meta_info.output_token_logprobs | token_texts
         prompt_ids = prompt_token_ids or input_ids or scored_ids
         prompt_tokens = meta_info.prompt_tokens
         cached_tokens = meta_info.cached_tokens

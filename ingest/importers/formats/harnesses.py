@@ -130,6 +130,7 @@ _INSPECT = FileKind(
         group_ids = sample.id
         rollout_logprobs = choice.logprobs.content | numbers_of(logprob) !
         finish_reasons = choice.stop_reason
+        token_texts = choice.logprobs.content | token_texts
         extra.texts = choice.logprobs.content | pick(token)
         extra.scores = sample.scores
     """),

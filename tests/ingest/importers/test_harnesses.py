@@ -86,6 +86,7 @@ def test_a_log_of_inspect_has_log_probs_by_text(tmp_path: Path) -> None:
     assert code == 0 and [row["sequence_id"] for row in rows] == ["arithmetic-a-1-0", "arithmetic-b-1-0"]
     assert [row["rollout_logprobs"] for row in rows] == [[-0.25, -1.5], [-0.5, -0.125, -2.0]]
     assert json.loads(rows[1]["extra"])["texts"] == ["no", " idea", "."] and rows[0]["token_ids"] is None
+    assert rows[1]["token_texts"] == ["no", " idea", "."]
     assert rows[0]["finish_reason"] == "stop" and json.loads(rows[0]["extra"])["scores"]["includes"]["value"] == "C"
 
 

@@ -10,6 +10,7 @@ from support.imported import imported, rejected, rows_of
 
 from ratioscope import open_run
 from ratioscope.app.cli import main
+from ratioscope.metrics.analysis.token_classes import token_class
 
 PROMPT, IDS, LOGPS = [11, 12, 13], [4, 5, 6], [-0.5, -0.25, -1.5]
 AGAIN = [-0.51, -0.25, -1.4]
@@ -163,3 +164,112 @@ def test_the_prompt_of_sglang_is_kept_where_all_of_it_was_scored(tmp_path: Path)
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     code, rows = imported(tmp_path / "log.jsonl", tmp_path / "run")
     assert code == 0 and [row["prompt_ids"] for row in rows] == [[3, 4], None]
+
+
+SPELLED = [" 3", "€", "<|im_end|>"]
+
+
+def chat(name: str, content: list[dict[str, Any]], **of_choice: Any) -> dict[str, Any]:
+    """A chat completion as vLLM, SGLang and OpenAI return it, without ids."""
+    choice = {"index": 0, "message": {"role": "assistant", "content": " 3€"}, "logprobs": {"content": content}}
+    return {"id": name, "object": "chat.completion", "model": "qwen", "choices": [{**choice, **of_choice}]}
+
+
+def spelled(texts: list[str], **more: Any) -> list[dict[str, Any]]:
+    """The bytes are those of the text, as engines give them; OpenAI has none for a control token."""
+    of = {text: None if text.startswith("<|") else list(text.encode()) for text in texts}
+    return [
+        {"token": t, "logprob": x, "bytes": of[t], "top_logprobs": [], **more}
+        for t, x in zip(texts, LOGPS, strict=True)
+    ]
+
+
+def test_the_text_of_each_token_of_a_chat_log_is_kept_and_its_class_can_be_asked_for(tmp_path: Path) -> None:
+    log, other = write(tmp_path / "a.jsonl", chat("r0", spelled(SPELLED))), write(tmp_path / "b.jsonl", scored())
+    assert (
+        main(["import", "--rollout", str(log), "--train", str(other), "--on", "id", "-o", str(tmp_path / "run")]) == 0
+    )
+    assert rows_of(tmp_path / "run")[0]["token_texts"] == SPELLED
+    by_class = open_run(tmp_path / "run").metrics(by="token_class").sort("token_class")
+    assert by_class["token_class"].to_list() == ["digits", "punctuation", "special"]
+    assert by_class["mismatch/abs_log_ratio"].to_list() == pytest.approx([0.01, 0, 0.1], rel=1e-4)
+
+
+def test_a_part_of_a_character_is_one_however_the_server_spells_it(tmp_path: Path) -> None:
+    """OpenAI's API has `bytes:\\xe2\\x82` beside the bytes; vLLM and SGLang have U+FFFD, and its bytes."""
+    parts = spelled(["bytes:\\xe2\\x82", "\ufffd", "a"])
+    parts[0]["bytes"] = [0xE2, 0x82]
+    code, rows = imported(write(tmp_path / "chat.jsonl", chat("c", parts)), tmp_path / "run")
+    assert code == 0 and rows[0]["token_texts"] == ["\ufffd", "\ufffd", "a"]
+    assert [token_class(text) for text in rows[0]["token_texts"]] == ["part of a character"] * 2 + ["word piece"]
+
+
+def test_ids_that_tokens_are_spelled_as_are_ids_and_their_bytes_are_texts(tmp_path: Path) -> None:
+    """vLLM with return_tokens_as_token_ids: `token` has the id, `bytes` the text."""
+    content = [
+        {**part, "token": f"token_id:{i}", "bytes": list(text.encode())}
+        for i, text, part in zip(IDS, SPELLED, spelled(SPELLED), strict=True)
+    ]
+    code, rows = imported(write(tmp_path / "chat.jsonl", chat("c", content)), tmp_path / "run")
+    assert code == 0 and rows[0]["token_ids"] == IDS and rows[0]["token_texts"] == SPELLED
+    content[1]["token"] = "€"
+    code, rows = imported(write(tmp_path / "mixed.jsonl", chat("c", content)), tmp_path / "mixed")
+    assert code == 0 and rows[0]["token_ids"] is None and rows[0]["token_texts"] == SPELLED
+
+
+def test_an_echoed_prompt_leaves_its_texts_too_and_a_completion_has_them_by_name(tmp_path: Path) -> None:
+    code, rows = imported(write(tmp_path / "echo.jsonl", echoed(3)), tmp_path / "run")
+    assert code == 0 and rows[0]["token_texts"] == ["a", "b", "c"]
+
+
+def test_texts_of_sglang_are_kept_where_it_was_asked_for_them(tmp_path: Path) -> None:
+    texts, without = _generated(), _generated(2)
+    texts["meta_info"]["output_token_logprobs"] = [[x, i, t] for i, x, t in zip(IDS, LOGPS, SPELLED, strict=True)]
+    without["meta_info"]["id"] = "h"
+    code, rows = imported(write(tmp_path / "log.jsonl", texts, without), tmp_path / "run")
+    assert code == 0 and [row["token_texts"] for row in rows] == [SPELLED, None]
+
+
+def test_likeliest_tokens_by_text_have_no_column_and_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    likeliest = [{"token": "a", "logprob": -0.1, "bytes": [97]}, {"token": "b", "logprob": -2.0, "bytes": [98]}]
+    by_id = [{"token": "token_id:4", "logprob": -0.1, "bytes": [97]}]
+    content = spelled(SPELLED, top_logprobs=likeliest)
+    log = write(
+        tmp_path / "chat.jsonl",
+        chat("c", content),
+        chat("d", spelled(SPELLED, top_logprobs=by_id)),
+        chat("e", spelled(SPELLED)),
+    )
+    assert main(["import", str(log), "-o", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().out
+    assert (
+        "set aside: likeliest tokens of a place by text alone" in said
+        and "return_tokens_as_token_ids gives (3)" in said
+    )
+
+
+@pytest.mark.parametrize("odd", ["x", 5, [300, -1], ["a"], {}, [None], True])
+def test_bytes_that_are_none_do_not_lose_the_text(odd: Any, tmp_path: Path) -> None:
+    code, rows = imported(write(tmp_path / "chat.jsonl", chat("c", spelled(SPELLED, bytes=odd))), tmp_path / "run")
+    assert code == 0 and rows[0]["token_texts"] == SPELLED
+
+
+def test_texts_of_a_table_are_mapped_and_a_digit_stays_a_text(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(
+        "sample,lp,piece\n" + "".join(f"s,{x},{t}\n" for x, t in zip(LOGPS, ["01", "1e3", "x"], strict=True))
+    )
+    options = ["--map", "rollout_logprobs=lp", "--map", "sequence_ids=sample", "--map", "token_texts=piece"]
+    code, rows = imported(tmp_path / "t.csv", tmp_path / "run", *options)
+    assert code == 0 and rows[0]["token_texts"] == ["01", "1e3", "x"]
+
+
+def test_texts_that_are_too_few_or_none_reject_their_row_alone(tmp_path: Path) -> None:
+    good, few, odd = ({"id": n, "lp": LOGPS, "t": t} for n, t in (("a", SPELLED), ("b", SPELLED[:2]), ("c", [1, 2, 3])))
+    options = ["--map", "rollout_logprobs=lp", "--map", "sequence_ids=id", "--map", "token_texts=t"]
+    code, rows = imported(write(tmp_path / "t.jsonl", good, few, odd), tmp_path / "run", *options)
+    assert code == 1 and [row["sequence_id"] for row in rows] == ["a"]
+    assert [
+        "2 tokens" in each["reason"] or "no list of texts" in each["reason"] for each in rejected(tmp_path / "run")
+    ] == [True] * 2
