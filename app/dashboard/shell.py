@@ -200,6 +200,8 @@ def _reason_for_nothing(card: Page, chosen: View) -> Callable[[], object] | None
     if card.reads_tokens and chosen.run.no_tokens:
         return partial(drawn, no_tokens, Scope(chosen))
     if chosen.run.steps and not chosen.run.gaps and chosen.run.no_tokens:
+        if card.about == "beside":
+            return None
         return partial(drawn, no_metric, Scope(chosen))
     if not card.shows_empty and (why := chosen.of(why_no_gap)):
         return partial(drawn, partial(no_gap_yet, why), Scope(chosen))

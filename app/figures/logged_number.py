@@ -13,7 +13,7 @@ from ..presentation.theme import LIGHT, Theme
 from .drawing.along import axis_along
 from .drawing.bands import edges, shaded
 from .drawing.canvas import canvas, saying
-from .drawing.lines import Line
+from .drawing.lines import Line, legend
 from .drawing.marks import add_events, fit
 from .drawing.plot import Pen, infinities, line_trace
 from .drawing.plotly_objects import go
@@ -46,8 +46,8 @@ def logged_over_steps(
         *(f"{escaped(shortened(line.name))}: {count(len(line.steps), 'step')}" for line in lines),
         next((each.note for each in drawn if each.note), ""),
     )
-    word = "" if scale is None else scale.word
-    figure = canvas(escaped(name, 70), (escaped(note, 160), word), theme=theme, height=height, made=made)
+    word, key = "" if scale is None else scale.word, legend(lines, theme) if len(lines) > 1 else ()
+    figure = canvas(escaped(name, 70), (escaped(note, 160), word), theme=theme, height=height, made=made, key=key)
     if scale is None:
         return saying(figure, "not available, because no value at these steps is a number", theme)
     areas = [edges(each) if np.isfinite(each.error).any() else [] for each in drawn]

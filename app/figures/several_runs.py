@@ -12,17 +12,17 @@ from ratioscope.metrics.metric import Metric
 
 from ..presentation.digits import digits
 from ..presentation.escape import plotly as escaped
-from ..presentation.run_names import MARKS, SYMBOLS, shortened
+from ..presentation.run_names import SYMBOLS, shortened
 from ..presentation.theme import LIGHT, Theme, faded
 from .drawing.along import Along, axis_along
 from .drawing.bands import shaded
-from .drawing.canvas import LINE, MARGIN, coloured, saying
+from .drawing.canvas import LINE, MARGIN, saying
 from .drawing.faint_run import FaintRun, beside_words, faint, within
 from .drawing.lines import (
     AxisType,
     DrawnLine,
     Line,
-    legend_name,
+    legend,
     line_of,
     metric_canvas,
     on_grid,
@@ -67,13 +67,15 @@ def metric_of_runs(
     other = None
     if beside is not None and along == "step" and len(there):
         other = within(there, line_of(beside.frame, metric, gap), POINTS)
-    legend = _legend(lines, gap, theme) if len(lines) > 1 else []
     scale, without = scale_of(axis, drawn)
     band, *points_without = what_is_shaded(drawn, metric)
     caveats = (escaped(note, 160) for note in notes)
     said = (*caveats, without, _smoothed(drawn, half_life), band, scale.word)
     made = (size_words(lines, metric), *points_without, thinned_words(drawn))
-    key = (beside_words(beside, other, theme) if along == "step" else "", *legend)
+    key = (
+        beside_words(beside, other, theme) if along == "step" else "",
+        *(legend(lines, theme) if len(lines) > 1 else ()),
+    )
     figure = metric_canvas(metric, gap, said, theme, height, made=made, key=key)
     _make_room(figure)
     if not any(np.isfinite(scale.place(part.raw.mean)).any() for part in drawn):
@@ -151,18 +153,3 @@ def _words(part: DrawnLine, metric: Metric, named: bool) -> list[str]:
         return [f"{name}{text}" for text in texts]
     means = part.main.mean.tolist()
     return [f"{name}{text} · smoothed {digits(mean)}" for text, mean in zip(texts, means, strict=True)]
-
-
-def _legend(lines: Sequence[Line], gap: str, theme: Theme) -> list[str]:
-    """Name, colour and symbol of each line, as lines of notes."""
-    rows: list[str] = []
-    used = theme.columns
-    for line in lines:
-        name = legend_name(line)
-        if used + len(name) + 4 > theme.columns:
-            rows.append("")
-            used = 0
-        colour, symbol = _colour(line, gap, theme), MARKS[line.slot or 0]
-        rows[-1] += f"{coloured(symbol, colour)} {escaped(name)}&#160;&#160; "
-        used += len(name) + 4
-    return rows

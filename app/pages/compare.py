@@ -1,6 +1,6 @@
 """The Compare page, A against B: runs, seeds or ranges of steps; the differences, their size and certainty, and settings."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -12,55 +12,29 @@ from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.distribution import LEVELS, Level, whole_histogram
 from ratioscope.metrics.grading.limits import limits_of
 
-from ..blocks import Actions, Beside, Block, Chart, Column, Heading, Numbers, Paragraph, Table
+from ..blocks import Beside, Block, Chart, Paragraph
 from ..figures.drawing.plotly_objects import go
 from ..figures.sides import SideRun, courses, graded_shares, survivals
 from ..presentation.comparison_words import (
     compared_metrics,
-    few_settings,
-    numbers_of,
     sentence,
-    settings_table,
     table_of,
     titled,
 )
 from ..presentation.difference import common_gap
-from ..presentation.digits import count
-from ..presentation.escape import visible
 from ..presentation.gap_words import difference_words
 from ..presentation.metric_places import in_words, names_at
-from ..presentation.run_names import told_apart
 from ..presentation.theme import THEMES, ThemeName
+from .compare_logs import compared_logs
 from .compare_pairs import pair_by_pair
-from .compare_sides import ComparedRun, asked_sides, with_gap
+from .compare_settings import differing, settings_blocks
+from .compare_sides import HOLM, ComparedRun, Sides, asked_sides, said_of_sides, side_by_side, with_gap
 from .face import Choice, Face
-from .pinning import pin_action, said_of_pin
 from .scope import Scope
 
 ALIGNED = ("step", "steps since the first")
-Sides = tuple[ComparedRun, ComparedRun]
-LINE = 300
-"""Most characters of the line that names settings."""
-COLUMNS = {
-    "metric": Column(width=230, narrow=112, shorter={"Effective sample size": "ESS", "Chi-squared": "χ²"}),
-    **{letter: Column(narrow=134) for letter in "AB"},  # a narrow window shows both sides whole, with their errors
-    "z": Column(help="the difference in its standard errors"),
-}
-SETTINGS = {
-    "setting": Column(width=320, narrow=170),
-    **{letter: Column(width=160, narrow=110) for letter in "AB"},
-}
-"""The name of a setting is a path of several words. A narrow window shows both values too."""
-CELL = 24
-"""Characters of a value in the table of settings. Downloads have all of them."""
 SEEDS = "Errors come from the spread between the runs of a side; a side with one run has only its sampling error"
 NO_SEEDS = "Errors are clustered by sequence and do not include the variation between seeds: compare several seeds"
-HOLM = "“differs”: significant at 5% after Holm's correction over all rows."
-ONE_RUN = "A and B come from the same run. The charts of the other pages mark a resume with other settings."
-NO_SETTING = (
-    "No setting on record differs: code, trainer, versions, configuration and machine are the same in run.json, or were not"
-    " recorded."
-)
 
 
 def compare(scope: Scope) -> Iterator[Block]:
@@ -70,6 +44,9 @@ def compare(scope: Scope) -> Iterator[Block]:
         if side.views and not any(map(side.recorded, side.views)):
             yield Paragraph(f"{side.letter} has none of the chosen steps: {side.words}.", "info")
             return
+    if any(shown.run.no_tokens for side in (a, b) for shown in side.views):
+        yield from compared_logs((a, b), scope)
+        return
     a, b = (yield from with_gap(a, scope)), (yield from with_gap(b, scope))
     if not (a.views and b.views):
         return
@@ -83,62 +60,21 @@ def compare(scope: Scope) -> Iterator[Block]:
         for side in (a, b)
     )
     comparisons = compared_metrics(one, other, gap)
-    yield Paragraph(sentence(comparisons, gap), "answer")
-    yield Paragraph(f"A: {a.words}", "muted")
-    yield Paragraph(f"B: {b.words}", "muted")
-    if on_paper:
-        yield Paragraph(f"gap: {gap}, {difference_words(gap)}", "muted")
-    line, settings = _settings(a, b)
-    yield Paragraph(visible(line, LINE), "muted")
-    if len(a.names) == 1 and (pin := pin_action(scope, a.names[0])):
-        yield Actions("pin", (pin,))
-        yield from said_of_pin(scope.face)
-    yield from _cautions(a, b)
+    line, settings = settings_blocks(differing(a, b))
+    of_gap = (Paragraph(f"gap: {gap}, {difference_words(gap)}", "muted"),) if on_paper else ()
+    yield from said_of_sides((a, b), scope, sentence(comparisons, gap), *of_gap, line)
+    how = SEEDS if max(len(a.views), len(b.views)) > 1 else NO_SEEDS
+    yield Paragraph(f"Each value covers all tokens of the range. {how}. {HOLM}", "muted")
     if not comparisons:
         common = "Choose another gap, or runs that record both its policies."
         yield Paragraph(f"A and B have no metric of {gap} in common. {common}", "info")
         return
-    tallest = None if len(comparisons) < 14 else 460
-    yield Table("Metrics of A and B", titled(table_of(comparisons)), columns=COLUMNS, tallest=tallest)
-    yield Numbers("compared_numbers", partial(numbers_of, comparisons), "as plain numbers")
+    yield from side_by_side("Metrics of A and B", titled(table_of(comparisons)), comparisons)
     yield from _side_courses((a, b), scope)
     weights = _tails((a, b), scope.face, gap)
     yield Beside("both", ((weights,), (_shares((a, b)), *settings)))
     if not on_paper:
         yield from pair_by_pair(a, b, scope)
-
-
-def _cautions(a: ComparedRun, b: ComparedRun) -> Iterator[Block]:
-    """Notes on the meaning of the errors, and on differences that make the comparison unfair."""
-    shared = sum(
-        len(set(a.recorded(one)) & set(b.recorded(other)))
-        for one in a.views
-        for other in b.views
-        if one.path == other.path
-    )
-    if shared:
-        independent = "Errors assume independent sides, so z is too small."
-        yield Paragraph(f"A and B share {count(shared, 'step')}. {independent}", "warning")
-    how = SEEDS if max(len(a.views), len(b.views)) > 1 else NO_SEEDS
-    yield Paragraph(f"Each value covers all tokens of the range. {how}. {HOLM}", "muted")
-
-
-def _settings(a: ComparedRun, b: ComparedRun) -> tuple[str, Sequence[Block]]:
-    """(the first of the settings that differ, or why there is none; the table of all, unless the line has each of them)."""
-    if {shown.path for shown in a.views} == {shown.path for shown in b.views}:
-        return ONE_RUN, ()
-    differing = settings_table(*([shown.run.info for shown in side.views] for side in (a, b)))
-    if differing.is_empty():
-        return NO_SETTING, ()
-    line = f"Settings that differ: {few_settings(differing.rows())}"
-    if len(line) <= LINE and all(f"{key} {one} → {other}" in line for key, one, other in differing.rows()):
-        return line, ()
-    tallest = None if len(differing) < 20 else 460
-    short = pl.DataFrame([told_apart(row, CELL) for row in differing.select("A", "B").rows()], ("A", "B"), orient="row")
-    whole = differing.select(pl.col("A", "B").name.suffix(" whole"))
-    frame = pl.concat([differing.select("setting"), short, whole], how="horizontal")
-    table = Table("Settings that differ", frame, columns=SETTINGS, only=[*SETTINGS], tallest=tallest)
-    return line, (Heading(f"All {count(len(differing), 'setting')} that differ"), table)
 
 
 def _side_courses(sides: Sides, scope: Scope) -> Iterator[Block]:

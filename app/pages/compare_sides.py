@@ -1,20 +1,26 @@
 """The two sides of a comparison: their runs and steps."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+
+import polars as pl
 
 from ratioscope.errors import ConfigError, RatioscopeError
 from ratioscope.ingest.files.reference_file import pinned_above
+from ratioscope.metrics.analysis.comparison import Compared
 from ratioscope.metrics.grading.finding import Severity
 
-from ..blocks import Action, Block, Link, Paragraph
+from ..blocks import Action, Actions, Block, Column, Link, Numbers, Paragraph, Table
+from ..presentation.comparison_words import numbers_of
+from ..presentation.digits import count
 from ..presentation.escape import visible
 from ..presentation.gap_words import direction
 from .face import Text
 from .folder import chosen_runs, opened
-from .pinning import run_path
+from .pinning import pin_action, run_path, said_of_pin
 from .scope import Scope, Steps, steps_of
 from .slice_absences import read_rows
 from .step_choice import not_read
@@ -22,6 +28,13 @@ from .view import View, asked_gap
 
 MOST = 8
 """Most runs of a side."""
+HOLM = "“differs”: significant at 5% after Holm's correction over all rows."
+COLUMNS = {
+    "metric": Column(width=230, narrow=112, shorter={"Effective sample size": "ESS", "Chi-squared": "χ²"}),
+    **{letter: Column(narrow=134) for letter in "AB"},  # a narrow window shows both sides whole, with their errors
+    "z": Column(help="the difference in its standard errors"),
+}
+"""The look of the table of both sides."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +58,9 @@ class ComparedRun:
         """The runs and steps of the side in words."""
         names = ", ".join(self.names)
         return f"{names}, steps {self.typed}" if self.typed else names
+
+
+Sides = tuple[ComparedRun, ComparedRun]
 
 
 def asked_sides(scope: Scope) -> Generator[Block, None, tuple[ComparedRun, ComparedRun]]:
@@ -131,3 +147,24 @@ def with_gap(side: ComparedRun, scope: Scope) -> Generator[Block, None, Compared
         if unread := [step for step in side.recorded(shown) if step not in read]:
             yield Paragraph(f"{side.letter}: {name}: {gap} is {not_read(shown, gap, unread)}", "absent")
     return replace(side, names=tuple(kept), views=tuple(kept.values()))
+
+
+def said_of_sides(sides: Sides, scope: Scope, answer: str, *more: Block) -> Iterator[Block]:
+    """The answer, the runs and steps of both sides, more, the button that pins A, and a warning if both have steps of one run."""
+    a, b = sides
+    yield Paragraph(answer, "answer")
+    yield from (Paragraph(f"{side.letter}: {side.words}", "muted") for side in sides)
+    yield from more
+    if len(a.names) == 1 and (pin := pin_action(scope, a.names[0])):
+        yield Actions("pin", (pin,))
+        yield from said_of_pin(scope.face)
+    pairs = ((one, other) for one in a.views for other in b.views if one.path == other.path)
+    if shared := sum(len({*a.recorded(one)} & {*b.recorded(other)}) for one, other in pairs):
+        independent = "Errors assume independent sides, so z is too small."
+        yield Paragraph(f"A and B share {count(shared, 'step')}. {independent}", "warning")
+
+
+def side_by_side(title: str, table: pl.DataFrame, compared: Sequence[Compared]) -> Iterator[Block]:
+    """The table of both sides, and the same as numbers."""
+    yield Table(title, table, columns=COLUMNS, tallest=None if len(table) < 14 else 460)
+    yield Numbers("compared_numbers", partial(numbers_of, compared), "as plain numbers")

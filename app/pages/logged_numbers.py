@@ -162,7 +162,7 @@ def _chart(name: str, runs: Sequence[tuple[str, View]], steps: range | None, the
     known = slots(each for each, _ in runs)
     coloured = [_coloured(line, known[line.name]) for line in lines] if len(runs) > 1 else lines
     estimate = OF_SEQUENCES if name in front.of(_facts) else LOGGED
-    note, events = front.of(_note, name), front.events()
+    note, events = front.of(number_note, name), front.events()
     return logged_over_steps(coloured, name, note, estimate=estimate, events=events, theme=THEMES[theme])
 
 
@@ -185,7 +185,7 @@ def _line(run: Run, name: str, shown: str, steps: range | None) -> Line | None:
     return Line(shown, None, places, places, values, np.full(len(own), np.nan))
 
 
-def _note(run: Run, name: str) -> str:
+def number_note(run: Run, name: str) -> str:
     """The metric of ours that the number is, or why it is none, and the policies that it compares."""
     if name in _facts(run):
         return "of the sequences on record"

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ratioscope.errors import ConfigError, SourceError
-from ratioscope.ingest.analysis.logged_comparison import LoggedNumbers, logged_numbers
+from ratioscope.ingest.analysis.logged_comparison import LoggedNumbers, TwoRanges, logged_numbers
 from ratioscope.ingest.analysis.run_comparison import (
     KEYS,
     PairedRuns,
@@ -119,18 +119,23 @@ def difference(a: Run, b: Run, gap: str, pair_by: str | None = None) -> Differen
     key: PromptKey | None = next((name for name in KEYS if name == pair_by), None)
     if pair_by is not None and key is None:
         raise ConfigError(f"--pair-by {pair_by}: wanted one of {', '.join(KEYS)}")
-    settings = differing_settings(a.info, b.info)
     if a.no_tokens or b.no_tokens:
-        logged = logged_numbers(a, b)
-        near = logged.near.get(logged.size(gap) or "", gap)
-        return Difference(near.partition("/")[0], logged.compared, None, None, settings, logged)
+        return logged_difference(a, b, gap)
     return Difference(
         gap,
         tuple(compared_metrics([a.metrics(by=(), gap=asked_gap(gap))], [b.metrics(by=(), gap=asked_gap(gap))], gap)),
         paired_runs(a, b, gap, key),
         parting(a, b, gap),
-        settings,
+        differing_settings([a.info], [b.info]),
     )
+
+
+def logged_difference(a: Run, b: Run, gap: str, steps: TwoRanges = (None, None)) -> Difference:
+    """The comparison where one of the runs is a scalar log. steps: those of A and of B; None for all."""
+    logged = logged_numbers(a, b, steps)
+    near = logged.near.get(logged.size(gap) or "", gap)
+    settings = differing_settings([a.info], [b.info])
+    return Difference(near.partition("/")[0], logged.compared, None, None, settings, logged)
 
 
 def headline(compared: Difference) -> str:

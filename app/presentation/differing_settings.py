@@ -1,6 +1,6 @@
 """The settings in which two runs differ, those first whose effect on the gap is known."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,8 @@ class DifferingSettings:
     """Columns setting, A, B: those with a known effect first, the surest before the others."""
     effects: Mapping[str, SettingEffect]
     """Setting -> the knowledge of its effect; a setting of which nothing is known is absent."""
+    is_judged: bool = True
+    """False where a side has several runs: no effect is looked up."""
 
     @property
     def title(self) -> str:
@@ -29,6 +31,8 @@ class DifferingSettings:
         total = len(self.table)
         if not total:
             return "Settings that differ (0); more may differ than was recorded"
+        if not self.is_judged:
+            return f"Settings that differ ({total}):"
         known = len(self.effects)
         words = "none of them is known to act on the gap" if not known else f"{known} known to act on the gap, first"
         return f"Settings that differ ({total}); {words}:"
@@ -49,9 +53,10 @@ class DifferingSettings:
         ]
 
 
-def differing_settings(a: dict[str, object], b: dict[str, object]) -> DifferingSettings:
-    """The settings in which B differs from A. a, b: content of run.json."""
-    table = settings_table([a], [b])
-    effects = setting_effects(a, b, table["setting"].to_list())
+def differing_settings(a: Sequence[dict[str, object]], b: Sequence[dict[str, object]]) -> DifferingSettings:
+    """The settings in which B differs from A. a, b: run.json of each run of the side."""
+    table = settings_table(a, b)
+    is_judged = len(a) == len(b) == 1
+    effects = setting_effects(a[0], b[0], table["setting"].to_list()) if is_judged else {}
     rows = sorted(table.rows(), key=lambda row: effects[row[0]].place if row[0] in effects else LAST)
-    return DifferingSettings(pl.DataFrame(rows, schema=table.schema, orient="row"), effects)
+    return DifferingSettings(pl.DataFrame(rows, schema=table.schema, orient="row"), effects, is_judged)

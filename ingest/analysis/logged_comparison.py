@@ -20,6 +20,8 @@ from ratioscope.metrics.logged_names import logged_name, trainers
 
 from ..run import Run
 
+TwoRanges = tuple[range | None, range | None]
+"""Steps of A and of B; None for all."""
 FEWEST = 4
 """Steps from which on blocks have an error."""
 
@@ -54,12 +56,12 @@ def _grows(near: str) -> bool:
     return metric is not None and metric.worse == "above" and metric.neutral == 0
 
 
-def logged_numbers(a: Run, b: Run) -> LoggedNumbers:
-    """Every number that both runs have, at the steps that both have. Values that are not finite do not count.
+def logged_numbers(a: Run, b: Run, steps: TwoRanges = (None, None)) -> LoggedNumbers:
+    """Every number that both runs have, at those of these steps that both have. Values that are not finite do not count.
 
     A number under the trainer's own name is left out where it stands there as a metric of ours, or where the trainers differ.
     """
-    (one, metrics_a), (other, metrics_b) = _numbers(a), _numbers(b)
+    (one, metrics_a), (other, metrics_b) = (numbers_by_step(run, own) for run, own in zip((a, b), steps, strict=True))
     drawn = {
         name for known in (metrics_a, metrics_b) for name, metric in known.items() if metric in one and metric in other
     }
@@ -69,13 +71,13 @@ def logged_numbers(a: Run, b: Run) -> LoggedNumbers:
     near = {name: found for name in names if (found := _near(name, next(iter(theirs), None)))}
     pairs = [_compared(name, one[name], other[name]) for name in names]
     order = sorted(pairs, key=lambda pair: (pair[0].metric not in near, math.isnan(pair[0].p), pair[0].p))
-    steps = max((steps for _, steps in order), default=0)
+    most = max((known for _, known in order), default=0)
     is_paired = all(math.isnan(each.a.error) for each, _ in order)
-    return LoggedNumbers(tuple(each for each, _ in order), near, steps, is_paired)
+    return LoggedNumbers(tuple(each for each, _ in order), near, most, is_paired)
 
 
-def _numbers(run: Run) -> tuple[dict[str, pl.DataFrame], dict[str, str]]:
-    """(name -> rows of step and value, the trainer's name -> `<gap>/<metric>` that it is) of a run. The newest attempt counts."""
+def numbers_by_step(run: Run, steps: range | None = None) -> tuple[dict[str, pl.DataFrame], dict[str, str]]:
+    """(name -> finite rows of step and value, the trainer's name -> `<gap>/<metric>` that it is). The newest attempt counts."""
     metrics = run.metrics(by=("step",))
     columns = [name for name in metrics.columns if is_metric(name)]
     wide = metrics.select("step", *columns).unpivot(columns, index="step", variable_name="name", value_name="value")
@@ -84,7 +86,8 @@ def _numbers(run: Run) -> tuple[dict[str, pl.DataFrame], dict[str, str]]:
         for part in (run.logged.sort("attempt"), wide)
     ]
     rows = pl.concat(parts).unique(["name", "step"], keep="last", maintain_order=True)
-    finite = rows.filter(pl.col("value").is_finite())
+    within = True if steps is None else pl.col("step").is_between(steps.start, steps.stop - 1)
+    finite = rows.filter(pl.col("value").is_finite(), within)
     known = dict(run.logged.drop_nulls("metric").select("name", "metric").unique().iter_rows())
     return {str(name): own for (name,), own in finite.group_by(["name"], maintain_order=True)}, known
 

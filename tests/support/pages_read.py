@@ -244,7 +244,7 @@ def reader(runs: Path) -> Read:
         if card.about != "runs" and not card.shows_empty and (why := shown.of(why_no_gap)):
             said.info.append(Part(why))
             return said
-        if card.about != "runs" and shown.run.steps and not shown.run.gaps and shown.run.no_tokens:
+        if card.about == "run" and shown.run.steps and not shown.run.gaps and shown.run.no_tokens:
             scope = Scope(shown, face=said.face)
             said.draw(no_metric(scope), scope)
             return said

@@ -13,10 +13,11 @@ from ratioscope.metrics.analysis.over_steps import unseen_share
 from ratioscope.metrics.metric import Metric
 
 from ...presentation.digits import a_step, count
-from ...presentation.run_names import shortened
+from ...presentation.escape import plotly as escaped
+from ...presentation.run_names import MARKS, shortened
 from ...presentation.theme import Theme
 from .bands import ERROR_OPACITY, Area, band_words, edges, on_hover
-from .canvas import canvas
+from .canvas import canvas, coloured
 from .definition import definition, metric_head
 from .floats import floats, typical
 from .plotly_objects import go
@@ -163,6 +164,21 @@ def why_absent(lines: Sequence[Line], metric: Metric) -> str:
 def legend_name(line: Line) -> str:
     """The name in a legend, with the number of runs of a group."""
     return shortened(line.name, LEGEND_ROOM) + (f" ({line.runs} runs)" if line.is_group else "")
+
+
+def legend(lines: Sequence[Line], theme: Theme) -> list[str]:
+    """Name, colour and symbol of each of several lines, as lines of notes."""
+    rows: list[str] = []
+    used = theme.columns
+    for line in lines:
+        name = legend_name(line)
+        if used + len(name) + 4 > theme.columns:
+            rows.append("")
+            used = 0
+        symbol = coloured(MARKS[line.slot or 0], theme.runs[line.slot or 0])
+        rows[-1] += f"{symbol} {escaped(name)}&#160;&#160; "
+        used += len(name) + 4
+    return rows
 
 
 def size_words(lines: Sequence[Line], metric: Metric) -> str:

@@ -319,7 +319,7 @@ def test_commits_that_differ_are_named_at_the_top(runs: Path, tmp_path: Path, mo
         )
     app = opener(tmp_path, monkeypatch)("compare", ["old", "new"])
     words = plain(app)
-    named = "Settings that differ: code.verl 0123456789ab → ba9876543210; config.lr"
+    named = "none of them is known to act on the gap: code.verl 0123456789ab → ba9876543210; config.lr"
     assert named in words and words.index(named) < words.index("Each value")
     assert not [each for each in app.dataframe if "setting" in each.value], "the line has named both"
 
