@@ -18,13 +18,15 @@ LONGEST = 60
 def folder_of(runs: Iterable[Material]) -> Iterator[tuple[str, str]]:
     """Name and content of each file, the start page last. Each run is taken when its file is wanted, and let go of then.
 
-    The first run with a gap is kept, because every other one is compared with it, and the second for the first.
+    The first run with a gap is kept, because every other one is compared with it, and the second for the first. Without a gap
+    in any, the first logs are.
     """
     rest, listed, files = iter(runs), list[ListedRun](), dict[str, str]()
     ahead, kept = list[Material](), list[Material]()
     while len(kept) < 2 and (run := next(rest, None)) is not None:
         ahead.append(run)
         kept += [run] if run.run.gaps else []
+    kept = kept or [run for run in ahead if run.run.no_tokens][:2]  # logs without a gap have other numbers in common
     for run in chain(ahead, rest):
         name = _unused(run.view.name, files)
         files[name] = file_name(name, {FIRST, *files.values()})

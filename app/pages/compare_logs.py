@@ -9,7 +9,7 @@ from ratioscope.ingest.analysis.logged_comparison import TwoRanges, numbers_by_s
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.definitions.registry import BY_NAME, is_metric
 
-from ..blocks import Block, Chart, Paragraph
+from ..blocks import Block, Chart, Column, Paragraph
 from ..figures.drawing.floats import floats
 from ..figures.drawing.lines import Line
 from ..figures.drawing.plotly_objects import go
@@ -26,13 +26,15 @@ from ..presentation.difference import (
 from ..presentation.escape import visible
 from ..presentation.theme import THEMES, ThemeName
 from .compare_settings import settings_blocks
-from .compare_sides import HOLM, Sides, said_of_sides, side_by_side
+from .compare_sides import COLUMNS, HOLM, Sides, said_of_sides, side_by_side
 from .face import Choice
 from .logged_numbers import number_note
 from .scope import Scope
 from .view import View
 
 ONE_EACH = "Not compared, because a scalar log is compared with one run. Choose one run for A and one for B."
+LOOK = COLUMNS | {"metric": Column(width=300, narrow=170), **{letter: Column(narrow=84) for letter in "AB"}}
+"""Names of numbers are long, and means over common steps have no errors."""
 ONE_VALUE = "one value a step, without its standard error"
 
 
@@ -50,7 +52,7 @@ def compared_logs(sides: Sides, scope: Scope) -> Iterator[Block]:
     if compared.metrics:
         yield Paragraph(f"{pairs_in_words(compared)} {HOLM}", "muted")
         yield Paragraph(parting_in_words(compared), "muted")
-        yield from side_by_side("Numbers of A and B", table_of(compared.metrics), compared.metrics)
+        yield from side_by_side("Numbers of A and B", table_of(compared.metrics), compared.metrics, LOOK)
         names = [each.metric for each in compared.metrics]
         name = scope.face.ask(Choice("course", "number", names, names[0], visible, width=340))
         label, of = f"{name} over the steps of A and of B", (one, other, name, steps)

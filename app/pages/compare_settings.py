@@ -6,7 +6,7 @@ import polars as pl
 
 from ratioscope.ingest.run import Run
 
-from ..blocks import Block, Column, Facts, Heading, Paragraph, Table
+from ..blocks import Block, Column, Heading, Paragraph, Table
 from ..presentation.comparison_words import few_settings
 from ..presentation.differing_settings import DifferingSettings, differing_settings
 from ..presentation.digits import count
@@ -49,8 +49,10 @@ def settings_blocks(found: DifferingSettings | None) -> tuple[Block, Sequence[Bl
     if found is None or found.table.is_empty():
         return Paragraph(NO_SETTING if found else ONE_RUN, "muted"), ()
     line, table = f"{found.title} {few_settings(found.table.rows())}", found.table
-    rows = [(visible(key, LINE), visible(text, WORDS)) for key, text in found.lines(MOST if found.effects else 0)]
-    first = (Heading(found.title.rstrip(":")), Facts(rows)) if rows else ()
+    rows = [
+        Paragraph(visible(words, WORDS), head=visible(key, LINE)) for key, words in found.lines(MOST) if found.effects
+    ]
+    first = (Heading(found.title.rstrip(":")), *rows) if rows else ()
     is_whole = len(line) <= LINE and all(f"{key} {one} → {other}" in line for key, one, other in table.rows())
     every = () if is_whole or len(table) <= len(rows) else _every(table)
     return Paragraph(visible(line, LINE), "muted"), (*first, *every)

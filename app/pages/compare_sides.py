@@ -1,6 +1,6 @@
 """The two sides of a comparison: their runs and steps."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -164,7 +164,9 @@ def said_of_sides(sides: Sides, scope: Scope, answer: str, *more: Block) -> Iter
         yield Paragraph(f"A and B share {count(shared, 'step')}. {independent}", "warning")
 
 
-def side_by_side(title: str, table: pl.DataFrame, compared: Sequence[Compared]) -> Iterator[Block]:
+def side_by_side(
+    title: str, table: pl.DataFrame, compared: Sequence[Compared], columns: Mapping[str, Column] = COLUMNS
+) -> Iterator[Block]:
     """The table of both sides, and the same as numbers."""
-    yield Table(title, table, columns=COLUMNS, tallest=None if len(table) < 14 else 460)
+    yield Table(title, table, columns=columns, tallest=None if len(table) < 14 else 460)
     yield Numbers("compared_numbers", partial(numbers_of, compared), "as plain numbers")

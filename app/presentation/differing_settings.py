@@ -40,7 +40,7 @@ class DifferingSettings:
     def lines(self, most: int) -> list[tuple[str, str]]:
         """(setting, both values and what is known of its effect), at most so many."""
         return [
-            (key, f"{one} → {other}" + (f"  {self.effects[key].words}" if key in self.effects else ""))
+            (key, f"{one} → {other}" + (f": {self.effects[key].words}" if key in self.effects else ""))
             for key, one, other in self.table.head(most).rows()
         ]
 

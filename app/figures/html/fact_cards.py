@@ -28,7 +28,7 @@ def fact_list(rows: Iterable[tuple[str, str]], theme: Theme = LIGHT) -> str:
     style = (
         f".{root} dl{{display:grid;grid-template-columns:minmax(7em,max-content) minmax(0,1fr);gap:5px 18px;margin:0;padding:0;"
         f"font:13px/1.45 {FONT};color:{theme.text}}}.{root} dl>*{{margin:0;padding:0}}"
-        f".{root} dt{{color:{theme.muted};max-width:18em}}.{root} dd{{max-width:70em;overflow-wrap:anywhere}}"
+        f".{root} dt{{color:{theme.muted};max-width:18em}}.{root} dl>*{{overflow-wrap:anywhere}}.{root} dd{{max-width:70em}}"
     )
     return f'<div class="{root}"><style>{style}</style><dl>{inside}</dl></div>'
 
