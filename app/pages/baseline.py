@@ -9,7 +9,7 @@ from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.comparison import Compared
 
 from ..blocks import Block, Facts, Paragraph, text_table
-from ..presentation.comparison_words import SURE, UNITS, estimate_words, few_settings, table_of, title_of, titled
+from ..presentation.comparison_words import SURE, UNITS, estimate_words, few_settings, title_of, titled
 from ..presentation.difference import (
     Difference,
     common_gap,
@@ -63,7 +63,7 @@ def compared_with(run: Run, other: View) -> Baseline:
     compared = difference(good, run, gap)
     name = scrubbed_text(good.name)
     settings = tuple(_scrubbed(*row) for row in compared.settings.table.rows())
-    table = titled(table_of(compared.shown))
+    table = titled(compared.table)
     facts = (
         ("compared", f"the pinned run {name} is A, the run of this report is B"),
         ("pair by pair", pairs_in_words(compared).removeprefix("Pair by pair, ")),

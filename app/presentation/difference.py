@@ -4,6 +4,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import polars as pl
+
 from ratioscope.errors import ConfigError, SourceError
 from ratioscope.ingest.analysis.logged_comparison import LoggedNumbers, TwoRanges, logged_numbers
 from ratioscope.ingest.analysis.run_comparison import (
@@ -19,7 +21,7 @@ from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.comparison import Compared
 from ratioscope.metrics.analysis.slice_parts import size_metric
 
-from .comparison_words import SURE, compared_metrics, numbers_of, paired_sentence, sentence
+from .comparison_words import SURE, compared_metrics, numbers_of, paired_sentence, sentence, table_of
 from .differing_settings import DifferingSettings, differing_settings
 from .digits import count, digits
 from .metric_places import names_at
@@ -63,10 +65,14 @@ class Difference:
         return size_metric(self.gap) if self.logged is None else self.logged.size(self.gap) or ""
 
     @property
-    def shown(self) -> tuple[Compared, ...]:
-        """The metrics of a short table; of logs the first numbers."""
-        cards = names_at("card", self.gap)
-        return self.metrics[:MOST_NUMBERS] if self.logged else tuple(one for one in self.metrics if one.metric in cards)
+    def table(self) -> pl.DataFrame:
+        """The short table as text, judged over all metrics: those of cards, and of logs the first numbers."""
+        every = table_of(self.metrics)
+        return (
+            every.head(MOST_NUMBERS)
+            if self.logged
+            else every.filter(pl.col("metric").is_in(names_at("card", self.gap)))
+        )
 
     @property
     def direction(self) -> int:

@@ -81,7 +81,6 @@ def answer_of(run: "Run") -> tuple[dict[str, str], str]:
 
 
 def _blocks(compared: "Difference", answers: Sequence[str]) -> Iterator[Block]:
-    from ...presentation.comparison_words import table_of
     from ...presentation.difference import pairs_in_words, parting_in_words
 
     yield from (Paragraph(words, head=f"{letter}:") for letter, words in zip("AB", answers, strict=True))
@@ -89,9 +88,9 @@ def _blocks(compared: "Difference", answers: Sequence[str]) -> Iterator[Block]:
     yield Paragraph(pairs_in_words(compared))
     yield Paragraph(parting_in_words(compared))
     yield Paragraph("")
-    table = table_of(compared.shown)
+    table = compared.table
     yield Table("the metrics of both", table if compared.logged else table.rename({"metric": compared.gap}))
-    if compared.logged and (more := len(compared.metrics) - len(compared.shown)):
+    if compared.logged and (more := len(compared.metrics) - len(table)):
         yield Paragraph(f"and {more} more: --json")
     yield Heading(compared.settings.title)
     yield Facts(compared.settings.lines(MOST_SETTINGS))

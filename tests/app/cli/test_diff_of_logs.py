@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 from support.paths import ROOT
 
 from ratioscope.app.cli import OK, USAGE, main
+from ratioscope.app.presentation.difference import Difference, plain_difference
+from ratioscope.app.presentation.differing_settings import differing_settings
 from ratioscope.collectors.collector import Collector
-from ratioscope.ingest.analysis.logged_comparison import FEWEST, _error, logged_numbers
+from ratioscope.ingest.analysis.logged_comparison import FEWEST, LoggedNumbers, _error, logged_numbers
 from ratioscope.ingest.run import open_run
+from ratioscope.metrics.analysis.comparison import Compared, Estimate
 
 Captured = pytest.CaptureFixture[str]
 WEEKS = ROOT / "tests" / "data" / "scalars" / "settings" / "wandb"
@@ -135,6 +138,20 @@ def test_nothing_in_common_is_said(tmp_path: Path, capsys: Captured) -> None:
     same = said(capsys, a, a)
     assert same["direction"] == "unclear" and same["sentence"].startswith("The gap is not compared")
     assert main(["diff", str(a), str(b), "--gap", "drift"]) == USAGE
+
+
+def test_the_short_table_is_judged_over_all_numbers_as_json_is() -> None:
+    """p = 0.002 of one is sure among 15 numbers, and not among 40."""
+    rows = [Compared(f"n{at}", Estimate(0.0, 1.0, 1), Estimate(0.0 if at else 4.37, 1.0, 1)) for at in range(40)]
+    few, many = (
+        Difference(
+            "mismatch", tuple(rows[:size]), None, None, differing_settings([{}], [{}]), LoggedNumbers((), {}, 9, True)
+        )
+        for size in (15, 40)
+    )
+    assert few.table["result"][0] == "differs" and few.table["metric"].to_list() == many.table["metric"].to_list()
+    assert many.table["result"][0] == "may be chance"
+    assert plain_difference(many)["metrics"][0]["p_adjusted"] > 0.05 > plain_difference(few)["metrics"][0]["p_adjusted"]
 
 
 def test_few_steps_have_no_error_and_numbers_that_are_not_finite_do_not_count(tmp_path: Path) -> None:
