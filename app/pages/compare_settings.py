@@ -52,7 +52,7 @@ def settings_blocks(found: DifferingSettings | None) -> tuple[Block, Sequence[Bl
     rows = [
         Paragraph(visible(words, WORDS), head=visible(key, LINE)) for key, words in found.lines(MOST) if found.effects
     ]
-    first = (Heading(found.title.rstrip(":")), *rows) if rows else ()
+    first: tuple[Block, ...] = (Heading(found.title.rstrip(":")), *rows) if rows else ()
     is_whole = len(line) <= LINE and all(f"{key} {one} → {other}" in line for key, one, other in table.rows())
     every = () if is_whole or len(table) <= len(rows) else _every(table)
     return Paragraph(visible(line, LINE), "muted"), (*first, *every)
