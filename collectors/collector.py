@@ -30,7 +30,7 @@ from ratioscope.topk import ARGUMENTS
 
 from .batch.batch import Batch, bytes_offered, sequences_offered
 from .batch.batch_rows import MALFORMED, BatchRows
-from .batch.given_numbers import option_number, step_if_any, step_number
+from .batch.given_numbers import check_choices, option_number, resolution_of, step_if_any, step_number
 from .batch.host_copy import HostCopies
 from .batch.records import READING, rows_of
 from .batch.sequence_numbers import SequenceNumbers
@@ -38,22 +38,19 @@ from .batch.snapshots import readable, snapshots
 from .batch.text_policy import TEXTS, Text
 from .batch.token_texts import Decode, TokenTexts
 from .budget import Budget
-from .option_checks import check_choices, resolution_of
 from .process.counts import Counts, Dropped, Ledger, reason_of
 from .process.end_and_forks import close_before_multiprocessing_exits, end_with_process, handle_end_and_forks
-from .process.failures import let_go
+from .process.failures import is_of_a_handler, let_go
 from .process.heard import tell_of_this_process
 from .process.notice import warn
 from .process.ranks import in_ray_worker, label, part_of, part_of_parent, rank_told
-from .process.signal_handlers import is_of_a_handler
 from .process.trainer_process import TrainerProcess
 from .self_noise import Scorer, SecondForward, SelfNoise, self_noise_of
 from .unfit_call import keeps_unfit_calls
-from .writing.backlog import LEAST_BYTES, Backlog
 from .writing.last_line import Logged, last_line, policies_in, recorded
 from .writing.live_scalars import LiveScalars
 from .writing.parquet_sink import writer_name
-from .writing.queue_items import BeginItem, DroppedItem, EventItem, Item, WeightsItem, void
+from .writing.queue_items import LEAST_BYTES, Backlog, BeginItem, DroppedItem, EventItem, Item, WeightsItem, void
 from .writing.run_file import launch, run_info, start_run
 from .writing.sink import Sink
 from .writing.start_files import this_start

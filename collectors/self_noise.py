@@ -18,9 +18,8 @@ from typing import Any
 from ratioscope.errors import ConfigError
 
 from .process.counts import reason_of
-from .process.failures import let_go
+from .process.failures import is_of_a_handler, let_go
 from .process.isolated_forward import fault_of, isolated_forward
-from .process.signal_handlers import is_of_a_handler
 
 AGAIN = "trainer_again"
 """The name of the reading."""

@@ -52,11 +52,10 @@ from .rows.record_scan import record_scan, token_rows
 from .rows.sequences import READ, sequence_table
 from .rows.token_frame import token_schema
 from .rows.windows import Span, row_of_sequence, span_frame
-from .statistics.distributions import distribution_frame
 from .statistics.kept_tables import KeptTables
 from .statistics.logged_scalars import SCALAR_LOG, LoggedScalars, note_on
 from .statistics.merged_statistics import MergedStatistics
-from .statistics.metric_columns import ChosenSteps, columns_of_gap
+from .statistics.metric_columns import ChosenSteps, columns_of_gap, distribution_frame
 from .statistics.row_statistics import RowStatistics, RowWork
 from .statistics.run_metrics import RunMetrics
 from .statistics.run_statistics import RunStatistics

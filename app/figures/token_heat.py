@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from ratioscope.ingest.analysis.token_heat import TokenHeat
+from ratioscope.ingest.analysis.sequence_lines import TokenHeat
 from ratioscope.metrics.analysis.token_values import BY_NAME
 
 from ..presentation.digits import count, digits

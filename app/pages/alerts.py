@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ratioscope.collectors.writing.remark import write_remark
+from ratioscope.collectors.writing.offline import write_remark
 from ratioscope.errors import SourceError
 from ratioscope.ingest.analysis.acknowledgements import Acknowledgements, acknowledgements, changes_to, is_acknowledged
 from ratioscope.ingest.analysis.recorded_events import until

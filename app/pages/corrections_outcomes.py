@@ -9,8 +9,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from ratioscope.ingest.jobs.correction_job import CorrectionWork
-from ratioscope.ingest.jobs.correction_results import CorrectionResults, gap_of
+from ratioscope.ingest.jobs.correction_results import CorrectionResults, CorrectionWork, gap_of
 from ratioscope.ingest.jobs.step_ledger import Digests
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.corrections.advice import Advice, ranked

@@ -7,8 +7,13 @@ from typing import Any, TypeVar
 from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
 from ratioscope.ingest.analysis.run_comparison import PromptKey
 from ratioscope.ingest.files.cache import Cache
-from ratioscope.ingest.jobs.correction_job import CorrectionJob, CorrectionWork, correction_job
-from ratioscope.ingest.jobs.correction_results import CorrectionResults, correction_text
+from ratioscope.ingest.jobs.correction_results import (
+    CorrectionJob,
+    CorrectionResults,
+    CorrectionWork,
+    correction_job,
+    correction_text,
+)
 from ratioscope.ingest.jobs.pair_job import PairJob, PairWork, RunSteps
 from ratioscope.ingest.jobs.part_job import PartResults, PartWork
 from ratioscope.ingest.jobs.step_job import StepJob

@@ -8,7 +8,7 @@ from ratioscope.errors import ConfigError
 from ratioscope.ingest.analysis.resolution import too_coarse, without_coarse
 from ratioscope.ingest.rows.part import Part
 from ratioscope.ingest.run import Run
-from ratioscope.ingest.statistics.distributions import distribution_frame
+from ratioscope.ingest.statistics.metric_columns import distribution_frame
 from ratioscope.metrics.definitions.weights import ESS
 from ratioscope.metrics.distribution import Level
 from ratioscope.metrics.frame import metric_frame

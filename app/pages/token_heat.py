@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from ratioscope.ingest.analysis.token_heat import TokenHeat, token_heat
+from ratioscope.ingest.analysis.sequence_lines import TokenHeat, token_heat
 
 from ..blocks import Block, Chart, Link
 from ..figures.drawing.plotly_objects import go

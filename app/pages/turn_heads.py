@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import polars as pl
 
-from ratioscope.ingest.analysis.part_metrics import LARGEST, part_metrics
+from ratioscope.ingest.analysis.part_rows import LARGEST, part_metrics
 from ratioscope.metrics.analysis.slice_parts import size_metric
 
 from ..figures.html.tinted_text import borders

@@ -18,8 +18,8 @@ from ratioscope.ingest.files.folder import run_folder
 from ratioscope.ingest.files.parquet_files import ParquetFiles
 from ratioscope.ingest.files.run_file import run_file
 from ratioscope.ingest.maintenance.compaction import Merged, Skipped, merged_rows, merged_statistics
-from ratioscope.ingest.maintenance.joint_statistics import joint_segments
 from ratioscope.ingest.maintenance.pruning import Deletion, Old, old_rows, superseded
+from ratioscope.ingest.maintenance.statistics_check import joint_segments
 from ratioscope.ingest.statistics.segment_tables import SegmentTables
 from ratioscope.inside import is_file, status
 from ratioscope.process import here

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 
 from ratioscope import layout
-from ratioscope.collectors.writing.remark import write_remark
+from ratioscope.collectors.writing.offline import write_remark
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.run import open_run
 from ratioscope.redaction import without_secrets

@@ -15,7 +15,7 @@ from typing import Any
 from ratioscope.errors import SchemaError
 from ratioscope.record import POLICIES
 
-from ..process.signal_handlers import is_of_a_handler
+from ..process.failures import is_of_a_handler
 from .host_copy import HostArray
 from .token_columns import is_ragged, shape_of
 

@@ -1,14 +1,17 @@
-"""Numbers that a caller gives: steps, ranks and attempts. A run can hold them only if they fit its columns."""
+"""Numbers and options that a caller gives. A run can hold steps, ranks and attempts only if they fit its columns."""
 
 import operator
 import sys
+from collections.abc import Mapping
 from typing import Any, SupportsIndex
 
 import numpy as np
 
 from ratioscope.errors import ConfigError, SchemaError
+from ratioscope.record import POLICIES
 
 from ..process.failures import let_go
+from .text_policy import TEXTS
 
 _MOST_STEPS = 1 << 63
 _EXACT = 1 << 53  # beyond it, neighbouring floats are more than 1 apart
@@ -49,3 +52,34 @@ def option_number(name: str, value: SupportsIndex, meaning: str) -> int:
         wanted = f"wanted a whole number of 0 to {_MOST - 1}; give {meaning}, or None to have it found out"
         raise ConfigError(f"{name} is {value!r}; {wanted}")
     return number
+
+
+EXISTING = ("resume", "new", "error")
+
+
+def check_choices(
+    text: str, queue_batches: int, when_full: str, writer: str | None, existing: str | None = None
+) -> None:
+    """ConfigError for an option that is none of its choices."""
+    if text not in TEXTS:
+        raise ConfigError(f"text is {text!r}; wanted one of {', '.join(TEXTS)}")
+    if queue_batches < 1:
+        raise ConfigError(f"queue_batches is {queue_batches}; wanted at least 1")
+    if when_full not in ("drop", "wait") or writer not in (None, "process", "thread"):
+        raise ConfigError(
+            f"when_full is {when_full!r} and writer {writer!r}; wanted 'drop' or 'wait', and 'process' or 'thread'"
+        )
+
+    if existing not in (None, *EXISTING):
+        raise ConfigError(f"existing is {existing!r}; wanted one of {', '.join(EXISTING)}, or None")
+
+
+def resolution_of(given: Mapping[str, float]) -> dict[str, float]:
+    """The resolution of each policy; ConfigError for another name, or for no size."""
+    sizes = {policy: float(size) for policy, size in given.items() if policy in POLICIES and 0 < size < 1e3}
+    if len(sizes) < len(given):
+        wanted = f"one of {', '.join(POLICIES)} with the largest error of its log-probs"
+        raise ConfigError(
+            f"resolution is {dict(given)}; wanted {wanted}, such as {{'rollout': 5e-5}} for four decimals"
+        )
+    return sizes

@@ -17,8 +17,7 @@ from ratioscope.kept_settings import kept
 from ratioscope.record import TOKEN_FIELDS
 
 from ..process.counts import reason_of
-from ..process.failures import let_go
-from ..process.signal_handlers import is_of_a_handler
+from ..process.failures import is_of_a_handler, let_go
 from .host_copy import HostArray, HostCopies, Joined, Unread, is_tensor, whole_array
 from .row_lengths import DECIDING
 from .token_columns import NUMBERS, shape_of

@@ -18,9 +18,8 @@ from ratioscope.kept_settings import kept
 
 from ..process import notice
 from ..process.counts import reason_of
-from ..process.failures import Streaks, let_go
+from ..process.failures import Streaks, is_of_a_handler, let_go
 from ..process.ranks import process_rank
-from ..process.signal_handlers import is_of_a_handler
 from ..process.variables import RUN
 from ..writing.last_line import Logged, last_line
 

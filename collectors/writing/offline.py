@@ -2,6 +2,8 @@
 
 A file is written first, whole and durable. Then one line adds it to the run and, by `replaces`, removes the files it replaces. So
 a crash leaves the run either as it was before or as it is after. Lines of other writers are never changed.
+
+A person's event in a run has a log of its own, beside whatever else is being written there.
 """
 
 import hashlib
@@ -16,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from ratioscope import layout
-from ratioscope.errors import SourceError
+from ratioscope.errors import SourceError, not_writable
 from ratioscope.inside import folder, is_file
 from ratioscope.process import host_name
 from ratioscope.record import SCHEMA_VERSION
@@ -100,3 +102,18 @@ class OfflineWriter:
         write_whole(self._root, file, data)
         self.say({**entry, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()})
         return file.as_posix()
+
+
+def write_remark(path: str | os.PathLike[str], event: str, step: int, note: str) -> str:
+    """Writes the event and returns its log, relative to the run. SourceError if the run cannot be written.
+
+    Nobody else writes the log, so a writer at work is not disturbed.
+    """
+    writer = OfflineWriter(Path(path), "note")
+    try:
+        writer.say({"kind": layout.EVENT, "event": event, "step": step, "note": note})
+    except SourceError:
+        raise
+    except OSError as error:
+        raise not_writable(path, error) from error
+    return layout.commit_file(writer.writer).as_posix()

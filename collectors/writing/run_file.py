@@ -20,8 +20,7 @@ from ratioscope.record import SCHEMA_VERSION
 from ratioscope.redaction import without_secrets
 from ratioscope.version import __version__
 
-from ..process.code_commits import code_commits, code_files
-from ..process.machine import machine
+from ..process.machine import code_commits, code_files, machine
 from ..process.trainer_process import trainer_process
 from ..process.variables import BY_HAND, LAUNCH
 from .durable_file import create_whole, make_root, write_whole

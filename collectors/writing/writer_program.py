@@ -28,10 +28,9 @@ from ..batch.batch_rows import carried_schema
 from ..batch.records import SCHEMA
 from ..process.counts import Dropped, Ledger, reason_of
 from ..process.trainer_process import trainer_process
-from .backlog import Backlog
 from .frames import read_frame
 from .live_scalars import LiveScalars
-from .queue_items import void
+from .queue_items import Backlog, void
 from .task import WriterTask
 from .writer import Writer
 from .writer_thread import IDLE_SECONDS

@@ -27,8 +27,7 @@ from ..batch.batch import Batch
 from ..batch.batch_rows import BatchRows
 from ..process.counts import Ledger, reason_of
 from ..process.notice import warn
-from .backlog import Backlog
-from .queue_items import BeginItem, DroppedItem, EventItem, FlushItem, Item, StopItem, WeightsItem, void
+from .queue_items import Backlog, BeginItem, DroppedItem, EventItem, FlushItem, Item, StopItem, WeightsItem, void
 from .writer import Writer
 from .writer_process import WriterProcess
 

@@ -1,5 +1,6 @@
-"""The tokens of a part of the run, found in token rows: their statistics, their histograms, and the sequences that hold them."""
+"""The tokens of a part of the run, found in token rows: statistics, histograms, sequences, and the parts of one sequence."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -7,11 +8,14 @@ import polars as pl
 import pyarrow as pa
 
 from ratioscope.arrays import Booleans
+from ratioscope.metrics.analysis.slice_parts import size_metric
 from ratioscope.metrics.engines.arrow_columns import ArrowColumn, GapRows, gap_rows
-from ratioscope.metrics.engines.numpy_engine import gap_cells
+from ratioscope.metrics.engines.numpy_engine import gap_cells, statistics
 from ratioscope.metrics.engines.slices import SliceCodes, labelled, written_slices
 from ratioscope.metrics.engines.statistics_table import schema, statistics_table
+from ratioscope.metrics.frame import metric_frame
 from ratioscope.metrics.merging import LISTS
+from ratioscope.record import sides
 
 from ..rows.part import Only, Part
 from ..rows.slices import ON_DEMAND, slice_named
@@ -113,3 +117,27 @@ def _with_histograms(table: pa.Table, whole: pa.Table, *, by_token: bool) -> pa.
 
 def _keys(table: pa.Table) -> list[tuple[object, object]]:
     return list(zip(table["attempt"].to_pylist(), table["step"].to_pylist(), strict=True))
+
+
+LARGEST = "max_abs_log_ratio"
+
+
+def part_metrics(tokens: pl.DataFrame, starts: Sequence[int], gap: str) -> pl.DataFrame:
+    """One row per part with sampled tokens: `part` (its number), the gap's size (see `size_metric`), its `_se`, and LARGEST.
+
+    tokens: as Run.sequence gives them. starts: the first row of each part, ascending from 0. Metrics are of sampled tokens, as
+    for any slice of a run. A single sequence has no standard error, which is one between sequences.
+    """
+    logprobs = {
+        f"{side}_logprobs": tokens[f"{side}_logprob"] for side in sides(gap) if f"{side}_logprob" in tokens.columns
+    }
+    if len(logprobs) < 2 or tokens[gap].null_count() == len(tokens):
+        return pl.DataFrame(schema={"part": pl.Int64})
+    keys = {name: pa.array([0], pa.int64()) for name in ("attempt", "step")} | {"sequence_id": pa.array([""])}
+    lists = {name: pa.array([column.to_list()], pa.list_(pa.float32())) for name, column in logprobs.items()}
+    masks = {"mask": pa.array([tokens["mask"].fill_null(True).to_list()])} if "mask" in tokens.columns else {}
+    parts = np.searchsorted(starts, np.arange(len(tokens)), side="right") - 1
+    records = pa.table({**keys, **lists, **masks})
+    own = statistics(records, slices={"part": pa.array([parts.tolist()])}, written=False, gaps=[gap])
+    frame = metric_frame(pl.DataFrame(own), by=("part",), names=(size_metric(gap), LARGEST))
+    return frame.cast({"part": pl.Int64})

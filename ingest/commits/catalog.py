@@ -14,13 +14,12 @@ from ..files.parquet_files import ParquetFiles
 from ..files.run_file import stated_id
 from .attempts import Cutoffs, Shadow, cutoffs_of, shadows_of
 from .catalog_growth import CatalogGrowth, fresh_files
-from .catalog_notes import notes_on_logs, notes_on_lost_parts
+from .catalog_notes import disagreements, notes_on_logs, notes_on_lost_parts
 from .commit_log import CommitLog
 from .entries import OverallFile, Segment, TokenFile
 from .file_parts import steps_of, unreplaced
 from .files_set_aside import RESTS, FilesSetAside, StoreFailures
 from .history_lines import advance
-from .log_cross_checks import disagreements
 from .reading_files import ReadingFile
 from .recovery import recovered, uncounted
 from .short_forms_of_run import begun_from_short_form, lacking_wanted_files

@@ -25,9 +25,8 @@ from ..jobs.correction_results import AnyCorrection, CorrectionResults
 from ..jobs.step_ledger import Digests
 from ..run import Run
 from ..statistics.row_statistics import FilesByStep, RowStatistics
-from .engine import Engine, TaskOutcome, outcomes
 from .slice_plan import SlicePlan
-from .task import IndexTask, table_of
+from .task import Engine, IndexTask, TaskOutcome, outcomes, table_of
 
 ATTEMPTS = 5
 """Times that a step is tried. Each attempt may run in another process, or on another machine."""

@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from ratioscope.pandas_guard import keep_pandas_out
 
-from .engine import TaskOutcome
-from .task import IndexTask, TaskResult, carried_out
+from .task import IndexTask, TaskOutcome, TaskResult, carried_out
 
 _SPAWN = get_context("spawn")
 """Never fork: a child of a process that has used polars hangs."""

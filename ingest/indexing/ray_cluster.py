@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from ratioscope.errors import MissingExtra, SourceError
 
-from .engine import TaskOutcome
-from .task import IndexTask, TaskResult, carried_out
+from .task import IndexTask, TaskOutcome, TaskResult, carried_out
 
 _PATIENCE = 10.0
 """Seconds without the end of a task after which the cluster is asked whether it still has a CPU."""

@@ -20,8 +20,8 @@ from ..statistics.segment_tables import SegmentTables
 from ..statistics.statistics_files import all_rows
 from .compaction import Skipped, merged_segments, raw_rows, row_plans
 from .file_checks import demand_file
-from .joint_statistics import measurable
 from .reading_checks import readings_of
+from .statistics_check import measurable
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from ratioscope.layout import COMMITS, RUN_FILE, TOKENS, commit_file
 from ratioscope.record import NEWER
 
 from ..commits.catalog import Catalog
+from ..commits.catalog_notes import foreign_logs, miscounted_logs, missing_logs
 from ..commits.entries import Segment, TokenFile
-from ..commits.log_cross_checks import foreign_logs, miscounted_logs, missing_logs
 from ..commits.short_forms_of_run import compared_with_logs
 from ..commits.visible_files import uncommitted_files
 from ..commits.writer_history import WriterHistory

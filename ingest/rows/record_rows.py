@@ -15,8 +15,7 @@ from ratioscope.record import FIELDS, MOST_POSITIONS, arrow_schema
 
 from ..commits.entries import TokenFile
 from ..files.columns import conformed, demand_columns
-from ..files.footers import recorded_columns
-from ..files.known_schemas import KnownSchemas
+from ..files.footers import KnownSchemas, recorded_columns
 from ..files.parquet_files import Opened, ParquetFiles, read
 from ..files.quarantine import SetAside, faults_set_aside
 

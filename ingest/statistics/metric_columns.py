@@ -1,10 +1,12 @@
-"""Parts of a frame of metrics: one gap, some steps, some metrics; and logged values beside recorded ones."""
+"""Parts of a frame of metrics: one gap, some steps, some metrics; logged values beside recorded ones; distributions by step."""
 
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
 
 from ratioscope.errors import ConfigError
+from ratioscope.metrics.distribution import EDGES, Level, histogram_columns
 from ratioscope.metrics.merging import KEYS
 
 ChosenSteps = range | frozenset[int]
@@ -58,3 +60,22 @@ def of_names(frame: pl.DataFrame, by: Sequence[str], names: Sequence[str]) -> pl
     """The columns of these metrics in a frame of all."""
     wanted = {*names, *(f"{name}_se" for name in names)}
     return frame.select(name for name in frame.columns if name in by or name.partition("/")[2] in wanted)
+
+
+_COLUMNS = ("bucket", "count", "log_sum_weight", "log_sum_square_weight")
+
+
+def distribution_frame(statistics: pl.DataFrame, level: Level, gap: str) -> pl.DataFrame:
+    """One row per step and non-empty bucket: low <= x < high in nats, its count, log(sum of w) and log(sum of w^2)."""
+    lists = histogram_columns(level)
+    buckets = (
+        statistics.filter(gap=gap)
+        .select("step", *lists)
+        .filter(pl.col(lists[0]).list.len() > 0)
+        .explode(lists)
+        .rename(dict(zip(lists, _COLUMNS, strict=True)))
+    )
+    place = buckets["bucket"].to_numpy()
+    return buckets.with_columns(
+        low=np.concatenate(([-np.inf], EDGES))[place], high=np.concatenate((EDGES, [np.inf]))[place]
+    ).select("step", "bucket", "low", "high", *_COLUMNS[1:])

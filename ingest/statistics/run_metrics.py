@@ -19,12 +19,11 @@ from ..commits.visible_files import VisibleFiles, next_visible_files, visible_fi
 from ..files.progress import OnProgress
 from ..rows.readings import Pair
 from ..rows.slices import OnDemand, slice_named
-from .distributions import distribution_frame
 from .growing_table import ByStep, Ingredients, StepTable, in_order_of_gaps
 from .kept_tables import KeptTable, KeptTables
 from .logged_scalars import LoggedScalars, why_absent
 from .merged_statistics import MergedStatistics
-from .metric_columns import ChosenSteps, beside, column_order, of_names, slice_of, within
+from .metric_columns import ChosenSteps, beside, column_order, distribution_frame, of_names, slice_of, within
 from .row_plan import gaps_on_record
 from .row_statistics import FromRows, RowStatistics, RowWork
 from .run_statistics import HISTOGRAMS, SCALARS, RunStatistics

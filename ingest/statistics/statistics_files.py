@@ -29,8 +29,7 @@ from ratioscope.metrics.merging import KEYS
 from ..commits.announcements import is_vouched_for
 from ..commits.entries import OverallFile, Segment
 from ..files.columns import SCHEMA, conformed, demand_segment
-from ..files.footers import leaves
-from ..files.known_schemas import KnownSchemas
+from ..files.footers import KnownSchemas, leaves
 from ..files.parquet_files import FileChanged, Opened, ParquetFiles, read
 
 SliceColumns = tuple[tuple[str, ...], tuple[str, ...]]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ratioscope import Collector, open_run
-from ratioscope.collectors.process.code_commits import PROGRAM, code_commits, code_files
+from ratioscope.collectors.process.machine import PROGRAM, code_commits, code_files
 from ratioscope.ingest.analysis.info import info
 from ratioscope.ingest.analysis.run_settings import differences, settings
 

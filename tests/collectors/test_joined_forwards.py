@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ratioscope.collectors.process.agreement import all_are_ready, all_left_notes, leave_note
+from ratioscope.collectors.adapters.slime.second_forward import all_are_ready, all_left_notes, leave_note
 
 RANK = """
 import sys, types

@@ -13,9 +13,9 @@ from support.step_arrays import step_arrays
 from support.written_run import CollectingSink, commit_lines, token_rows
 
 from ratioscope import Collector, open_run
-from ratioscope.collectors.writing.backlog import LEAST_BYTES, Backlog
 from ratioscope.collectors.writing.log_appender import LogAppender
 from ratioscope.collectors.writing.parquet_sink import ParquetSink
+from ratioscope.collectors.writing.queue_items import LEAST_BYTES, Backlog
 from ratioscope.collectors.writing.run_files import RunFiles
 from ratioscope.collectors.writing.segments import Segments
 from ratioscope.collectors.writing.step_statistics import part_statistics

@@ -7,7 +7,7 @@ import pytest
 from support.recorded import recorded
 
 from ratioscope import open_run
-from ratioscope.collectors.writing.remark import write_remark
+from ratioscope.collectors.writing.offline import write_remark
 from ratioscope.ingest.analysis.acknowledgements import acknowledgements, changes_to, is_acknowledged
 from ratioscope.ingest.analysis.recorded_events import events_and_alerts
 from ratioscope.ingest.maintenance.verify import verify

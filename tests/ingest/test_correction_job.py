@@ -15,9 +15,8 @@ from ratioscope.collectors.budget import Budget
 from ratioscope.ingest.analysis.correction_effects import TrainerCorrection, correction_effects
 from ratioscope.ingest.analysis.step_rows import records_of
 from ratioscope.ingest.files.cache import Cache
-from ratioscope.ingest.jobs import correction_job as correction_jobs
-from ratioscope.ingest.jobs.correction_job import correction_job
-from ratioscope.ingest.jobs.correction_results import SCHEMA, CorrectionResults, correction_text
+from ratioscope.ingest.jobs import correction_results as correction_jobs
+from ratioscope.ingest.jobs.correction_results import SCHEMA, CorrectionResults, correction_job, correction_text
 from ratioscope.ingest.jobs.step_job import JobProgress
 from ratioscope.ingest.jobs.step_ledger import BLOCK
 from ratioscope.ingest.run import Run

@@ -13,8 +13,7 @@ from ratioscope import Collector, open_run, record_readings
 from ratioscope.app.cli import main
 from ratioscope.ingest.analysis.correction_effects import TrainerCorrection, correction_effects
 from ratioscope.ingest.files.cache import Cache
-from ratioscope.ingest.jobs.correction_job import correction_job
-from ratioscope.ingest.jobs.correction_results import CorrectionResults
+from ratioscope.ingest.jobs.correction_results import CorrectionResults, correction_job
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.corrections.correction import CORRECTIONS
 from ratioscope.metrics.corrections.effect import SUMS

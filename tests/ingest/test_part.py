@@ -17,7 +17,7 @@ from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.jobs.part_job import PartResults, PartWork, part_digests
 from ratioscope.ingest.rows.part import MOST_TERMS, Only, Part, part_of, part_text, terms_of
 from ratioscope.ingest.run import Run, open_run
-from ratioscope.ingest.statistics.distributions import distribution_frame
+from ratioscope.ingest.statistics.metric_columns import distribution_frame
 from ratioscope.metrics.frame import metric_frame
 
 WORDS = ("a", " ", "and", "or", "(", ")", "%", "=", "lag=", " and lag=1", "\u202e", "\n")

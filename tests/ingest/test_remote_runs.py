@@ -19,7 +19,7 @@ from support.two_writers import STEPS, record, writers
 
 from ratioscope import layout, open_run
 from ratioscope.app.cli import main as ratioscope
-from ratioscope.collectors.writing.remark import write_remark
+from ratioscope.collectors.writing.offline import write_remark
 from ratioscope.errors import SourceError
 from ratioscope.ingest.maintenance.push import push
 from ratioscope.ingest.maintenance.verify import verify

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from ratioscope.collectors.collector import Collector
-from ratioscope.ingest.analysis import token_heat as module
-from ratioscope.ingest.analysis.token_heat import token_heat
+from ratioscope.ingest.analysis import sequence_lines as module
+from ratioscope.ingest.analysis.sequence_lines import token_heat
 from ratioscope.ingest.run import open_run
 
 

@@ -14,7 +14,7 @@ from support.real_runs import records
 from support.sizes import examples
 
 from ratioscope.errors import ConfigError
-from ratioscope.ingest.statistics.distributions import distribution_frame
+from ratioscope.ingest.statistics.metric_columns import distribution_frame
 from ratioscope.metrics.corrections.effect import SUMS, correction_sums, effect_values
 from ratioscope.metrics.corrections.threshold import CAPS, FLOORS, RULES, Threshold, ThresholdRule, place, treated
 from ratioscope.metrics.corrections.threshold_effect import VALUES, frontier, threshold_effects, whole_effect

@@ -13,11 +13,9 @@ import pytest
 from ratioscope import open_run
 from ratioscope.app.cli.commands.corrections import of_trainer
 from ratioscope.ingest.files.cache import Cache
-from ratioscope.ingest.indexing.engine import Engine, TaskOutcome
 from ratioscope.ingest.indexing.index import Indexed, index
-from ratioscope.ingest.indexing.task import IndexTask, TaskResult, carried_out
-from ratioscope.ingest.jobs.correction_job import correction_job
-from ratioscope.ingest.jobs.correction_results import AnyCorrection, CorrectionResults
+from ratioscope.ingest.indexing.task import Engine, IndexTask, TaskOutcome, TaskResult, carried_out
+from ratioscope.ingest.jobs.correction_results import AnyCorrection, CorrectionResults, correction_job
 from ratioscope.metrics.corrections.correction import CORRECTIONS
 
 from . import real_runs, run_folders

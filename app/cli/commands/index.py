@@ -16,8 +16,8 @@ from .arguments import AsJson, RunFolder, comma_separated, opened
 from .corrections import of_trainer
 
 if TYPE_CHECKING:
-    from ratioscope.ingest.indexing.engine import Engine
     from ratioscope.ingest.indexing.index import Indexed
+    from ratioscope.ingest.indexing.task import Engine
     from ratioscope.ingest.jobs.correction_results import AnyCorrection
 
 MOST_SHOWN = 12

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
 
-from ratioscope.collectors.writing.remark import write_remark
+from ratioscope.collectors.writing.offline import write_remark
 from ratioscope.errors import ConfigError, SourceError
 from ratioscope.ingest.analysis.tags import note_of
 from ratioscope.layout import TAG

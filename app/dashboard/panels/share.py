@@ -12,7 +12,7 @@ from urllib.parse import urlencode, urlsplit
 
 import streamlit as st
 
-from ratioscope.collectors.writing.remark import write_remark
+from ratioscope.collectors.writing.offline import write_remark
 from ratioscope.errors import ConfigError, SourceError
 from ratioscope.ingest.analysis.saved_views import LONGEST_NAME, SavedView, saved_views, view_to_remove, view_to_save
 from ratioscope.layout import NOTE, VIEW

@@ -1,8 +1,12 @@
 """self_noise in slime: a few sequences through Megatron's forward once more, each a micro-batch, on every rank.
 
-There is no driver in between: each rank decides by the rollout's number, and all agree before they begin (process/agreement.py).
+There is no driver in between: each rank decides by the rollout's number, and all agree before they begin.
 It comes right after slime's own pass for old, with the same weights, and calls the function inside that pass, so that slime's
 timers count nothing twice. Only ranks of the last pipeline stage get log-probs; the others join.
+
+A rank that does not record, on a host without ratioscope for example, cannot be asked by a collective call, because it would not
+join that either. So each rank leaves a note per step in the store of the process group, and a step counts only if all ranks left
+theirs in the step before. Every rank sees the same notes by then: between two steps they have waited for each other in training.
 """
 
 import logging
@@ -13,7 +17,6 @@ from typing import Any
 from ratioscope.errors import SchemaError
 
 from ...foreign import Tensor
-from ...process.agreement import all_are_ready, all_left_notes, leave_note
 from ...process.notice import say
 from ...self_noise import AGAIN, ALONE, REPLAYED, UNSCORED, SecondForward, SelfNoise, guarded, self_noise_of
 from ...watching.hooks import Call
@@ -135,3 +138,40 @@ def _fault(args: Arguments) -> str:
     if getattr(args, "virtual_pipeline_model_parallel_size", None):
         return VIRTUAL_STAGES
     return ALONE if args.micro_batch_size == 1 and not args.use_dynamic_batch_size else ""
+
+
+NOTE = "ratioscope/self_noise/"
+
+
+def leave_note(step: int) -> None:
+    """Leaves this rank's note for the step."""
+    if (group := _group()) is not None:
+        _store(group).add(f"{NOTE}{step}", 1)
+
+
+def all_left_notes(step: int) -> bool:
+    """True if every rank left a note for this step, or if this process is alone."""
+    group = _group()
+    return group is None or int(_store(group).add(f"{NOTE}{step}", 0)) == group.get_world_size()
+
+
+def all_are_ready(is_ready: bool) -> bool:
+    """True if every rank is ready. A collective call."""
+    if (group := _group()) is None:
+        return is_ready
+    torch = sys.modules["torch"]
+    ready = torch.tensor([int(is_ready)], device="cuda" if torch.cuda.is_available() else "cpu")
+    group.all_reduce(ready, op=group.ReduceOp.MIN)
+    return bool(ready.item())
+
+
+def _group() -> Any:
+    """torch.distributed, if this process is one of several ranks; else None."""
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed if distributed.get_world_size() > 1 else None
+
+
+def _store(distributed: Any) -> Any:
+    return distributed.distributed_c10d._get_default_store()

@@ -6,8 +6,11 @@ Adds live scalars to the log of a TRL trainer's training step. The trainer's own
 Logs of evaluation and the summary at the end do not change either, because transformers reads these dicts again after logging.
 TRL logs its own `sampling/sampling_logp_difference/*` only with a corrected vLLM. Otherwise the added scalars include these
 names.
+
+The configuration for run.json has the trainer's class, model, engine, sampling settings and arguments.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Protocol
@@ -20,7 +23,6 @@ from ...foreign import Trainer
 from ...watching.hooks import MARK, marked
 from ...watching.patches import Patches
 from ...watching.recording import Recording
-from .config import config
 
 _METHODS = ("_generate", "_generate_and_score_completions", "_compute_loss", "compute_loss")
 """Methods of which every recorder wraps one."""
@@ -123,3 +125,51 @@ def _is_silent(trainer: Trainer) -> bool:
         return False
     corrects = trainer.use_vllm and getattr(trainer, "vllm_importance_sampling_correction", False)
     return not corrects
+
+
+_SAMPLING = (
+    "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_completion_length", "num_generations",
+    "num_iterations",
+)  # fmt: skip
+
+
+def version() -> str:
+    """The version of the TRL that is loaded."""
+    return str(getattr(sys.modules.get("trl"), "__version__", "unknown"))
+
+
+def config(trainer: Trainer) -> dict[str, Any]:
+    """The settings that run.json keeps. AsyncGRPOTrainer has most of them only in its arguments."""
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    return {
+        "trainer_class": f"{type(trainer).__module__}.{type(trainer).__qualname__}",
+        "model": getattr(model.config, "_name_or_path", None) or model.config.model_type,
+        "model_dtype": str(getattr(model, "dtype", "unknown")),
+        "engine": engine_name(trainer),
+        "sampling": {name: getattr(trainer, name, getattr(trainer.args, name, None)) for name in _SAMPLING},
+        "processes": trainer.accelerator.num_processes,
+        "reward_functions": list(getattr(trainer, "reward_func_names", ())),
+        "args": trainer.args.to_dict(),
+    }
+
+
+def engine_name(trainer: Trainer) -> str:
+    """The engine that samples, its version, and the precision of its weights where this process sees them."""
+    if hasattr(trainer, "rollout_worker"):
+        worker = trainer.rollout_worker
+        return "another rank's" if worker is None else type(worker).__name__
+    if trainer.use_vllm:
+        vllm = getattr(sys.modules.get("vllm"), "__version__", "unknown")
+        return " ".join((f"vllm {vllm} ({getattr(trainer, 'vllm_mode', None)})", *_precision(trainer)))
+    return "rollout_func" if getattr(trainer, "rollout_func", None) is not None else "transformers generate"
+
+
+def _precision(trainer: Trainer) -> tuple[str, ...]:
+    """(the type of the weights of a colocated vLLM,); () for a server, whose weights this process does not see."""
+    llm = getattr(getattr(trainer, "vllm_generation", None), "llm", None)
+    engine = getattr(llm, "llm_engine", None)
+    settings = getattr(engine, "model_config", None) or getattr(
+        getattr(engine, "vllm_config", None), "model_config", None
+    )
+    dtype = getattr(settings, "dtype", None)
+    return () if dtype is None else (str(dtype).removeprefix("torch."),)

@@ -1,24 +1,41 @@
 """unsloth (written from 2026.10.9): the trainers that it generates from TRL's source, each watched while it trains.
 
-UnslothGRPOTrainer    recorder.py: rollout, old, current and reference log-probs, where its own loss takes them
+UnslothGRPOTrainer    rollout, old, current and reference log-probs of each micro-batch, where its own loss takes them:
+
+    _generate, _generate_and_score_completions    as in TRL's trainer, whose source unsloth generates them from
+    compute_loss                    one micro-batch, which is recorded here when its loss is done
+    grpo_accumulated_loss           its result has the importance weights, 0 for tokens that are rejected
+    UnslothEfficientGRPO.apply      current, old and reference log-probs and the mask, as the loss takes them
+
 UnslothRLOOTrainer    its loss is TRL's, so TRL's recorder watches it
 
 The generated module holds copies of unsloth_zoo's functions, so these are watched there and not in unsloth_zoo. Compiled code is
 not touched: a wrapper inside it would change how it is compiled. unsloth is AGPL-3.0; nothing of it is copied here.
+
+unsloth packs the rows of a micro-batch to the left, so a row's completion begins at a column of its own in what the loss takes.
+Rollout log-probs are read from the batch: the loss gets none if nothing corrects with them, and fills unscored ones. Sampled
+tokens that equal the padding token are in no mask, because unsloth's loss drops them. The entropies stay inside unsloth's loss,
+and so does the off-policy mask, which is computed in compiled code.
 """
 
-from collections.abc import Callable
+import inspect
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from ...foreign import Trainer
-from ...watching.hooks import Hook, Refused
+from ...foreign import Tensor, Trainer
+from ...watching.hooks import Call, Hook, Refused, install, marked
+from ...watching.patches import Patches
 from ...watching.recording import Recording
 from ..installed_name import installed
 from ..trl.attaching import begin, is_attached
+from ..trl.columns import RATIO as BATCHS
+from ..trl.columns import rollout_of
 from ..trl.foreign import UNSLOTH, is_unsloths
-from ..trl.recorder import GrpoRecorder
+from ..trl.recorder import GrpoRecorder, Scores
 from ..trl.rloo import is_rloo
 from ..trl.starter import TRAIN, Starter
-from .recorder import UnslothRecorder
 
 HOOKS = (
     TRAIN,
@@ -42,3 +59,131 @@ def start(trainer: Trainer, recording: Recording) -> Callable[[], None]:
     if lacking:
         raise Refused(NEEDED.format(type(trainer).__name__, ", ".join(lacking)))
     return begin(trainer, recording, made, installed("unsloth"))
+
+
+LOSS, FUNCTION = "grpo_accumulated_loss", "UnslothEfficientGRPO"
+NO_OFF_POLICY_MASK = (
+    "off_policy_mask_threshold is on, and unsloth computes its mask inside compiled code: loss_mask does not show the "
+    "sequences that it leaves out"
+)
+RATIO, REJECTIONS = 4, "rollout_rs"
+"""The place of the importance weights in the result of the loss; the setting of unsloth's own rejection."""
+
+Inputs = Mapping[str, Any]
+
+
+class UnslothRecorder:
+    """Watches one trainer and logs each micro-batch."""
+
+    WRAPPED = ("_generate", "_generate_and_score_completions", "compute_loss")
+
+    def __init__(self, trainer: Trainer, recording: Recording) -> None:
+        self._trainer, self._recording = trainer, recording
+        self._rows = GrpoRecorder(trainer, recording)
+        self._parameters = tuple(inspect.signature(_module(trainer)[FUNCTION].forward).parameters)[1:]
+        self._given: dict[str, Any] | None = None
+        self._weights: Tensor = None
+
+    @staticmethod
+    def lacking(trainer: Trainer) -> list[str]:
+        """The functions that the generated module lacks, in words."""
+        module = _module(trainer)
+        if missing := [name for name in (LOSS, FUNCTION) if name not in module]:
+            return missing
+        parameters = inspect.signature(module[FUNCTION].forward).parameters
+        wanted = ("_new_logps", "_old_logps", "_ref_logps", "_mask", "extra_kwargs")
+        return [f"{FUNCTION}.forward({name})" for name in wanted if name not in parameters]
+
+    def put_on(self, patches: Patches) -> None:
+        """Wraps the trainer's methods, and the two functions of its module."""
+        around = (self._rows.around_generate, self._rows.around_batch, self._around_loss)
+        for name, wrapper_of in zip(self.WRAPPED, around, strict=True):
+            patches.put(self._trainer, name, wrapper_of)
+        names, (loss, function) = (
+            _module(self._trainer),
+            (Hook("", LOSS, after="weighed"), Hook("", "apply", before="taken")),
+        )
+        install(loss, self, self._recording, patches, owner=sys.modules[names["__name__"]])
+        install(function, self, self._recording, patches, owner=names[FUNCTION])
+
+    def taken(self, call: Call) -> None:
+        """Keeps what the loss takes, by the names of its parameters."""
+        taken, *_ = call.arguments.values()  # `apply(cls, *args, **kwargs)`
+        self._given = dict(zip(self._parameters, taken, strict=False))
+
+    def weighed(self, call: Call) -> None:
+        """Keeps the importance weights."""
+        self._weights = call.result[RATIO] if len(call.result) > RATIO + 1 else None
+
+    def _around_loss(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def compute_loss(model: Any, inputs: Any, *arguments: Any, **named: Any) -> Any:
+            self._given = self._weights = None
+            try:
+                loss = method(model, inputs, *arguments, **named)
+                given, weights = self._given, self._weights
+            finally:
+                self._given = self._weights = None
+            if given is not None:
+                self._recording.watch(lambda: self._record(inputs, given, weights))
+            return loss
+
+        return marked(compute_loss, method)
+
+    def _record(self, inputs: Inputs, given: Mapping[str, Any], weights: Tensor) -> None:
+        settings = given["extra_kwargs"] or {}
+        if settings.get("off_policy_mask_threshold") is not None:
+            step = self._trainer.state.global_step + 1
+            self._recording.say_once("no_off_policy_mask", step, NO_OFF_POLICY_MASK, logging.WARNING)
+        own = _OwnColumns(inputs, given["_new_logps"], self._trainer.processing_class.pad_token_id)
+        is_bypass = inputs.get("unsloth_rollout_logps_as_old") is not None
+        of_loss = {
+            "old_per_token_logps": None if is_bypass else given["_old_logps"],
+            "ref_per_token_logps": given["_ref_logps"],
+        }
+        columns = {name: values for name, values in inputs.items() if name not in of_loss}
+        columns |= {name: own(values) for name, values in of_loss.items() if values is not None}
+        columns |= {"completion_mask": own.mask, BATCHS: None}  # the weights that unsloth computed are in `kept`
+        kept = {} if settings.get("entropy_mask") is None else {"other": own(settings["entropy_mask"])}
+        if weights is not None and weights.numel() and settings.get("loss_type") != "vespo":
+            kept |= _kept(own(weights) != 0, settings, columns)
+        self._rows.record(columns, Scores(own(given["_new_logps"]), None, kept, has_no_old=is_bypass))
+
+
+class _OwnColumns:
+    """Moves values (B, W) of the loss to the columns of the batch (B, T).
+
+    unsloth moves every padding token of a row to its end, so a completion begins behind its prompt, and tokens behind a sampled
+    padding token stand one column earlier. Such a token has no column. Rows with images or videos are not moved.
+    """
+
+    def __init__(self, inputs: Inputs, values: Tensor, pad: int) -> None:
+        ids = inputs["completion_ids"]
+        self.mask = inputs["completion_mask"]
+        self._index: Tensor = None
+        if any(inputs.get(name) is not None for name in ("pixel_values", "pixel_values_videos")):
+            return
+        self.mask = self.mask * (ids != pad)
+        first = values.shape[1] - ids.shape[1] - (inputs["prompt_ids"] == pad).sum(1, keepdim=True)
+        self._index = (first + (ids != pad).cumsum(1) - 1).clamp(min=0, max=values.shape[1] - 1)
+
+    def __call__(self, values: Tensor) -> Tensor:
+        return values.detach() if self._index is None else values.detach().gather(1, self._index)
+
+
+def _kept(kept: Tensor, settings: Mapping[str, Any], inputs: Inputs) -> dict[str, Tensor]:
+    """Reason -> (B, T), false for tokens that the correction rejects; {} if it rejects none."""
+    if settings.get(REJECTIONS) is not None:
+        return {"other": kept}
+    mode = settings.get("vllm_importance_sampling_mode") or ""
+    if not mode.endswith("_mask"):
+        return {}
+    rollout, old = rollout_of(inputs), inputs.get("old_per_token_logps")
+    if not mode.startswith("token") or rollout is None or old is None:
+        return {"sequence": kept}
+    return {"high": kept | ~(old > rollout), "low": kept | (old > rollout)}
+
+
+def _module(trainer: Trainer) -> dict[str, Any]:
+    """The names of the module that unsloth generated; {} if it is not there."""
+    generated = next((base for base in type(trainer).__mro__ if base.__name__ in UNSLOTH), object)
+    return vars(sys.modules[generated.__module__]) if generated.__module__ in sys.modules else {}

@@ -25,7 +25,7 @@ from ratioscope.app.pages.turn_heads import heads_from, turn_heads
 from ratioscope.app.presentation.digits import digits
 from ratioscope.app.presentation.metric_places import title_of
 from ratioscope.collectors.collector import Collector
-from ratioscope.ingest.analysis.part_metrics import part_metrics
+from ratioscope.ingest.analysis.part_rows import part_metrics
 from ratioscope.ingest.rows.sequence_json import sequence_metrics
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.analysis.token_values import BY_NAME, VALUES

@@ -13,7 +13,7 @@ from support.pages_open import Open, plain, well
 
 from ratioscope import open_run
 from ratioscope.app.dashboard.panels import share
-from ratioscope.collectors.writing.remark import write_remark
+from ratioscope.collectors.writing.offline import write_remark
 from ratioscope.errors import SourceError
 from ratioscope.ingest.analysis.recorded_events import recorded_events
 from ratioscope.ingest.analysis.saved_views import LONGEST, saved_views

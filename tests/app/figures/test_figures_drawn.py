@@ -26,7 +26,7 @@ from ratioscope.app.figures.token_heat import MASKED, token_heat_map
 from ratioscope.app.presentation.answer import Answer
 from ratioscope.app.presentation.metric_places import MetricPlace, metrics_at
 from ratioscope.app.presentation.theme import DARK, LIGHT, THEMES, Theme
-from ratioscope.ingest.analysis.token_heat import TokenHeat
+from ratioscope.ingest.analysis.sequence_lines import TokenHeat
 from ratioscope.metrics.analysis.token_values import BY_NAME as TOKEN_VALUES
 from ratioscope.metrics.definitions.registry import BY_NAME, METRICS
 from ratioscope.metrics.distribution import BUCKETS, EDGES, histogram, whole_histogram

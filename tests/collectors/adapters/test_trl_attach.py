@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from ratioscope import attach
 from ratioscope.collectors.adapters.trl import WRAPPED
-from ratioscope.collectors.adapters.trl.config import engine_name
+from ratioscope.collectors.adapters.trl.attaching import engine_name
 from ratioscope.collectors.adapters.trl.foreign import other_sampler
 from ratioscope.collectors.adapters.trl.recorder import NO_ROLLOUT, NO_VERSIONS, OLD_IS_CURRENT
 from ratioscope.collectors.batch.token_texts import decoder
