@@ -84,3 +84,11 @@ class Adapter:
 def _is(base: type, name: str) -> bool:
     module, _, class_name = name.partition(":")
     return base.__name__ == class_name and f"{base.__module__}.".startswith(f"{module}.")
+
+
+def installed(distribution: str) -> str:
+    """`distribution 1.2.3`, or `distribution (version unknown)` if it runs from a checkout that is not installed."""
+    try:
+        return f"{distribution} {metadata.version(distribution)}"
+    except metadata.PackageNotFoundError:
+        return f"{distribution} (version unknown)"

@@ -30,10 +30,9 @@ from ratioscope.topk import ARGUMENTS
 
 from .batch.batch import Batch, bytes_offered, sequences_offered
 from .batch.batch_rows import MALFORMED, BatchRows
-from .batch.given_numbers import check_choices, option_number, resolution_of, step_if_any, step_number
+from .batch.given_numbers import SequenceNumbers, check_choices, option_number, resolution_of, step_if_any, step_number
 from .batch.host_copy import HostCopies
 from .batch.records import READING, rows_of
-from .batch.sequence_numbers import SequenceNumbers
 from .batch.snapshots import readable, snapshots
 from .batch.text_policy import TEXTS, Text
 from .batch.token_texts import Decode, TokenTexts

@@ -41,8 +41,7 @@ from .files.folder import run_folder
 from .files.parquet_files import ParquetFiles
 from .files.progress import OnProgress
 from .files.quarantine import CountedSetAside, Quarantined
-from .files.rules_file import rules_of_folder
-from .files.run_file import run_file
+from .files.run_file import rules_of_folder, run_file
 from .remote.opening import local_run, mirror_at
 from .rows.claims import Claims, ClaimsOfRun
 from .rows.reading_rows import Fit, ReadingRows

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope.errors import ConfigError, RatioscopeError
+from ratioscope.ingest.importers.confinement import FileLimits
 from ratioscope.ingest.importers.detection import candidates
 from ratioscope.ingest.importers.neighbours import neighbour
-from ratioscope.ingest.importers.restricted.budget import FileLimits
 from ratioscope.ingest.importers.samples import LOGPROBS, Rejected
 from ratioscope.ingest.importers.scalars.agreement import OWN, LoggedMetrics, trainer_named
 from ratioscope.ingest.importers.scalars.number_row import LogChoices, Logged

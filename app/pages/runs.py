@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from ratioscope.ingest.analysis.tags import ARCHIVED
+from ratioscope.ingest.analysis.acknowledgements import ARCHIVED
 from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.grading.coverage import NOT_MEASURED, PARTLY
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 
-from ratioscope.ingest.analysis.tags import ARCHIVED, LONGEST
+from ratioscope.ingest.analysis.acknowledgements import ARCHIVED, LONGEST
 
 from ..blocks import Action, Actions, Block, Link, Paragraph
 from ..presentation.digits import count

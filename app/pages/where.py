@@ -7,8 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from ratioscope.ingest.analysis.slice_over_steps import slice_over_steps
-from ratioscope.ingest.analysis.token_names import token_names
+from ratioscope.ingest.analysis.slice_over_steps import slice_over_steps, token_names
 from ratioscope.ingest.rows.part import Only, Part, part_text
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.concentration import concentration

@@ -17,7 +17,7 @@ from ratioscope import layout
 from ratioscope.collectors.writing.offline import OfflineWriter
 from ratioscope.errors import MissingExtra, SourceError, not_writable
 from ratioscope.ingest.analysis.conversation_identity import Identity
-from ratioscope.ingest.importers.restricted.budget import FileLimits
+from ratioscope.ingest.importers.confinement import FileLimits
 from ratioscope.ingest.importers.wall import Ended, apart
 from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.metrics.engines.join import joined

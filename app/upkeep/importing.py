@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ratioscope.collectors.batch.sequence_numbers import SequenceNumbers
+from ratioscope.collectors.batch.given_numbers import SequenceNumbers
 from ratioscope.collectors.collector import Collector
 from ratioscope.collectors.process.ranks import label
 from ratioscope.errors import SourceError

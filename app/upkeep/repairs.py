@@ -7,7 +7,7 @@ from functools import partial
 from ratioscope import layout
 from ratioscope.collectors.writing.offline import OfflineWriter
 from ratioscope.ingest.commits.catalog import Catalog
-from ratioscope.ingest.maintenance.reading_checks import unnamed_commits
+from ratioscope.ingest.maintenance.file_checks import unnamed_commits
 from ratioscope.ingest.maintenance.repair import (
     lost_statistics,
     place_in_quarantine,

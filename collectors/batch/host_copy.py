@@ -22,7 +22,7 @@ from ratioscope.arrays import Array
 from ratioscope.errors import SchemaError
 
 from ..foreign import Tensor
-from ..process.one_at_a_time import OneAtATime
+from ..process.counts import OneAtATime
 
 _SMALL = 4096  # bytes; below it fresh memory is as cheap as a look into the pool
 

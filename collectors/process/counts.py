@@ -1,17 +1,39 @@
 """Counts of what became of the sequences that a trainer logged.
 
 At any moment offered = written + left out + dropped + pending.
+
+OneAtATime changes shared state, one change at a time, and nobody waits. If the trainer's thread held a lock, a signal handler on
+the same thread could ask for it again, or wait for the writer's thread that asks for it: both would wait for ever. A thread that
+finds the state in use leaves its change to the thread that uses it.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
+from threading import Lock
 from typing import Any, TypeVar
 
 from ratioscope.redaction import without_secrets
 
-from .one_at_a_time import OneAtATime
+
+class OneAtATime:
+    """Runs changes one after the other, each on whichever thread comes first."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._changes: deque[Callable[[], object]] = deque()
+
+    def do(self, change: Callable[[], object]) -> None:
+        """Has the change made: now, or by the thread that is making one. The change must neither raise nor wait."""
+        self._changes.append(change)
+        while self._changes and self._lock.acquire(blocking=False):
+            try:
+                while self._changes:
+                    self._changes.popleft()()
+            finally:
+                self._lock.release()
+
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..batch.batch import Batch
-from ..process.one_at_a_time import OneAtATime
+from ..process.counts import OneAtATime
 
 Done = Callable[[bool], None]
 

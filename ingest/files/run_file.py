@@ -1,4 +1,7 @@
-"""Reads run.json. A damaged, changed or missing file gives a note; a file with a newer schema is an error."""
+"""Reads run.json, and the rules of a run in its ratioscope.toml or in a file that the user names.
+
+A damaged, changed or missing run.json gives a note; one with a newer schema is an error.
+"""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,7 +11,9 @@ from ratioscope.errors import SourceError
 from ratioscope.flat_json import loaded
 from ratioscope.inside import content
 from ratioscope.layout import RUN_FILE, checksum
+from ratioscope.metrics.grading.run_rules import NO_FILE, RULES_FILE, RunRules, run_rules
 from ratioscope.record import SCHEMA_VERSION, newer_schema
+from ratioscope.toml_file import MOST_BYTES, tables, tables_of_file
 
 from .quarantine import printable
 
@@ -86,3 +91,24 @@ def run_file(root: Path) -> RunFile:
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise SourceError(f"{root}: {newer_schema(version)}")
     return RunFile(info, note)
+
+
+def rules_of_folder(root: Path) -> RunRules:
+    """The rules in the run folder. A file that is wrong is not used, and the rules say why: the run may be a stranger's."""
+    try:
+        return run_rules(tables(content(root, RULES_FILE, MOST_BYTES), RULES_FILE), _codes(), RULES_FILE)
+    except FileNotFoundError:
+        return NO_FILE
+    except (OSError, ValueError) as error:
+        return RunRules(source=RULES_FILE, fault=printable(str(error))[:300])
+
+
+def rules_of_file(path: Path) -> RunRules:
+    """The rules in a file that the user names; ConfigError if it is wrong."""
+    return run_rules(tables_of_file(path), _codes(), path.name)
+
+
+def _codes() -> tuple[str, ...]:
+    from ratioscope.metrics.diagnosis.catalogue import CAUSE  # takes 20 ms, and few runs have rules
+
+    return tuple(CAUSE)

@@ -16,7 +16,7 @@ from ratioscope.arrays import Array
 from ratioscope.errors import UnsafeFile
 from ratioscope.flat_json import loaded
 
-from .restricted.budget import FileLimits, too_large
+from .confinement import FileLimits, too_large
 from .restricted.tensors import widened
 
 _HEADERS: dict[tuple[int, int], Callable[..., Any]] = {

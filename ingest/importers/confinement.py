@@ -12,10 +12,28 @@ import struct
 import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .restricted.budget import FileLimits
+from ratioscope.errors import UnsafeFile
+
+
+@dataclass(frozen=True)
+class FileLimits:
+    """The most that one file may ask for."""
+
+    nbytes: int = 8 << 30
+    """Memory, all values of a file together."""
+
+
+def too_large(limits: FileLimits) -> UnsafeFile:
+    """The refusal of a file that takes more memory than it may."""
+    return UnsafeFile(
+        f"it decodes to more than {limits.nbytes} bytes, the most that one file may take; if the file is"
+        " yours and really so large, allow more with --most-memory"
+    )
+
 
 SECONDS = 60
 """Processor time that a child may take until its next answer, beside a second for each megabyte of the file that it reads."""

@@ -29,10 +29,10 @@ from ..files.page_sizes import decoded_bytes
 from .arrays import npz, safetensors
 from .arrow_rows import BATCH, arrow_rows, rows_of
 from .compression import laid_out, plain_name, unpacked
+from .confinement import FileLimits
 from .csv_rows import csv_rows, demand_once, demand_utf8, lines_within
 from .databases import Linked, database_rows
 from .event_streams import event_rows
-from .restricted.budget import FileLimits
 from .restricted.inert import opened
 from .restricted.names import PLAIN, TENSORS
 from .restricted.plain_value import bounded_tree, whole_value

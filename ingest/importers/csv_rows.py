@@ -13,7 +13,7 @@ from typing import Any
 from ratioscope.errors import UnsafeFile
 from ratioscope.flat_json import loaded
 
-from .restricted.budget import FileLimits
+from .confinement import FileLimits
 from .row import Unreadable
 
 LONGEST_LINE = 1 << 28

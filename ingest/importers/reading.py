@@ -14,10 +14,9 @@ from ratioscope.errors import SourceError, UnsafeFile
 from ratioscope.kept_settings import kept as kept_settings
 
 from .annotations import ALONE, annotates, kept, may_be_annotated
-from .confinement import allow
+from .confinement import allow, too_large
 from .file_rows import PassedOver, file_rows
 from .joining import JoinStore, decoded, encoded, joined_rows
-from .restricted.budget import too_large
 from .samples import RecordedRow, Rejected
 from .source_files import File, Options, SourceNumbers
 from .wall import REPEATS, Ended, apart, most_told

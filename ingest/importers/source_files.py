@@ -11,9 +11,9 @@ from ratioscope.errors import SourceError
 from ratioscope.inside import open_regular
 
 from .compression import plain_name
+from .confinement import FileLimits
 from .detection import Candidate, candidates, generic, promised, renamed
 from .neighbours import neighbour
-from .restricted.budget import FileLimits
 from .restricted.torch_files import stated_number
 from .row import SetAside
 from .scalars.sources import ScalarSource, log_kinds

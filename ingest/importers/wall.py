@@ -23,8 +23,7 @@ from typing import IO, Any, TypeVar
 
 from ratioscope.errors import ConfigError, FieldError, RatioscopeError, SourceError, UnsafeFile
 
-from .confinement import BESIDE, IS_BOUND, SECONDS, allow, confine
-from .restricted.budget import FileLimits, too_large
+from .confinement import BESIDE, IS_BOUND, SECONDS, FileLimits, allow, confine, too_large
 
 _Rows = TypeVar("_Rows")
 _MOST_FRAME = 1 << 31

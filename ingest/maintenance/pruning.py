@@ -19,8 +19,7 @@ from ..statistics.row_plan import RowPlan
 from ..statistics.segment_tables import SegmentTables
 from ..statistics.statistics_files import all_rows
 from .compaction import Skipped, merged_segments, raw_rows, row_plans
-from .file_checks import demand_file
-from .reading_checks import readings_of
+from .file_checks import demand_file, readings_of
 from .statistics_check import measurable
 
 

@@ -32,8 +32,7 @@ from ..files.listing import listing
 from ..rows.record_rows import RecordRows
 from ..statistics.segment_tables import SegmentTables
 from .compaction import MOST_STEPS, row_plans
-from .file_checks import RowsDisagree, demand_file
-from .reading_checks import damage_of
+from .file_checks import RowsDisagree, damage_of, demand_file
 
 _LONGEST_NAME = 240
 """Bytes; file systems take 255."""

@@ -29,8 +29,7 @@ from ..files.quarantine import named_reasons
 from ..files.run_file import run_file, stated_id
 from ..remote.store import Unreachable
 from ..rows.claims import every_claim, remedy
-from .file_checks import RowsDisagree, Trouble, demand_file, demand_overall
-from .reading_checks import misfits, reading_troubles
+from .file_checks import RowsDisagree, Trouble, demand_file, demand_overall, misfits, reading_troubles
 from .statistics_check import differing
 
 _THREADS = 4

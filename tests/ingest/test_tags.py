@@ -6,8 +6,8 @@ from pathlib import Path
 from support.statistics_runs import write_statistics_run
 
 from ratioscope.collectors.writing.offline import write_remark
+from ratioscope.ingest.analysis.acknowledgements import MOST, note_of, tags_of
 from ratioscope.ingest.analysis.recorded_events import recorded_events
-from ratioscope.ingest.analysis.tags import MOST, note_of, tags_of
 from ratioscope.ingest.maintenance.verify import verify
 from ratioscope.ingest.run import open_run
 from ratioscope.layout import TAG

@@ -16,7 +16,7 @@ from ratioscope.ingest.analysis.diagnosis import diagnosis_of, plain_diagnosis
 from ratioscope.ingest.analysis.gate_outcomes import outcomes
 from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.analysis.recorded_events import events_and_alerts
-from ratioscope.ingest.files.rules_file import rules_of_file
+from ratioscope.ingest.files.run_file import rules_of_file
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.diagnosis.catalogue import CAUSE

@@ -167,7 +167,7 @@ def opened(folder: Path, rules: Path | None = None, *, is_reference: bool = Fals
 
     rules: a file with rules for it. is_reference: the run is one that others are compared with, and --attempt is not about it.
     """
-    from ratioscope.ingest.files.rules_file import rules_of_file
+    from ratioscope.ingest.files.run_file import rules_of_file
     from ratioscope.ingest.remote.opening import place_of
     from ratioscope.ingest.run import open_run
 

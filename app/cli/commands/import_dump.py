@@ -11,7 +11,7 @@ import typer
 
 from ratioscope.errors import ConfigError, SourceError
 from ratioscope.ingest.files.folder import is_run
-from ratioscope.ingest.importers.restricted.budget import FileLimits
+from ratioscope.ingest.importers.confinement import FileLimits
 
 from ..terminal import transfer
 from .arguments import AsJson, comma_separated

@@ -60,7 +60,7 @@ def watch(
     Others are told of new alerts, and when the run dies, falls silent or is back; not of what is so when the watch begins. A
     command or webhook that fails is reported, and the watch goes on.
     """
-    from ratioscope.ingest.files.rules_file import rules_of_file
+    from ratioscope.ingest.files.run_file import rules_of_file
 
     from ..watching.followed import Followed
     from ..watching.looks import Watched

@@ -11,7 +11,7 @@ from typing import Any
 import streamlit as st
 
 from ratioscope.errors import ConfigError, SourceError
-from ratioscope.ingest.analysis.tags import tag_name
+from ratioscope.ingest.analysis.acknowledgements import tag_name
 from ratioscope.ingest.commits.liveness import current_writers, sizes, writer_statuses
 from ratioscope.ingest.files.run_file import run_file
 from ratioscope.inside import status

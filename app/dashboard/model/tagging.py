@@ -7,7 +7,7 @@ from threading import Lock
 
 from ratioscope.collectors.writing.offline import write_remark
 from ratioscope.errors import ConfigError, SourceError
-from ratioscope.ingest.analysis.tags import note_of
+from ratioscope.ingest.analysis.acknowledgements import note_of
 from ratioscope.layout import TAG
 from ratioscope.whole_file import whole_file
 

@@ -25,10 +25,10 @@ import numpy as np
 from ratioscope.arrays import Booleans, Integers, Singles
 from ratioscope.record import MASK_REASONS
 
+from ...adapter import installed
 from ...foreign import Tensor
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
-from ..installed_name import installed
 
 HOOKS = (
     Hook("art.unsloth.train", "get_compute_loss_fn", replace="watched"),

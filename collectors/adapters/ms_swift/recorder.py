@@ -9,11 +9,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...adapter import installed
 from ...batch.token_texts import decoder
 from ...foreign import Tensor, Trainer
 from ...watching.hooks import Call
 from ...watching.recording import Recording
-from ..installed_name import installed
 from ..visits import Visits
 from .rows import Row, columns, facts, note, noted, row, weighted
 

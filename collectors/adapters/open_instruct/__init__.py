@@ -22,12 +22,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from ...adapter import installed
 from ...batch.token_texts import decoder
 from ...foreign import Tensor
 from ...process.ranks import process_rank
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
-from ..installed_name import installed
 from .facts import Prepared, facts_of
 from .rows import Packs, Slice, pack_rows
 

@@ -19,11 +19,11 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...adapter import installed
 from ...batch.token_texts import decoder
 from ...process.ranks import process_rank
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
-from ..installed_name import installed
 from ..visits import FirstVisits
 from .rows import Sample, columns, samples_of
 from .settings import (

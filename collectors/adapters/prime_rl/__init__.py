@@ -21,9 +21,9 @@ import sys
 from importlib import import_module
 from typing import Any
 
+from ...adapter import installed
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
-from ..installed_name import installed
 from .facts import Trace, facts_of, traces_of
 from .losses import Losses, Trained
 from .rows import PackedSequences, packed_rows

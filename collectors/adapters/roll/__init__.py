@@ -20,11 +20,11 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
+from ...adapter import installed
 from ...batch.token_texts import decoder
 from ...foreign import Tensor
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
-from ..installed_name import installed
 from ..visits import FirstVisits
 from .rows import Data, Names, columns, facts
 

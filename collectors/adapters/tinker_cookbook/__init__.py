@@ -21,10 +21,10 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ...adapter import installed
 from ...batch.token_texts import decoder
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
-from ..installed_name import installed
 from .rows import Source, datum_rows
 
 _TRAIN, _LOGGER = "tinker_cookbook.rl.train", "tinker_cookbook.utils.ml_log"

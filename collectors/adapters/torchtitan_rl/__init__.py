@@ -24,9 +24,9 @@ import numpy as np
 from ratioscope.arrays import Booleans, Integers, Singles
 from ratioscope.record import MASK_REASONS
 
+from ...adapter import installed
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
-from ..installed_name import installed
 from ..sampled_spans import sampled_span
 
 NAMES = "ratioscope_names"

@@ -17,10 +17,9 @@ from ...process.variables import is_installed
 from ...watching.hooks import Hook, Refused
 from ...watching.recording import Recording
 from .asynchronous import AsyncRecorder
-from .attaching import begin, is_attached, version
+from .attaching import TRAIN, Starter, begin, is_attached, version
 from .foreign import NOT_UNSLOTH, has_own_adapter, is_unsloths, refusal, replacements
 from .recorder import GrpoRecorder
-from .starter import TRAIN, Starter
 
 HOOKS = (TRAIN,)
 RECORDERS: dict[str, type[AsyncRecorder] | type[GrpoRecorder]] = {

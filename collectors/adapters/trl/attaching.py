@@ -8,9 +8,13 @@ TRL logs its own `sampling/sampling_logp_difference/*` only with a corrected vLL
 names.
 
 The configuration for run.json has the trainer's class, model, engine, sampling settings and arguments.
+
+`attach` by name and by environment attaches while the trainer trains, to trainers that inherit transformers' Trainer.
 """
 
+import logging
 import sys
+import weakref
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Protocol
@@ -20,7 +24,8 @@ from ratioscope.errors import ConfigError
 from ...batch.token_texts import decoder
 from ...collector import Collector
 from ...foreign import Trainer
-from ...watching.hooks import MARK, marked
+from ...process.notice import say, warn
+from ...watching.hooks import MARK, Call, Hook, Refused, marked
 from ...watching.patches import Patches
 from ...watching.recording import Recording
 
@@ -173,3 +178,49 @@ def _precision(trainer: Trainer) -> tuple[str, ...]:
     )
     dtype = getattr(settings, "dtype", None)
     return () if dtype is None else (str(dtype).removeprefix("torch."),)
+
+
+TRAIN = Hook("transformers.trainer", "Trainer.train", before="begin", after="end")
+"""All these trainers inherit it."""
+ANOTHER = (
+    "this process has already recorded another trainer, so this one is not recorded: attach(trainer, another_run_dir)"
+)
+
+
+class Starter:
+    """Attaches to a trainer while it trains, unless it is attached already.
+
+    One trainer per process is recorded, because two trainers would give their sequences the same ids. takes: whether a trainer
+    is one of the adapter's. start: attaches to it, and returns what undoes that.
+    """
+
+    def __init__(
+        self, recording: Recording, takes: Callable[[Trainer], bool], start: Callable[[Trainer, Recording], Any]
+    ) -> None:
+        self._recording, self._takes, self._start = recording, takes, start
+        self._first: weakref.ref[Trainer] | None = None
+        self._undo: Callable[[], None] | None = None
+
+    def begin(self, call: Call) -> None:
+        trainer = call.target
+        if not self._takes(trainer):
+            return
+        if self._first is not None and self._first() is not trainer:
+            warn("%s", ANOTHER)
+            return
+        try:
+            self._undo = self._start(trainer, self._recording)
+            self._first, self._recording.refused = weakref.ref(trainer), None
+        except Refused as refusal:
+            self._recording.refused = str(refusal)  # until a trainer comes that can be recorded
+            say(logging.ERROR, "%s", refusal)
+
+    def end(self, call: Call) -> None:
+        if self._first is not None and self._first() is call.target:
+            self.undo()
+
+    def undo(self) -> None:
+        """Restores the trainer's methods, also during its training."""
+        undo, self._undo = self._undo, None
+        if undo is not None:
+            undo()

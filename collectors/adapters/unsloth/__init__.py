@@ -24,18 +24,17 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...adapter import installed
 from ...foreign import Tensor, Trainer
 from ...watching.hooks import Call, Hook, Refused, install, marked
 from ...watching.patches import Patches
 from ...watching.recording import Recording
-from ..installed_name import installed
-from ..trl.attaching import begin, is_attached
+from ..trl.attaching import TRAIN, Starter, begin, is_attached
 from ..trl.columns import RATIO as BATCHS
 from ..trl.columns import rollout_of
 from ..trl.foreign import UNSLOTH, is_unsloths
 from ..trl.recorder import GrpoRecorder, Scores
 from ..trl.rloo import is_rloo
-from ..trl.starter import TRAIN, Starter
 
 HOOKS = (
     TRAIN,

@@ -22,10 +22,10 @@ import numpy as np
 
 from ratioscope.arrays import Booleans, Integers
 
+from ...adapter import installed
 from ...foreign import Tensor
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
-from ..installed_name import installed
 from ..sampled_spans import sampled_span
 
 RL = "xtuner.v1.rl"

@@ -14,7 +14,7 @@ import numpy as np
 
 from ratioscope.errors import UnsafeFile
 
-from .budget import FileLimits, too_large
+from ..confinement import FileLimits, too_large
 from .inert import Instance, NumpyArray
 from .names import InertNames
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from ratioscope.errors import UnsafeFile
 from ratioscope.kept_settings import kept
 
-from ..confinement import allow
-from ..restricted.budget import FileLimits
+from ..confinement import FileLimits, allow
 from ..samples import Rejected
 from ..wall import REPEATS, Ended, apart, bounded, most_told
 from .number_row import LogChoices, Logged

@@ -11,9 +11,9 @@ from ratioscope.errors import ConfigError, RatioscopeError, SourceError, UnsafeF
 from ratioscope.redaction import without_secrets
 
 from ..compression import plain_name
+from ..confinement import FileLimits
 from ..containers import Content, container_of, content
 from ..detection import candidates, fitting
-from ..restricted.budget import FileLimits
 from ..samples import LOGPROBS, Rejected
 from ..wall import each_apart
 from ..wandb_log import run_name

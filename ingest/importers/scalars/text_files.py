@@ -8,8 +8,8 @@ from typing import Any
 
 from ratioscope.errors import UnsafeFile
 
+from ..confinement import FileLimits
 from ..containers import container_of, content
-from ..restricted.budget import FileLimits
 from ..row import SetAside, Unreadable
 from ..samples import Rejected
 from .number_row import LogChoices, Logged, flat, number, numbers, step_field, whole_step, without_place

@@ -7,7 +7,7 @@ import pytest
 from support.browser import Chromium, Dashboard, Opened, chromium
 from support.statistics_runs import write_statistics_run
 
-from ratioscope.ingest.analysis.tags import tags_of
+from ratioscope.ingest.analysis.acknowledgements import tags_of
 from ratioscope.ingest.run import open_run
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")

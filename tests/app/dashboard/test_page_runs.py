@@ -31,8 +31,8 @@ from ratioscope.app.pages.ticked_runs import of_ticked
 from ratioscope.app.pages.view import View
 from ratioscope.app.presentation.run_names import shortened
 from ratioscope.collectors.collector import Collector
+from ratioscope.ingest.analysis.acknowledgements import tags_of
 from ratioscope.ingest.analysis.grades import verdict_of
-from ratioscope.ingest.analysis.tags import tags_of
 from ratioscope.ingest.run import open_run
 from ratioscope.layout import MIRROR_MARK
 from ratioscope.process import Here

@@ -21,8 +21,7 @@ from ratioscope.app.figures.slice_heat import slice_heat
 from ratioscope.app.presentation.metric_places import names_at
 from ratioscope.app.presentation.slice_names import SLICES
 from ratioscope.collectors.collector import Collector
-from ratioscope.ingest.analysis.slice_over_steps import slice_over_steps, step_buckets
-from ratioscope.ingest.analysis.token_names import token_names
+from ratioscope.ingest.analysis.slice_over_steps import slice_over_steps, step_buckets, token_names
 from ratioscope.ingest.rows.slices import ON_DEMAND
 from ratioscope.ingest.run import Run, open_run
 from ratioscope.metrics.analysis.slice_parts import PARTS, slice_parts

@@ -19,9 +19,8 @@ from support.written_run import token_rows
 from ratioscope import attach, open_run
 from ratioscope.collectors.adapters.trl import WRAPPED
 from ratioscope.collectors.adapters.trl import start as start_trl
-from ratioscope.collectors.adapters.trl.attaching import is_attached
+from ratioscope.collectors.adapters.trl.attaching import ANOTHER, is_attached
 from ratioscope.collectors.adapters.trl.foreign import NOT_UNSLOTH
-from ratioscope.collectors.adapters.trl.starter import ANOTHER
 from ratioscope.collectors.trainers import ADAPTERS
 from ratioscope.collectors.watching.hooks import MARK, Refused
 from ratioscope.collectors.watching.recording import Recording

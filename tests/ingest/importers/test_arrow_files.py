@@ -20,8 +20,8 @@ from support.no_wall import no_wall  # noqa: F401
 
 from ratioscope.errors import SourceError
 from ratioscope.ingest.importers.arrow_rows import arrow_rows
+from ratioscope.ingest.importers.confinement import FileLimits
 from ratioscope.ingest.importers.reading import read
-from ratioscope.ingest.importers.restricted.budget import FileLimits
 from ratioscope.ingest.importers.samples import RecordedRow, Rejected
 from ratioscope.ingest.importers.source_files import Options, opened
 from ratioscope.ingest.importers.wall import apart, bounded

@@ -30,8 +30,8 @@ from support.imported import DUMPS, imported, rejected
 from support.no_wall import no_wall  # noqa: F401
 
 from ratioscope.app.upkeep.rejected_rows import RejectedRows, Written, unique
+from ratioscope.ingest.importers.confinement import FileLimits
 from ratioscope.ingest.importers.reading import read
-from ratioscope.ingest.importers.restricted.budget import FileLimits
 from ratioscope.ingest.importers.samples import RecordedRow, Rejected
 from ratioscope.ingest.importers.source_files import Options, opened
 

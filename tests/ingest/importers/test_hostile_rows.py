@@ -15,9 +15,9 @@ from support.sizes import FULL
 
 from ratioscope.app.upkeep.importing import write
 from ratioscope.errors import SourceError
+from ratioscope.ingest.importers.confinement import FileLimits
 from ratioscope.ingest.importers.formats import FORMATS
 from ratioscope.ingest.importers.reading import read
-from ratioscope.ingest.importers.restricted.budget import FileLimits
 from ratioscope.ingest.importers.samples import RecordedRow, Rejected
 from ratioscope.ingest.importers.source_files import Options, opened
 from ratioscope.ingest.importers.wall import apart

@@ -16,8 +16,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ratioscope.errors import UnsafeFile
+from ratioscope.ingest.importers.confinement import FileLimits
 from ratioscope.ingest.importers.formats import FORMATS
-from ratioscope.ingest.importers.restricted.budget import FileLimits
 from ratioscope.ingest.importers.restricted.inert import InertDict, InertName, Instance, NumpyArray, NumpyType, opened
 from ratioscope.ingest.importers.restricted.names import PLAIN, TENSORS, InertNames, classes, enumeration
 from ratioscope.ingest.importers.restricted.plain_value import bounded_tree, in_memory, whole_value

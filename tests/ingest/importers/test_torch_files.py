@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from ratioscope.errors import UnsafeFile
-from ratioscope.ingest.importers.restricted.budget import FileLimits
+from ratioscope.ingest.importers.confinement import FileLimits
 from ratioscope.ingest.importers.restricted.plain_value import bounded_tree, in_memory
 from ratioscope.ingest.importers.restricted.torch_files import embedded, saved
 from ratioscope.ingest.importers.wall import Ended, apart

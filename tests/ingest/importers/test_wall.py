@@ -19,8 +19,8 @@ from support.imported import imported
 
 from ratioscope.errors import UnsafeFile
 from ratioscope.ingest.importers import confinement
+from ratioscope.ingest.importers.confinement import FileLimits
 from ratioscope.ingest.importers.reading import read
-from ratioscope.ingest.importers.restricted.budget import FileLimits
 from ratioscope.ingest.importers.samples import RecordedRow, Rejected
 from ratioscope.ingest.importers.scalars.sources import log_kinds
 from ratioscope.ingest.importers.source_files import Options, opened
