@@ -5,6 +5,19 @@ Importing this file loads no adapter (adapter.py).
 
 from .adapter import SERVICE, Adapter
 
+_RUN = "ratioscope run --out {run} -- <your training command>"
+_BY_FLAGS = (
+    f"{_RUN}\n\n"
+    "or RATIOSCOPE_RUN={run} and RATIOSCOPE_LAUNCH=$(date +%s) among the env_vars of Ray's runtime environment, and\n"
+    "  --custom-megatron-init-path ratioscope.collectors.adapters.{name}.megatron_init \\\n"
+    "  --custom-rollout-log-function-path ratioscope.collectors.adapters.{name}.rollout_log"
+)
+_OF_SLIME = (
+    "rollout, old, current, reference, entropy, masks before and after rejection, versions per call, groups, rewards, "
+    "advantages, turns, cached tokens; context-parallel slices with positions"
+)
+_OWN_ROLLOUT = "a rollout function of your own passes `log_probs` to `sample.append_response_tokens`"
+
 ADAPTERS: tuple[Adapter, ...] = (
     Adapter(
         name="verl",
@@ -28,18 +41,10 @@ ADAPTERS: tuple[Adapter, ...] = (
         package="slime",
         tested=("2026-08-21",),
         against="source",
-        rollout_setting="a rollout function of your own passes `log_probs` to `sample.append_response_tokens`",
-        lines=(
-            "ratioscope run --out {run} -- <your training command>\n\n"
-            "or RATIOSCOPE_RUN={run} and RATIOSCOPE_LAUNCH=$(date +%s) among the env_vars of Ray's runtime environment, and\n"
-            "  --custom-megatron-init-path ratioscope.collectors.adapters.slime.megatron_init \\\n"
-            "  --custom-rollout-log-function-path ratioscope.collectors.adapters.slime.rollout_log"
-        ),
+        rollout_setting=_OWN_ROLLOUT,
+        lines=_BY_FLAGS.format(run="{run}", name="slime"),
         no_self_noise="",
-        records=(
-            "rollout, old, current, reference, entropy, masks before and after rejection, versions per call, groups, rewards, "
-            "advantages, turns, cached tokens; context-parallel slices with positions"
-        ),
+        records=_OF_SLIME,
     ),
     Adapter(
         name="miles",
@@ -47,18 +52,10 @@ ADAPTERS: tuple[Adapter, ...] = (
         package="miles",
         tested=("2026-08-21",),
         against="source",
-        rollout_setting="a rollout function of your own passes `log_probs` to `sample.append_response_tokens`",
-        lines=(
-            "ratioscope run --out {run} -- <your training command>\n\n"
-            "or RATIOSCOPE_RUN={run} and RATIOSCOPE_LAUNCH=$(date +%s) among the env_vars of Ray's runtime environment, and\n"
-            "  --custom-megatron-init-path ratioscope.collectors.adapters.miles.megatron_init \\\n"
-            "  --custom-rollout-log-function-path ratioscope.collectors.adapters.miles.rollout_log"
-        ),
-        records=(
-            "rollout, old, current, reference, entropy, masks before and after rejection, versions per call, groups, rewards, "
-            "advantages, turns, cached tokens; context-parallel slices with positions; checksums of the engines' weights. "
-            "Tokens of a sequence that remove_sample takes out count nowhere: miles sends its trainer no mask of them"
-        ),
+        rollout_setting=_OWN_ROLLOUT,
+        lines=_BY_FLAGS.format(run="{run}", name="miles"),
+        records=f"{_OF_SLIME}; checksums of the engines' weights. "
+        "Tokens of a sequence that remove_sample takes out count nowhere: miles sends its trainer no mask of them",
     ),
     Adapter(
         name="skyrl",
@@ -127,7 +124,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         distribution="areal",
         tested=("1.0.4",),
         against="package",
-        lines="ratioscope run --out {run} -- <your training command>",
+        lines=_RUN,
         records="rollout, old, current, reference, entropy, masks, versions per token, turns, groups, rewards, advantages",
     ),
     Adapter(
@@ -233,7 +230,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         package="prime_rl",
         tested=("2026-08-21",),
         against="source",
-        lines="ratioscope run --out {run} -- <your training command>",
+        lines=_RUN,
         records="rollout, current, entropy, reference, both masks, advantages; from the orchestrator versions, groups, rewards; "
         "it has no old policy",
     ),
@@ -246,7 +243,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         against="package",
         rollout_by_default=False,
         rollout_setting="`--algo.advantage.is_correction_level token`; before 0.11.2 `--algo.advantage.is_correction_enable`",
-        lines="ratioscope run --out {run} -- <your training command>",
+        lines=_RUN,
         records="rollout (only with --algo.advantage.is_correction_level), old, current, reference, entropy, mask, versions "
         "(synchronous), groups, rewards, advantages",
     ),
@@ -256,7 +253,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         package="open_instruct",
         tested=("2026-08-20",),
         against="source",
-        lines="ratioscope run --out {run} -- <your training command>",
+        lines=_RUN,
         records="rollout, old, current, reference, entropy, both masks, advantages; from the data preparation versions, groups, "
         "rewards",
     ),
@@ -267,7 +264,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         tested=("2026-08-19",),
         against="source",
         rollout_setting="`actor_infer.generating_args.logprobs` is not null",
-        lines="ratioscope run --out {run} -- <your training command>",
+        lines=_RUN,
         records="rollout, old, current, reference, entropy, both masks, turns, versions "
         "(synchronous), groups, rewards, advantages",
     ),
@@ -279,7 +276,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         tested=("0.6.1",),
         against="package",
         rollout_setting="a `TokenCompleter` of your own returns `maybe_logprobs`",
-        lines="ratioscope run --out {run} -- <your training command>",
+        lines=_RUN,
         no_self_noise=SERVICE,
         records="rollout, current, both masks, turns, versions, groups, rewards, advantages; it has no old policy",
     ),

@@ -61,6 +61,12 @@ class AttachOptions(TypedDict, total=False):
     self_noise: SelfNoise | bool | None
 
 
+_OF_COLLECTOR = (
+    "name", "attempt", "existing", "text", "strict", "queue_batches", "queue_bytes", "budget", "scalars", "self_noise",
+)  # fmt: skip
+"""Options that the collector takes as they were given."""
+
+
 class Recording:
     """Connects one adapter with the run folder, in one process.
 
@@ -255,26 +261,13 @@ class Recording:
     def _made(self) -> Collector:
         from ratioscope.metrics.dialects import NAMES as DIALECTS
 
-        from ..collector import QUEUE_BATCHES, QUEUE_BYTES, Collector
+        from ..collector import Collector
 
-        options = self.options
+        given: dict[str, Any] = {name: value for name, value in self.options.items() if name in _OF_COLLECTOR}
         return Collector(
             self.run_dir,
-            trainer=self._facts["trainer"],
+            **{"rank": process_rank(), **self._facts, **given},
             config=self._config | self._given_config,
-            name=options.get("name"),
-            rank=self._facts.get("rank", process_rank()),
-            attempt=options.get("attempt"),
-            existing=options.get("existing"),
-            text=options.get("text", "full"),
-            strict=options.get("strict", False),
-            decode=self._facts.get("decode"),
-            queue_batches=options.get("queue_batches", QUEUE_BATCHES),
-            queue_bytes=options.get("queue_bytes", QUEUE_BYTES),
-            versions=self._facts.get("versions"),
-            budget=options.get("budget"),
-            scalars=options.get("scalars", False),
-            self_noise=options.get("self_noise"),
             dialect=self.adapter if self.adapter in DIALECTS else None,
             computed_apart=self.computed_apart,
         )

@@ -15,20 +15,17 @@ It follows art/loss.py and art/unsloth/train.py of openpipe-art 0.5.18 and 0.5.2
 
 import functools
 import logging
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ratioscope.arrays import Booleans, Integers, Singles
-from ratioscope.record import MASK_REASONS
+from ratioscope.arrays import Integers
 
 from ...adapter import installed
-from ...foreign import Tensor
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
+from ..packed import Packed
 
 HOOKS = (
     Hook("art.unsloth.train", "get_compute_loss_fn", replace="watched"),
@@ -53,7 +50,7 @@ class recorder:
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
-        self._packed: PackedSequences | None = None
+        self._packed: Packed | None = None
         self._trainer: Any = None
         self._newest = (0, 0)
 
@@ -107,8 +104,8 @@ class recorder:
             step=step,
             minibatch=0,
             trainer_version=step - 1,
-            sequence_ids=[f"{step}-{visit}-{name}" for name in packed.names],
-            group_ids=[f"{step}-{visit}-{name}" for name in packed.groups],
+            sequence_ids=[f"{step}-{visit}-{name}" for name, _ in packed.names],
+            group_ids=[f"{step}-{visit}-{group}" for _, group in packed.names],
             **packed.columns(),
             **{name: packed.own(values) for name, values in of_loss.items() if values is not None},
         )
@@ -125,57 +122,11 @@ def settings(trainer: Any, config: Any, experimental: Mapping[str, Any]) -> dict
     }
 
 
-@dataclass(frozen=True)
-class PackedSequences:
-    """Sequences one after the other. Arrays have a value per token."""
+def unpacked(inputs: Mapping[str, Any]) -> Packed:
+    """The sequences of a call of the loss, one per id in a row that has sampled tokens, from its first one to its last.
 
-    names: list[str]
-    """Row and id of each sequence."""
-    groups: list[str]
-    """Row and id of the prompt that sequences share."""
-    lengths: list[int]
-    prompts: list[Integers]
-    """The tokens in front of each sequence, those of its shared prompt first."""
-    token_ids: Integers
-    mask: Booleans
-    rollout: Singles
-    old: Singles | None
-    """None if ART computed none before training."""
-    advantages: Singles
-    weights: Singles
-    """The loss leaves tokens of weight 0 out."""
-    places: Integers
-    """In the flattened (B, S) of the loss, where a token's log-prob stands at the token before it."""
-
-    @property
-    def missing(self) -> int:
-        """Sampled tokens without a log-prob of the sampler."""
-        return int((self.mask & ~np.isfinite(self.rollout)).sum())
-
-    def own(self, values: Tensor) -> Tensor:
-        """Values (B, S) of the loss, one per token here; on their device, without waiting."""
-        places = sys.modules["torch"].from_numpy(self.places).to(values.device, non_blocking=True)
-        return values.detach().flatten()[places]
-
-    def columns(self) -> dict[str, Any]:
-        """Arguments of `log` that are known before the loss."""
-        left = self.mask & (self.weights == 0)
-        columns = {
-            "lengths": self.lengths,
-            "token_ids": self.token_ids,
-            "mask": self.mask,
-            "loss_mask": self.mask & ~left,
-            "rollout_logprobs": np.where(np.isfinite(self.rollout), self.rollout, np.float32(np.nan)),
-            "old_logprobs": self.old,
-            "advantages": self.advantages,
-            "prompt_ids": self.prompts,
-            "mask_reasons": left * np.int16(MASK_REASONS.index("other")) if left.any() else None,
-        }
-        return {name: value for name, value in columns.items() if value is not None}
-
-
-def unpacked(inputs: Mapping[str, Any]) -> PackedSequences:
-    """The sequences of a call of the loss. inputs: ART's TrainInputs, (B, S) tensors on the host."""
+    inputs: ART's TrainInputs, (B, S) tensors on the host. A name is the row and id of a sequence, and those of its prompt.
+    """
     names = ("tokens", "group_ids", "parent_ids", "assistant_mask", "logprobs", "advantages", "weights")
     rows = {name: np.asarray(inputs[name].detach().cpu()) for name in names}
     original = inputs.get("original_logprobs")
@@ -195,16 +146,16 @@ def unpacked(inputs: Mapping[str, Any]) -> PackedSequences:
             found.append((f"{row}-{name}", f"{row}-{parent}", row * width + own[first : last + 1]))
     places = np.concatenate([np.zeros(0, np.int64), *(place for _, _, place in found)])
     flat = {name: values.reshape(-1)[places] for name, values in rows.items()}
-    return PackedSequences(
-        names=[name for name, _, _ in found],
-        groups=[group for _, group, _ in found],
+    mask = flat["assistant_mask"].astype(bool)
+    return Packed(
+        names=[(name, group) for name, group, _ in found],
         lengths=[len(place) for _, _, place in found],
         prompts=prompts,
         token_ids=flat["tokens"],
-        mask=flat["assistant_mask"].astype(bool),
+        mask=mask,
+        places=places - 1,  # a token's log-prob stands at the token before it
         rollout=rollout.reshape(-1)[places],
         old=None if old is None else old.reshape(-1)[places],
         advantages=flat["advantages"],
-        weights=flat["weights"],
-        places=places - 1,
+        left=mask & (flat["weights"] == 0),
     )

@@ -12,22 +12,17 @@ It follows torchtitan/experiments/rl of torchtitan 0.3.0 and of the commit b5bcd
 """
 
 import dataclasses
-import functools
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from ratioscope.arrays import Booleans, Integers, Singles
-from ratioscope.record import MASK_REASONS
-
 from ...adapter import installed
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
-from ..sampled_spans import sampled_span
+from ..packed import Packed, sampled_pieces
 
 NAMES = "ratioscope_names"
 """The attribute of a tensor of positions: where a sample begins -> its name."""
@@ -35,50 +30,13 @@ Name: TypeAlias = tuple[str, int, int, int]
 """A sample: torchtitan's text of its id, its group, and the oldest and newest version that sampled it. Plain values."""
 
 
-@dataclass(frozen=True)
-class PackedSequences:
-    """Sequences one after the other. Arrays have a value per token."""
-
-    names: list[Name | None]
-    lengths: list[int]
-    prompts: list[Integers]
-    token_ids: Integers
-    mask: Booleans
-    rollout: Singles
-    advantages: Singles
-    places: Integers
-    """In the flattened batch."""
-
-    @property
-    def missing(self) -> int:
-        """Sampled tokens without a finite log-prob of the generator."""
-        return int((self.mask & ~np.isfinite(self.rollout)).sum())
-
-    def ids(self, prefix: str) -> list[str]:
-        return [f"{prefix}-{place}" if name is None else name[0] for place, name in enumerate(self.names)]
-
-    def columns(self) -> dict[str, Any]:
-        """Arguments of `log` that are known before the loss."""
-        left = self.mask & ~np.isfinite(self.rollout)
-        columns: dict[str, Any] = {
-            "lengths": self.lengths,
-            "token_ids": self.token_ids,
-            "mask": self.mask,
-            "loss_mask": self.mask & ~left,
-            "rollout_logprobs": np.where(np.isfinite(self.rollout), self.rollout, np.float32(np.nan)),
-            "advantages": self.advantages,
-            "prompt_ids": self.prompts,
-        }
-        if left.any():
-            columns["mask_reasons"] = left * np.int16(MASK_REASONS.index("other"))
-        known = [name for name in self.names if name is not None]
-        if len(known) == len(self.names):
-            columns["group_ids"] = [str(group) for _, group, _, _ in known]
-            columns["rollout_versions"] = {
-                "min": [oldest for _, _, oldest, _ in known],
-                "max": [newest for _, _, _, newest in known],
-            }
-        return columns
+def columns(packed: Packed) -> dict[str, Any]:
+    """Arguments of `log` that are known before the loss."""
+    known = [name for name in packed.names if name is not None]
+    if len(known) < len(packed.names):
+        return packed.columns()
+    versions = {"min": [oldest for _, _, oldest, _ in known], "max": [newest for _, _, _, newest in known]}
+    return packed.columns() | {"group_ids": [str(group) for _, group, _, _ in known], "rollout_versions": versions}
 
 
 def named(samples: Sequence[Any], lengths: Sequence[int]) -> dict[int, Name]:
@@ -92,26 +50,24 @@ def _name(sample: Any) -> Name:
     return own.to_string(), int(own.group_id), int(sample.min_policy_version), int(sample.max_policy_version)
 
 
-def unpacked(batch: Any) -> PackedSequences:
+def unpacked(batch: Any) -> Packed:
     """The samples of a TrainingMicrobatch, whose tensors lie on the host. One without a sampled token is left out."""
     names = ("token_ids", "labels", "positions", "generator_logprobs", "loss_mask", "advantages")
     flat = {name: np.asarray(getattr(batch, name).detach().cpu()).reshape(-1) for name in names}
     given: dict[int, Name] = getattr(batch.positions, NAMES, {})
-    starts = np.flatnonzero(flat["positions"] == 0)
-    pieces = list[tuple[int, int, int]]()
-    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(flat["positions"])], strict=True):
-        if (span := sampled_span(flat["loss_mask"][start:end])) is not None:
-            pieces.append((start, start + span[0], start + span[1]))
-    places = np.concatenate([np.zeros(0, np.int64), *(np.arange(first, end) for _, first, end in pieces)])
-    return PackedSequences(
+    starts = np.flatnonzero(flat["positions"] == 0).tolist()
+    pieces, places = sampled_pieces(flat["loss_mask"], [*starts, len(flat["positions"])])
+    mask, rollout = flat["loss_mask"][places].astype(bool), flat["generator_logprobs"][places]
+    return Packed(
         names=[given.get(start) for start, _, _ in pieces],
         lengths=[end - first for _, first, end in pieces],
         prompts=[flat["token_ids"][start : first + 1] for start, first, _ in pieces],
         token_ids=flat["labels"][places],
-        mask=flat["loss_mask"][places].astype(bool),
-        rollout=flat["generator_logprobs"][places],
-        advantages=flat["advantages"][places],
+        mask=mask,
         places=places,
+        rollout=rollout,
+        advantages=flat["advantages"][places],
+        left=mask & ~np.isfinite(rollout),
     )
 
 
@@ -136,7 +92,7 @@ class recorder:
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
-        self._packed: PackedSequences | None = None
+        self._packed: Packed | None = None
         self._computed: list[tuple[Any, Any]] = []
         self._newest = (0, 0)
 
@@ -179,15 +135,17 @@ class recorder:
             self._recording.say_once("left_out_of_the_loss", step, note, logging.WARNING)
         if None in packed.names:
             self._recording.say_once("no_names", step, UNNAMED, logging.WARNING)
-        own = functools.partial(_own, packed)
-        of_loss = {"current_logprobs": own([one for one, _ in computed]), "entropy": own([one for _, one in computed])}
         self._recording.log(
             step=step,
             minibatch=0,
             trainer_version=step - 1,
-            sequence_ids=packed.ids(f"{step}-{trainer.dp_rank}-{visit}"),
-            **packed.columns(),
-            **{name: values for name, values in of_loss.items() if values is not None},
+            sequence_ids=[
+                f"{step}-{trainer.dp_rank}-{visit}-{place}" if name is None else name[0]
+                for place, name in enumerate(packed.names)
+            ],
+            **columns(packed),
+            current_logprobs=_own(packed, [one for one, _ in computed]),
+            entropy=_own(packed, [one for _, one in computed]),
         )
         self._recording.collector.flush(0)
 
@@ -199,13 +157,9 @@ class recorder:
             )
 
 
-def _own(packed: PackedSequences, chunks: list[Any]) -> Any:
+def _own(packed: Packed, chunks: list[Any]) -> Any:
     """The values of the recorded tokens, from those of all tokens in chunks; None if there are none."""
-    if any(chunk is None for chunk in chunks):
-        return None
-    torch = sys.modules["torch"]
-    values = torch.cat(chunks)
-    return values[torch.from_numpy(packed.places).to(values.device, non_blocking=True)]
+    return None if any(chunk is None for chunk in chunks) else packed.own(sys.modules["torch"].cat(chunks))
 
 
 def _holds_the_copy(trainer: Any) -> bool:

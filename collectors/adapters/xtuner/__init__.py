@@ -15,18 +15,14 @@ It follows xtuner/v1/rl of the commit b934f462 (2026-08-21).
 import logging
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ratioscope.arrays import Booleans, Integers
-
 from ...adapter import installed
-from ...foreign import Tensor
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
-from ..sampled_spans import sampled_span
+from ..packed import Packed, sampled_pieces
 
 RL = "xtuner.v1.rl"
 HOOKS = (
@@ -57,10 +53,10 @@ class recorder:
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._worker: Any = None
-        self._packs: list[Pack] = []
-        self._losses: dict[int, Pack] = {}
+        self._packs: list[Packed] = []
+        self._losses: dict[int, Packed] = {}
         self._rollout, self._first = 0, 0
-        self._open: Pack | None = None
+        self._open: Packed | None = None
         self._current: list[Any] = []
 
     def begins(self, call: Call) -> None:
@@ -116,11 +112,10 @@ class recorder:
             step=self._rollout,
             minibatch=int(self._worker._global_train_step) - self._first,
             trainer_version=self._rollout - 1,
-            sequence_ids=[f"{self._rollout}-{rank}-{pack.place}-{number}" for number in range(len(pack.lengths))],
-            pack_index=[pack.place] * len(pack.lengths),
-            pack_position=list(range(len(pack.lengths))),
-            **pack.columns(),
-            **{name: pack.own(values) for name, values in columns.items() if values is not None},
+            sequence_ids=[f"{self._rollout}-{rank}-{place}-{number}" for place, number in pack.names],
+            pack_index=[place for place, _ in pack.names],
+            pack_position=[number for _, number in pack.names],
+            **pack.columns() | {name: pack.own(values) for name, values in columns.items() if values is not None},
         )
 
     def _say(self, loss: Any) -> None:
@@ -157,50 +152,20 @@ IGNORED = -100
 """The label of a token that is not trained."""
 
 
-@dataclass(frozen=True)
-class Pack:
-    """Sequences one after the other. Arrays have a value per token."""
+def unpacked(data: Mapping[str, Any], place: int) -> Packed:
+    """The sequences of a WorkerInputItem, whose tensors lie on the host. Padding is a sequence without a trained token.
 
-    place: int
-    """The place of the pack among those of its rank."""
-    lengths: list[int]
-    prompts: list[Integers]
-    token_ids: Integers
-    mask: Booleans
-    """True at sampled tokens, as it was before xtuner's rollout correction."""
-    places: Integers
-    """In the pack."""
-
-    def own(self, values: Tensor) -> Tensor:
-        """Values (1, L) of the loss, one per token here; on their device, without waiting."""
-        places = sys.modules["torch"].from_numpy(self.places).to(values.device, non_blocking=True)
-        return values.detach().flatten()[places]
-
-    def columns(self) -> dict[str, Any]:
-        """Arguments of `log` that are known before the loss."""
-        return {
-            "lengths": self.lengths,
-            "token_ids": self.token_ids,
-            "mask": self.mask,
-            "prompt_ids": self.prompts,
-        }
-
-
-def unpacked(data: Mapping[str, Any], place: int) -> Pack:
-    """The sequences of a WorkerInputItem, whose tensors lie on the host. Padding is a sequence without a trained token."""
+    place: of the pack among those of its rank. The mask is true at sampled tokens, as before xtuner's rollout correction.
+    """
     held = data["seq_ctx"]
     tokens = np.array(held.input_ids.detach().cpu(), np.int64).reshape(-1)
     labels = np.array(data["shifted_labels"].detach().cpu(), np.int64).reshape(-1)
     bounds = np.asarray(held.cu_seq_lens_q.detach().cpu()).tolist()
-    pieces = list[tuple[int, int, int]]()
-    for start, end in zip(bounds[:-1], bounds[1:], strict=True):
-        if (span := sampled_span(labels[start:end] != IGNORED)) is not None:
-            pieces.append((start, start + span[0], start + span[1]))
-    places = np.concatenate([np.zeros(0, np.int64), *(np.arange(first, end) for _, first, end in pieces)])
+    pieces, places = sampled_pieces(labels != IGNORED, bounds)
     mask = labels[places] != IGNORED
     following = np.append(tokens[1:], 0)[places]  # the token of a label that is not trained, as that of a tool's reply
-    return Pack(
-        place=place,
+    return Packed(
+        names=[(place, number) for number in range(len(pieces))],
         lengths=[end - first for _, first, end in pieces],
         prompts=[tokens[start : first + 1] for start, first, _ in pieces],
         token_ids=np.where(mask, labels[places], following),
