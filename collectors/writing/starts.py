@@ -20,17 +20,20 @@ from .durable_file import make_root, write_whole
 from .joining import is_named, is_same_name, openings
 from .run_file import new_run, start_run
 from .same_experiment import in_words
-from .start_files import Start, is_claimed, starts_of, this_start
-from .start_identity import (
+from .start_files import (
+    Start,
     described,
     differences_to,
     has_ended,
     has_steps,
+    is_claimed,
     is_of_a_run,
     is_same_start,
     names_in,
     process_of,
     run_file_of,
+    starts_of,
+    this_start,
 )
 
 Existing = Literal["auto", "resume", "new", "error"]

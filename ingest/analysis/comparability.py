@@ -180,14 +180,16 @@ def _temperature(values: Sequence[_Leaf], trainer: _LogitTreatment) -> ComparedS
     if temperatures is None or (number := _number(temperatures[1])) is None:
         return ComparedSetting("temperature", _NOT_ON_RECORD, _NOT_ON_RECORD, "unknown", _TEMPERATURE)
     shown = f"{number:g}"
-    handled: dict[Handling | None, tuple[str, SettingState]] = {
-        "applies": (f"{shown}, it divides its logits by it", "ok"), "ignores": ("1, it does not apply it", "differs"),
-        None: ("not known of this trainer", "unknown"),
-    }  # fmt: skip
-    scored = handled[trainer.temperature]
-    if number == 1:
-        scored = ("1: nothing to apply", "ok")
-    return ComparedSetting("temperature", shown, scored[0], scored[1], _TEMPERATURE, temperatures[0])
+    own = (f"{shown}, it divides its logits by it", "1, it does not apply it")
+    scored, state = ("1: nothing to apply", "ok") if number == 1 else _handled(trainer.temperature, *own)
+    return ComparedSetting("temperature", shown, scored, state, _TEMPERATURE, temperatures[0])
+
+
+def _handled(handling: Handling | None, applies: str, ignores: str) -> tuple[str, SettingState]:
+    """The words for a trainer that handles a setting so, and the state that follows."""
+    if handling is None:
+        return "not known of this trainer", "unknown"
+    return (applies, "ok") if handling == "applies" else (ignores, "differs")
 
 
 def _cut(cut: _Cut, values: Sequence[_Leaf], trainer: _LogitTreatment) -> ComparedSetting:
@@ -199,12 +201,8 @@ def _cut(cut: _Cut, values: Sequence[_Leaf], trainer: _LogitTreatment) -> Compar
         return ComparedSetting(
             cut.name, _OFF if number is None else f"{number:g}, {_OFF}", _OFF, "ok", cut.why, sampled[0]
         )
-    handled: dict[Handling | None, tuple[str, SettingState]] = {
-        "applies": ("it applies the same", "ok"), "ignores": ("it scores without it", "differs"),
-        None: ("not known of this trainer", "unknown"),
-    }  # fmt: skip
-    scored = handled[trainer.truncation]
-    return ComparedSetting(cut.name, f"{number:g}", scored[0], scored[1], cut.why, sampled[0])
+    scored, state = _handled(trainer.truncation, "it applies the same", "it scores without it")
+    return ComparedSetting(cut.name, f"{number:g}", scored, state, cut.why, sampled[0])
 
 
 def _mode(values: Sequence[_Leaf], sampling: Sequence[ComparedSetting]) -> ComparedSetting:

@@ -16,7 +16,7 @@ from .arguments import AsJson, RunFolder, opened, with_attempt
 from .sending import EveryOption, FollowOption, has_ended, sent_until_ended
 
 if TYPE_CHECKING:
-    from ratioscope.ingest.importers.wandb_scalars import Scalar
+    from ratioscope.ingest.importers.scalars.wandb_online import Scalar
 
 
 PROJECT = "ratioscope"
@@ -98,7 +98,7 @@ def show(
     Neither W&B nor a network is needed. Values stay under the trainer's names, because their definitions are the trainer's.
     """
     from ratioscope.ingest.importers.scalars.agreement import trainer_named
-    from ratioscope.ingest.importers.wandb_scalars import likely_dialect, scalars
+    from ratioscope.ingest.importers.scalars.wandb_online import likely_dialect, scalars
     from ratioscope.metrics.logged_names import facts_of, logged_name
 
     health = LogDamage()

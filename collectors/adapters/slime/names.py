@@ -4,7 +4,7 @@ It follows THUDM/slime at 624b824a and radixark/miles at 31f1ca96, both of 2026-
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...watching.hooks import Hook
@@ -72,41 +72,25 @@ class Names:
 
 def hooks(names: Names) -> tuple[Hook, ...]:
     """The hooks of this trainer. If a needed function does not exist, nothing is recorded."""
-    return tuple(_hooks(names))
-
-
-def _hooks(names: Names) -> Iterator[Hook]:
-    yield _hook(names.sampled, before="sampled")
-    for name, method in ((names.call, "call_ended"), (names.box, "box_made"), (names.checks, "weights_checked")):
-        if name:
-            yield _hook(name, after=method, needed=False)
-    if names.shard:
-        yield _hook(names.shard, before="shard_made", needed=False)
-    yield _hook(names.arrival, before="shard_arrives", needed=not names.box)
-    for name in names.rollout:
-        yield _hook(name, before="rollout_begins", after="rollout_ends")
-    for name in names.step:
-        yield _hook(name, before="step_begins")
-    yield _hook(names.loss, before="loss_begins", after="loss_ends")
-    yield _hook(names.scores, after="scored")
-    yield _hook(names.reducer, before="mask_used", needed=False)
-    for name in names.sync:
-        yield _hook(name, after="synced", needed=False)
-    yield _hook(names.log, swap="with_scalars", needed=False)
-    if names.old_pass:
-        yield _hook(names.old_pass, after="old_scored", needed=False)
-
-
-def _hook(
-    name: str,
-    *,
-    before: str | None = None,
-    after: str | None = None,
-    swap: str | None = None,
-    needed: bool = True,
-) -> Hook:
-    module, _, function = name.partition(":")
-    return Hook(module, function, before=before, after=after, swap=swap, needed=needed)
+    rows: tuple[tuple[tuple[str, ...], str | None, str | None, bool], ...] = (  # functions, before, after, needed
+        ((names.sampled,), "sampled", None, True),
+        ((names.call,), None, "call_ended", False),
+        ((names.box,), None, "box_made", False),
+        ((names.checks,), None, "weights_checked", False),
+        ((names.shard,), "shard_made", None, False),
+        ((names.arrival,), "shard_arrives", None, not names.box),
+        (names.rollout, "rollout_begins", "rollout_ends", True),
+        (names.step, "step_begins", None, True),
+        ((names.loss,), "loss_begins", "loss_ends", True),
+        ((names.scores,), None, "scored", True),
+        ((names.reducer,), "mask_used", None, False),
+        (names.sync, None, "synced", False),
+        ((names.old_pass,), None, "old_scored", False),
+    )
+    found = ((*at.split(":"), *more) for own, *more in rows for at in own if at)
+    watched = (Hook(module, name, before=b, after=a, needed=needed) for module, name, b, a, needed in found)
+    log, name = names.log.split(":")
+    return *watched, Hook(log, name, swap="with_scalars", needed=False)
 
 
 def _slime_place() -> Place:

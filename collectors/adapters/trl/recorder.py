@@ -30,10 +30,22 @@ from ...watching.hooks import marked
 from ...watching.patches import Patches
 from ...watching.recording import Recording
 from ..visits import Visits
-from .columns import chosen, facts, hidden_turns, left, prompts, readings, reasons, rollout_of
+from .columns import (
+    OLD,
+    REFERENCE,
+    RlooScores,
+    chosen,
+    facts,
+    hidden_turns,
+    is_rloo,
+    left,
+    prompts,
+    readings,
+    reasons,
+    rollout_of,
+)
 from .completion_forward import CompletionForward
 from .foreign import other_sampler
-from .rloo import OLD, REFERENCE, RlooScores, is_rloo
 from .rows import Completions, Row, sampled_rows
 
 ROWS = "ratioscope_rows"

@@ -31,10 +31,9 @@ from ...watching.patches import Patches
 from ...watching.recording import Recording
 from ..trl.attaching import TRAIN, Starter, begin, is_attached
 from ..trl.columns import RATIO as BATCHS
-from ..trl.columns import rollout_of
+from ..trl.columns import is_rloo, rollout_of
 from ..trl.foreign import UNSLOTH, is_unsloths
 from ..trl.recorder import GrpoRecorder, Scores
-from ..trl.rloo import is_rloo
 
 HOOKS = (
     TRAIN,

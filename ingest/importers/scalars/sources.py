@@ -77,23 +77,15 @@ def _has_marks(path: Path, rows: Sequence[Any]) -> bool:
     return fitting(Content(rows=iter(rows)), candidates(path.name))[0] is not None
 
 
-def _is_fireworks(path: Path) -> bool:
-    rows = _first_rows(path)
-    return bool(rows) and all(isinstance(row, dict) and "step" in row and row.keys() & FIREWORKS_STEPS for row in rows)
+def _has_fields(*names: str, any_of: Collection[str] = (), most: int = 8) -> Callable[[Path], bool]:
+    """True of a log whose first rows all have these fields, and one of `any_of` if there are any."""
 
+    def known(path: Path) -> bool:
+        rows = _first_rows(path, most)
+        own = [row.keys() if isinstance(row, dict) else set() for row in rows]
+        return bool(own) and all(each >= set(names) and (not any_of or each & any_of) for each in own)
 
-def _is_prime_rl(path: Path) -> bool:
-    rows = _first_rows(path)
-    return bool(rows) and all(isinstance(row, dict) and row.keys() >= {"step", "time", "producer"} for row in rows)
-
-
-def _is_rlprobe(path: Path) -> bool:
-    rows = _first_rows(path, 1)
-    return (
-        bool(rows)
-        and isinstance(rows[0], dict)
-        and {"step", "kl_positional", "zero_variance_group_frac"} <= rows[0].keys()
-    )
+    return known
 
 
 def _is_number(value: Any) -> bool:
@@ -140,15 +132,18 @@ SOURCES = (
         trainer_state_rows,
     ),
     ScalarSource(
-        "fireworks-metrics", "metrics.jsonl of the Fireworks cookbook", "*.jsonl", _is_fireworks, fireworks_rows,
+        "fireworks-metrics", "metrics.jsonl of the Fireworks cookbook", "*.jsonl", _has_fields("step", any_of=FIREWORKS_STEPS),
+        fireworks_rows,
         "records of the producer, whose steps are events",
     ),
     ScalarSource(
-        "prime-rl-metrics", "metrics.jsonl of prime-rl's file monitor", "*.jsonl", _is_prime_rl, prime_rl_rows,
+        "prime-rl-metrics", "metrics.jsonl of prime-rl's file monitor", "*.jsonl", _has_fields("step", "time", "producer"),
+        prime_rl_rows,
         "rows that name no step: of engines and machines",
     ),
     ScalarSource(
-        "rlprobe", "rlprobe's numbers of each step", "steps.parquet", _is_rlprobe, table_rows,
+        "rlprobe", "rlprobe's numbers of each step", "steps.parquet",
+        _has_fields("step", "kl_positional", "zero_variance_group_frac", most=1), table_rows,
         "samples, which have texts and mean log-probs, and events",
     ),
     ScalarSource("scalar-table", "a table of numbers by step", "*.jsonl *.ndjson *.json *.csv *.parquet", is_table, table_rows),

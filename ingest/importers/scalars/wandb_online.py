@@ -1,21 +1,25 @@
 """A run of W&B's server, read page by page with W&B's own client and the user's own login.
 
 `scan_history` gives every row; `history` would give a sample of 500. A page that fails is asked for again from its first row.
+
+The numbers that a trainer logged have the trainer's own names, beside the metrics of ours that they come close to.
 """
 
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from ratioscope.errors import ConfigError, MissingExtra, SourceError
+from ratioscope.metrics.logged_names import likely_trainers
 
 from ..samples import Rejected
 from ..wandb_log import LogRecord
 from .framed_logs import own_settings, wandb_row
-from .number_row import LogChoices, Logged, step_field
+from .number_row import LogChoices, Logged, number, step_field
 from .sources import ScalarSource
 
 SCHEME = "wandb:"
@@ -120,3 +124,50 @@ def _nothing(path: Path, choice: LogChoices) -> Iterator[Logged | Rejected]:
 ONLINE = ScalarSource(
     "wandb-online", "a run of W&B's server", "", lambda path: False, _nothing, "histograms, tables and media"
 )
+
+
+@dataclass
+class Scalar:
+    """A number that was logged again and again."""
+
+    rows: int = 0
+    """Rows that hold it."""
+    not_finite: int = 0
+    """The number of these rows where it is NaN or infinite."""
+    last_row: int | None = None
+    """W&B's own number of the newest row with it."""
+    last: float = float("nan")
+    """Its value in that row."""
+
+
+def scalars(entries: Iterable[LogRecord]) -> dict[str, Scalar]:
+    """name -> what its rows hold. W&B's own names, texts, and parts of histograms and tables are left out."""
+    values: dict[str, Scalar] = {}
+    for entry in entries:
+        if entry.kind != "history":
+            continue
+        kinds = tuple(name.removesuffix("_type") for name in entry.values if name.endswith("._type"))
+        for name, value in entry.values.items():
+            own = number(value)
+            if own is None or name.startswith("_") or (kinds and name.startswith(kinds)):
+                continue
+            scalar = values.setdefault(name, Scalar())
+            scalar.rows += 1
+            scalar.not_finite += own - own != 0
+            scalar.last, scalar.last_row = own, _row(entry.values.get("_step"))
+    return values
+
+
+def likely_dialect(names: Iterable[str]) -> str | None:
+    """The trainer of which most of these names are known; None if none is, ConfigError if two trainers have as many."""
+    best = likely_trainers(names)
+    if len(best) > 1:
+        raise ConfigError(
+            f"the names of this log are those of {' and '.join(best)} alike; wanted to know which trainer wrote it: try --dialect"
+            f" {best[0]}"
+        )
+    return best[0] if best else None
+
+
+def _row(value: object) -> int | None:
+    return value if isinstance(value, int) else None

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from ratioscope.app.cli import UNREADABLE, main
 from ratioscope.errors import ConfigError, SourceError
+from ratioscope.ingest.importers.scalars.wandb_online import likely_dialect
 from ratioscope.ingest.importers.wandb_log import BLOCK, MAGIC, LogDamage, LogRecord, entries, records, wandb_file
-from ratioscope.ingest.importers.wandb_scalars import likely_dialect
 
 ROWS = 400
 WRITE = """
