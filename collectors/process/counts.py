@@ -109,7 +109,7 @@ def reason_of(error: BaseException) -> str:
 
 
 class Ledger:
-    """Keeps the counts. The trainer's thread and the writer's thread both post to it, and neither waits (see one_at_a_time.py).
+    """Keeps the counts. The trainer's thread and the writer's thread both post to it, and neither waits.
 
     echo: called with the name and the values of each post of the writer (write, leave_out, drop, fail). A writer's process
     sends them to the trainer's process with it. detail: returns what may be published of the detail of dropped sequences.

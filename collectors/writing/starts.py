@@ -1,7 +1,7 @@
 """The folder that a start of a job records into: decided once, by the first of its processes, and on record for the others.
 
 A start goes on in the run that it finds if that is of the same experiment, else it begins a run beside it: NAME-2, NAME-3, and so
-on. See start_files.py for the record, and start_identity.py for the question who belongs to a start.
+on. See start_files.py for the record, and for the question who belongs to a start.
 """
 
 import os

@@ -1,6 +1,6 @@
 """WriterThread: a bounded queue, and the daemon thread that turns its batches into rows and gives them to the writer.
 
-The trainer's thread takes no lock here (one_at_a_time.py says why): a signal handler may interrupt it in the middle of a `put`,
+The trainer's thread takes no lock here (OneAtATime has the reason): a signal handler may interrupt it in the middle of a `put`,
 and may itself call `put`.
 The wait of rows in memory for more rows of their step. Readers learn of a step as soon as its rows are written.
 Lines of a commit log for digests of weights. A table of names is written once; a sync adds eight characters per tensor.

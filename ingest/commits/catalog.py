@@ -211,6 +211,10 @@ class Catalog:
         """Every file of scalars on record that was not set aside."""
         return [item for item in self._segments() if item.is_scalars]
 
+    def by_path(self) -> list[TokenFile | Segment]:
+        """All of these files, in the order of their paths."""
+        return sorted([*self.token_files(), *self._segments()], key=lambda item: item.path)
+
     def _segments(self) -> list[Segment]:
         set_aside = self.set_aside
         return [item for item in self._asked() if isinstance(item, Segment) and item.path not in set_aside]

@@ -25,6 +25,7 @@ from ratioscope.record import POLICIES, SLICED_BY
 
 from ..commits.catalog import Catalog
 from ..commits.entries import Segment, TokenFile
+from ..commits.reading_files import ReadingFile
 from ..commits.recovery import recovered
 from ..commits.visible_files import uncommitted_files
 from ..files.folder import run_file_fault
@@ -92,24 +93,17 @@ def unreadable(catalog: Catalog) -> Iterator[Move]:
     for path, reason in sorted(listing(catalog.root).foreign.items()):
         if "/" in path and catalog.files.signature(path) is not None:
             yield Move(path, reason)
-    items: list[TokenFile | Segment] = [*catalog.token_files(), *catalog.segments(), *catalog.scalars()]
-    for item in sorted(items, key=lambda item: item.path):
-        damage = _damage(catalog, item)
+    for item in (*catalog.by_path(), *sorted(catalog.readings(), key=lambda file: file.path)):
+        damage = damage_of(catalog, item) if isinstance(item, ReadingFile) else _damage(catalog, item)
         if damage and catalog.files.signature(item.path) is not None:
             catalog.quarantine(item.path, damage)
             yield Move(item.path, damage)
-    for file in sorted(catalog.readings(), key=lambda file: file.path):
-        damage = damage_of(catalog, file)
-        if damage and catalog.files.signature(file.path) is not None:
-            catalog.quarantine(file.path, damage)
-            yield Move(file.path, damage)
 
 
 def uncommitted(catalog: Catalog) -> Iterator[Commit]:
     """Complete files that no commit names, or that their commit describes wrongly."""
-    items: list[TokenFile | Segment] = [*catalog.token_files(), *catalog.segments(), *catalog.scalars()]
     paths = []
-    for item in sorted(items, key=lambda item: item.path):
+    for item in catalog.by_path():
         if item.replaces:
             continue
         signature = catalog.files.signature(item.path)

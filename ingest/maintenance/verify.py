@@ -187,9 +187,7 @@ def _of_log(history: WriterHistory) -> Iterator[Trouble]:
 
 
 def _check_files(catalog: Catalog, verification: Verification, progress: OnProgress | None) -> None:
-    items: list[TokenFile | Segment] = sorted(
-        [*catalog.token_files(), *catalog.segments(), *catalog.scalars()], key=lambda item: item.path
-    )
+    items = catalog.by_path()
     few = [items[start : start + _TOGETHER] for start in range(0, len(items), _TOGETHER)]
     with ThreadPoolExecutor(_THREADS) as pool:
         looked_at = pool.map(lambda part: [_trouble(catalog.files, item, verification.deep) for item in part], few)
