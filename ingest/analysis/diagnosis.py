@@ -12,6 +12,7 @@ from ratioscope.metrics.diagnosis.causes.records import OF_FILLERS, fillers_of
 from ratioscope.metrics.diagnosis.decomposition import diagnose
 from ratioscope.metrics.diagnosis.diagnosis import CannotTell, Diagnosis, Likely, at_read
 from ratioscope.metrics.diagnosis.evidence import CLIP, Evidence
+from ratioscope.metrics.diagnosis.marked import counted
 from ratioscope.metrics.diagnosis.non_finite import AtSteps
 from ratioscope.metrics.diagnosis.on_record import OnRecord
 from ratioscope.metrics.diagnosis.proof import with_reproductions
@@ -116,7 +117,7 @@ class RunDiagnosis:
             if len(self.steps) == 1
             else f"{len(self.steps)} steps, {self.steps[0]} to {self.steps[-1]}"
         )
-        tokens = f"{_count(self.diagnosis.tokens, 'token')} of {_count(self.diagnosis.sequences, 'sequence')}"
+        tokens = f"{counted(self.diagnosis.tokens, 'token')} of {counted(self.diagnosis.sequences, 'sequence')}"
         return f"Read: {tokens} at {steps}{few}. {self._apart}The history of the gap is of all steps."
 
     @property
@@ -315,10 +316,6 @@ def plain_diagnosis(result: RunDiagnosis) -> dict[str, Any]:
 
 def _plain_next(found: Experiment) -> dict[str, Any]:
     return {"code": found.code, "do": found.do, "cost": found.cost, "settles": list(found.settles)}
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _likely(item: Likely) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from ratioscope.errors import SourceError
+from ratioscope.metrics.diagnosis.marked import counted
 from ratioscope.metrics.digits import digits
 
 from ..run import Run
@@ -35,7 +36,7 @@ class Drift:
     @property
     def words(self) -> str:
         """The size of the drift and the reason, in sentences."""
-        of = f"{_count(self.tokens, 'token')} of {_count(len(self.steps), 'step')}"
+        of = f"{counted(self.tokens, 'token')} of {counted(len(self.steps), 'step')}"
         if self.values[LARGEST] == 0:
             size = f"Old and current are equal at all {of}"
         else:
@@ -73,7 +74,3 @@ def plain_drift(drift: Drift) -> dict[str, Any]:
         "answer": drift.words, "healthy": None, "gap": "drift", "kl_k3": None, "likely": [], "excluded": [], "cannot_tell": [],
         "measured": dict(drift.values), "steps_read": list(drift.steps), "tokens": drift.tokens,
     }  # fmt: skip
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -261,8 +261,7 @@ def shares_by_reason(parts: Iterable[pa.Table]) -> dict[str, float]:
         own = records.filter(records["mask_reason"].is_valid())
         lengths = list_lengths(own["mask_reason"])
         numbers = flat_values(own["mask_reason"], lengths, pa.scalar(0, pa.int16())).to_numpy(zero_copy_only=False)
-        mask = flat_values(own["mask"], lengths, pa.scalar(True, pa.bool_())).fill_null(True)
-        sampled = np.asarray(mask.to_numpy(zero_copy_only=False), np.bool_)
+        sampled = _flags(flat_values(own["mask"], lengths, pa.scalar(True, pa.bool_())))
         known = (numbers >= 0) & (numbers < len(MASK_REASONS))
         named = np.where(known, numbers, MASK_REASONS.index("other")).astype(np.int64)
         counts += np.bincount(named[sampled], minlength=len(MASK_REASONS))
@@ -325,25 +324,11 @@ def _slime(config: RecordedConfig) -> RecordedConfig | None:
     return {"args": {**args, **own}}
 
 
-def _skyrl(config: RecordedConfig) -> RecordedConfig | None:
-    return config if _section(_section(config, "trainer"), "algorithm") else None
-
-
-def _nemo_rl(config: RecordedConfig) -> RecordedConfig | None:
-    return config if _section(config, "loss_fn") else None
-
-
-def _areal(config: RecordedConfig) -> RecordedConfig | None:
-    own = _section(config, "areal") or config
-    return own if _section(own, "actor") else None
-
-
-def _fireworks(config: RecordedConfig) -> RecordedConfig | None:
-    return config if "tis" in config else None
-
-
 _READ: Mapping[str, Callable[[RecordedConfig], RecordedConfig | None]] = {
-    "trl": _trl, "verl": _verl, "slime": _slime, "miles": _slime, "skyrl": _skyrl, "nemo_rl": _nemo_rl, "areal": _areal,
-    "fireworks": _fireworks,
+    "trl": _trl, "verl": _verl, "slime": _slime, "miles": _slime,
+    "skyrl": lambda config: config if _section(_section(config, "trainer"), "algorithm") else None,
+    "nemo_rl": lambda config: config if _section(config, "loss_fn") else None,
+    "areal": lambda config: own if _section(own := _section(config, "areal") or config, "actor") else None,
+    "fireworks": lambda config: config if "tis" in config else None,
 }  # fmt: skip
 """Trainer -> the part of its configuration that its dialect reads; None if that part is not on record."""

@@ -264,9 +264,8 @@ def _within(into: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if kind is None:
         return array
     bounds = np.iinfo(kind)
-    if len(array) and not (np.isfinite(array).all() and bounds.min <= array.min() and array.max() <= bounds.max):
-        raise FieldError(f"it holds a number that is no whole one from {bounds.min} to {bounds.max}")
-    if array.dtype.kind == "f" and (array % 1).any():
+    is_within = not len(array) or np.isfinite(array).all() and bounds.min <= array.min() and array.max() <= bounds.max
+    if not is_within or (array.dtype.kind == "f" and (array % 1).any()):
         raise FieldError(f"it holds a number that is no whole one from {bounds.min} to {bounds.max}")
     return array.astype(kind)
 
