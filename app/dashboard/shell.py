@@ -10,7 +10,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.ingest.analysis.copies import judged_first
-from ratioscope.ingest.analysis.no_gap import why_no_gap
+from ratioscope.ingest.analysis.feature_requirements import why_no_gap
 
 from ..blocks import Block
 from ..browser.listener import body_begins, listen, made_choices, page_begins

@@ -7,7 +7,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from ratioscope.ingest.analysis.copies import judged_first
-from ratioscope.ingest.analysis.gap_size import gap_size
+from ratioscope.ingest.analysis.gap_history import gap_size
 from ratioscope.ingest.analysis.judged_verdict import judged_verdict
 from ratioscope.metrics.definitions.registry import BY_NAME
 

@@ -9,7 +9,7 @@ import polars as pl
 from ratioscope.ingest.analysis.copies import judged_first
 from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
 from ratioscope.ingest.analysis.correction_ranking import InUse, correction_in_use
-from ratioscope.ingest.analysis.no_gap import why_no_rows
+from ratioscope.ingest.analysis.feature_requirements import why_no_rows
 from ratioscope.ingest.jobs.correction_results import CorrectionResults
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.corrections.correction import WeightedGap, weighted_gap

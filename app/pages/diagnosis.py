@@ -9,7 +9,7 @@ from functools import partial
 import polars as pl
 
 from ratioscope.ingest.analysis.diagnosis import RunDiagnosis
-from ratioscope.ingest.analysis.gap_size import gap_size
+from ratioscope.ingest.analysis.gap_history import gap_size
 from ratioscope.ingest.analysis.known_context import KnownContext
 from ratioscope.metrics.diagnosis.diagnosis import Diagnosis, Likely
 

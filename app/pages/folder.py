@@ -14,7 +14,7 @@ import polars as pl
 from ratioscope.errors import RatioscopeError
 from ratioscope.ingest.analysis.acknowledgements import tags_of
 from ratioscope.ingest.analysis.copies import judged_first
-from ratioscope.ingest.analysis.gap_size import gap_size
+from ratioscope.ingest.analysis.gap_history import gap_size
 from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.analysis.judged_verdict import judged_verdict
 from ratioscope.ingest.analysis.resolution import too_coarse, without_coarse

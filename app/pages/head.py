@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from ratioscope.ingest.analysis.gap_size import gap_size
+from ratioscope.ingest.analysis.gap_history import gap_size
 from ratioscope.ingest.analysis.known_context import KnownContext
 from ratioscope.metrics.diagnosis.diagnosis import Likely
 from ratioscope.metrics.grading.finding import LABELS, Finding, Severity

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
-from ratioscope.ingest.analysis.no_gap import why_no_gap
+from ratioscope.ingest.analysis.feature_requirements import why_no_gap
 from ratioscope.ingest.commits.conservation import UNSEEN, Conservation, Dropped
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.grading.coverage import NOT_MEASURED

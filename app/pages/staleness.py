@@ -11,7 +11,7 @@ import polars as pl
 
 from ratioscope.ingest.analysis.comparability import ComparedSetting, comparability
 from ratioscope.ingest.analysis.evidence import MOST_STEPS
-from ratioscope.ingest.analysis.gap_size import gap_size
+from ratioscope.ingest.analysis.gap_history import gap_size
 from ratioscope.ingest.analysis.slice_over_steps import SINGLE, lag_over_steps, lag_table
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.slice_parts import MOST_NUMERIC, size_metric, slice_parts

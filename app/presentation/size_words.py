@@ -13,7 +13,7 @@ from .noise_floor import FloorValue, NoiseFloor, times, times_words
 from .value_text import value_words
 
 if TYPE_CHECKING:
-    from ratioscope.ingest.analysis.gap_size import GapSize, Size
+    from ratioscope.ingest.analysis.gap_history import GapSize, Size
 
 NAME = "size of the gap"
 

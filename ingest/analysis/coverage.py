@@ -25,8 +25,7 @@ from ratioscope.metrics.step_holes import holes, usual_distance
 from ..commits.liveness import SILENT_SECONDS
 from ..rows.token_frame import token_counts
 from .copies import COMPUTED_APART, EQUAL, copied_steps, is_placeholder
-from .feature_requirements import MISMATCH, columns_on_record, missing_of
-from .no_gap import why_no_gap
+from .feature_requirements import MISMATCH, columns_on_record, missing_of, why_no_gap
 from .step_rows import columns_of
 from .ties import ties
 

@@ -23,8 +23,8 @@ from ..run import Run
 from .copies import CopyFact, copy_facts, judged_first
 from .drift import drift_of
 from .evidence import Sampled, evidence_of
-from .gap_size import GapSize, gap_size
-from .no_gap import why_no_gap, why_no_rows
+from .feature_requirements import why_no_gap, why_no_rows
+from .gap_history import GapSize, gap_size
 from .on_record import SYNC
 from .third_reading import reproductions
 

@@ -15,7 +15,7 @@ from ratioscope.record import sides
 from ..rows.token_frame import token_frame
 from ..run import Run
 from .diagnosis import SAMPLED, diagnosed_gap
-from .no_gap import why_no_rows
+from .feature_requirements import why_no_rows
 from .resolution import given_grids
 from .step_rows import columns_of
 

@@ -22,7 +22,7 @@ from ratioscope.app.pages.view import View
 from ratioscope.app.presentation.run_state import state_of
 from ratioscope.app.presentation.theme import THEMES, ThemeName
 from ratioscope.ingest.analysis.copies import judged_first
-from ratioscope.ingest.analysis.no_gap import why_no_gap
+from ratioscope.ingest.analysis.feature_requirements import why_no_gap
 from ratioscope.ingest.rows.part import part_of
 from ratioscope.ingest.run import open_run
 from support.edge_runs import made

@@ -219,7 +219,7 @@ def _print(frame: "pl.DataFrame", run: "Run", by: str, compared: "Sequence[Corre
     from ratioscope.ingest.analysis.correction_ranking import title_of
 
     if frame.is_empty():
-        from ratioscope.ingest.analysis.no_gap import why_no_gap
+        from ratioscope.ingest.analysis.feature_requirements import why_no_gap
 
         why = (
             run.no_tokens

@@ -29,7 +29,7 @@ MOST_SHOWN = 12
 def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None, as_json: AsJson = False) -> int:
     """Show what a run contains: steps, policies, gaps, counts, verdict, likely cause, and what is not available and why."""
     from ratioscope.ingest.analysis.diagnosis import plain_diagnosis
-    from ratioscope.ingest.analysis.gap_size import size_of_run
+    from ratioscope.ingest.analysis.gap_history import size_of_run
     from ratioscope.ingest.analysis.grades import plain_finding, verdict_of
     from ratioscope.ingest.analysis.gradient_bias import bias_of_run, plain_bias
     from ratioscope.ingest.analysis.info import info as facts_of
@@ -88,7 +88,7 @@ def _support(run: "Run") -> dict[str, Any]:
 
 def _blocks(run: "Run", facts: Mapping[str, Any], checked: str, floor: "NoiseFloor | None") -> Iterator[Block]:
     """The facts of the run, and lists of what is missing or was noted. floor: the one that --baseline names."""
-    from ratioscope.ingest.analysis.gap_size import size_of_run
+    from ratioscope.ingest.analysis.gap_history import size_of_run
     from ratioscope.ingest.analysis.gradient_bias import bias_of_run
     from ratioscope.ingest.analysis.known_context import reference_of, setting_faults
     from ratioscope.ingest.analysis.resolution import resolution_words, resolutions

@@ -260,8 +260,8 @@ def _print_tables(
 ) -> None:
     """Prints one table per gap of --gap; without --gap the first gap on record, and a line that names the others."""
     from ratioscope.ingest.analysis.copies import judged_first
+    from ratioscope.ingest.analysis.feature_requirements import why_no_gap
     from ratioscope.ingest.analysis.gradient_bias import gradient_bias
-    from ratioscope.ingest.analysis.no_gap import why_no_gap
     from ratioscope.ingest.analysis.support_numbers import support_numbers
 
     from ...pages.support import support_blocks

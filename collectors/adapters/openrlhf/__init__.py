@@ -25,16 +25,18 @@ from ...process.ranks import process_rank
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
 from ..visits import FirstVisits
-from .rows import Sample, columns, samples_of
-from .settings import (
+from .rows import (
     NO_BROADCAST,
     NO_ENTROPY,
     NO_ROLLOUT,
     NO_VERSIONS,
     VERSIONS,
+    Sample,
+    columns,
     frozen_steps,
     holds_the_copy,
     release,
+    samples_of,
     settings,
 )
 

@@ -15,8 +15,8 @@ from ratioscope.collectors.collector import Collector
 from ratioscope.collectors.trainers import ADAPTERS
 from ratioscope.errors import SourceError
 from ratioscope.ingest.analysis.diagnosis import diagnosis_of
+from ratioscope.ingest.analysis.feature_requirements import why_no_gap
 from ratioscope.ingest.analysis.grades import verdict_of
-from ratioscope.ingest.analysis.no_gap import why_no_gap
 from ratioscope.ingest.run import open_run
 
 README = (ROOT / "README.md").read_text()
