@@ -4,7 +4,7 @@ A prompt group whose rewards are all equal gives no gradient in GRPO. Equal comp
 policy without entropy. A token without a version has no lag, which must not be read as lag 0.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,6 +17,8 @@ from .step_rows import columns_of
 COLUMNS = (
     "sequence_id", "group_id", "token_ids", "mask", "loss_mask", "reward", "rollout_versions", "rollout_version_min",
 )  # fmt: skip
+_GROUP = ("attempt", "step", "group_id")
+_TEXT = pl.col("token_ids").list.eval(pl.element().cast(pl.String)).list.join(",").alias("text")
 
 
 @dataclass(frozen=True)
@@ -63,48 +65,47 @@ def group_facts_of(parts: Sequence[pa.Table]) -> tuple[Count, ...]:
         return ()
     frame = frame.with_columns(pl.lit(None).alias(name) for name in COLUMNS if name not in frame.columns)
     rows = _Sequences(frame.unique(["attempt", "step", "sequence_id"], keep="first", maintain_order=True))
-    return (_copies(rows), _same_groups(rows), _flat_rewards(rows), _without_version(rows), _wholly_masked(rows))
+    return (
+        _of_groups(rows, "equal_completions", "token_ids", _copies),
+        _of_groups(rows, "groups_of_one_completion", "token_ids", _same_groups),
+        _of_groups(rows, "groups_without_variance", "reward", _flat_rewards),
+        _without_version(rows),
+        _wholly_masked(rows),
+    )
 
 
 def _known(part: pa.Table) -> list[str]:
     return [name for name in ("attempt", "step", *COLUMNS) if name in part.column_names]
 
 
-def _groups(rows: _Sequences, *columns: str) -> pl.DataFrame:
-    """The rows that have a group and these columns, of groups with at least two such rows."""
-    known = rows.frame.filter(pl.all_horizontal(pl.col(name).is_not_null() for name in ("group_id", *columns)))
-    return known.filter(pl.len().over("attempt", "step", "group_id") > 1)
+def _of_groups(
+    rows: _Sequences, code: str, column: str, counted: Callable[[pl.DataFrame], tuple[int, int, str]]
+) -> Count:
+    """A count of the rows of groups that have the column. counted: (how many have the property, of how many, in words)."""
+    if not rows.has("group_id", column):
+        arguments = {"group_id": "group_ids", "reward": "rewards", "token_ids": "token_ids"}
+        return Count(
+            code, 0, 0, "", " and ".join(arguments[name] for name in ("group_id", column) if not rows.has(name))
+        )
+    known = rows.frame.filter(pl.col("group_id").is_not_null() & pl.col(column).is_not_null())
+    count, of, words = counted(known.filter(pl.len().over(*_GROUP) > 1))
+    return Count(code, count, of, f"{count:,} of {of:,} {words}")
 
 
-def _copies(rows: _Sequences) -> Count:
-    if not rows.has("group_id", "token_ids"):
-        return Count("equal_completions", 0, 0, "", _missing(rows, "group_id", "token_ids"))
-    grouped = _groups(rows, "token_ids").with_columns(text=_text())
-    copies = grouped.select(pl.struct("attempt", "step", "group_id", "text").is_first_distinct().not_().sum()).item()
-    words = f"{copies:,} of {len(grouped):,} completions repeat another one of their group, token for token"
-    return Count("equal_completions", int(copies), len(grouped), words)
+def _copies(grouped: pl.DataFrame) -> tuple[int, int, str]:
+    copies = grouped.select(pl.struct(*_GROUP, _TEXT).is_first_distinct().not_().sum()).item()
+    return int(copies), len(grouped), "completions repeat another one of their group, token for token"
 
 
-def _same_groups(rows: _Sequences) -> Count:
-    if not rows.has("group_id", "token_ids"):
-        return Count("groups_of_one_completion", 0, 0, "", _missing(rows, "group_id", "token_ids"))
-    kinds = _groups(rows, "token_ids").with_columns(text=_text()).group_by("attempt", "step", "group_id").agg(
-        pl.col("text").n_unique()
-    )  # fmt: skip
-    count = int((kinds["text"] == 1).sum())
-    words = f"{count:,} of {len(kinds):,} groups hold one completion many times: a seed may be fixed"
-    return Count("groups_of_one_completion", count, len(kinds), words)
+def _same_groups(grouped: pl.DataFrame) -> tuple[int, int, str]:
+    kinds = grouped.group_by(*_GROUP).agg(_TEXT.n_unique())["text"]
+    return int((kinds == 1).sum()), len(kinds), "groups hold one completion many times: a seed may be fixed"
 
 
-def _flat_rewards(rows: _Sequences) -> Count:
-    if not rows.has("group_id", "reward"):
-        return Count("groups_without_variance", 0, 0, "", _missing(rows, "group_id", "reward"))
-    spread = _groups(rows, "reward").group_by("attempt", "step", "group_id").agg(
-        flat=pl.col("reward").max() == pl.col("reward").min()
-    )  # fmt: skip
-    count = int(spread["flat"].sum())
-    words = f"{count:,} of {len(spread):,} groups have equal rewards: no gradient where advantages are relative to the group"
-    return Count("groups_without_variance", count, len(spread), words)
+def _flat_rewards(grouped: pl.DataFrame) -> tuple[int, int, str]:
+    flat = grouped.group_by(*_GROUP).agg(flat=pl.col("reward").max() == pl.col("reward").min())["flat"]
+    words = "groups have equal rewards: no gradient where advantages are relative to the group"
+    return int(flat.sum()), len(flat), words
 
 
 def _without_version(rows: _Sequences) -> Count:
@@ -141,15 +142,6 @@ def _sampled(rows: _Sequences) -> pl.Expr:
     lists = [name for name in ("token_ids", "mask", "rollout_versions") if rows.has(name)]
     lengths = [pl.col(name).list.len() for name in lists]
     return pl.max_horizontal(*lengths) if lengths else pl.lit(0)
-
-
-def _text() -> pl.Expr:
-    return pl.col("token_ids").list.eval(pl.element().cast(pl.String)).list.join(",")
-
-
-def _missing(rows: _Sequences, *columns: str) -> str:
-    arguments = {"group_id": "group_ids", "reward": "rewards", "token_ids": "token_ids"}
-    return " and ".join(arguments[name] for name in columns if not rows.has(name))
 
 
 def plain_counts(counts: Sequence[Count]) -> list[dict[str, Any]]:
