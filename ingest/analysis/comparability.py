@@ -322,9 +322,7 @@ def _moe(name: str, values: Mapping[str, str]) -> bool | None:
     experts = [value for key, value in values.items() if _EXPERTS.search(key) and not _OTHER_MODELS.search(key)]
     if experts:
         return any(value not in ("0", "1") for value in experts)
-    if _MOE.search(name):
-        return True
-    return False if _DENSE.search(name) else None
+    return _trait(name, _MOE)
 
 
 def _trait(name: str, pattern: re.Pattern[str]) -> bool | None:

@@ -13,6 +13,15 @@ import numpy as np
 
 from .row import flat
 
+OF_TURNS = """
+    rollout_logprobs = logprobs !
+    mask = mask
+    token_ids = token_ids
+    turns = turns
+    prompt_ids = prompt_ids
+"""
+"""Lines of the table of a format whose rows are those of `sequences`."""
+
 
 @dataclass(frozen=True)
 class Turn:

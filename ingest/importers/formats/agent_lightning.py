@@ -5,7 +5,7 @@ from typing import Any
 
 from ..row import Unreadable
 from ..table import FileKind, Format, columns
-from ..turns import Turn, sequences
+from ..turns import OF_TURNS, Turn, sequences
 
 _CALL = "model_request"
 
@@ -60,14 +60,10 @@ def _turn(data: Mapping[str, Any]) -> Turn:
     return Turn(response.get("prompt_token_ids") or choice.get("prompt_token_ids"), choice.get("token_ids"), listed)
 
 
-_COLUMNS = columns("""
+_COLUMNS = columns(f"""
     sequence_ids = place | named(line.rollout_id, line.attempt_id, @line)
     group_ids = line.rollout_id
-    rollout_logprobs = logprobs !
-    mask = mask
-    token_ids = token_ids
-    turns = turns
-    prompt_ids = prompt_ids
+    {OF_TURNS}
     rewards = reward
     rollout_versions = version
 """)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..table import ONLY_IF_NAMED, FileKind, Format, columns
-from ..turns import Turn, sequences
+from ..turns import OF_TURNS, Turn, sequences
 
 
 def _mappings(value: Any) -> list[Mapping[str, Any]]:
@@ -30,15 +30,11 @@ _GYM = FileKind(
     marks=("line.response.output", "logprobs"),
     split=_gym_rollout,
     side="rollout",
-    columns=columns("""
+    columns=columns(f"""
         step = line.step
         sequence_ids = place | named(@source, @line, line._ng_task_index, line._ng_rollout_index)
         group_ids = line._ng_task_index
-        rollout_logprobs = logprobs !
-        mask = mask
-        token_ids = token_ids
-        turns = turns
-        prompt_ids = prompt_ids
+        {OF_TURNS}
         rewards = line.reward
         finish_reasons = line.response.incomplete_details.reason or line.response.status
     """),
@@ -73,13 +69,9 @@ _TRAJECTORY = FileKind(
     marks=("line.schema_version", "logprobs"),
     split=_trajectory,
     side="rollout",
-    columns=columns("""
+    columns=columns(f"""
         sequence_ids = place | named(line.session_id)
-        rollout_logprobs = logprobs !
-        mask = mask
-        token_ids = token_ids
-        turns = turns
-        prompt_ids = prompt_ids
+        {OF_TURNS}
         extra.agent = line.agent.name
         extra.model = line.agent.model_name
     """),
@@ -92,14 +84,10 @@ _TRIAL = FileKind(
     marks=("line.trial_name", "logprobs"),
     split=_trial,
     side="rollout",
-    columns=columns("""
+    columns=columns(f"""
         sequence_ids = place | named(line.trial_name, part)
         group_ids = line.task_name
-        rollout_logprobs = logprobs !
-        mask = mask
-        token_ids = token_ids
-        turns = turns
-        prompt_ids = prompt_ids
+        {OF_TURNS}
         rewards = line.verifier_result.rewards.reward
     """),
     lacks="the trainer's side, versions and steps",
