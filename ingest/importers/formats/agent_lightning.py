@@ -1,6 +1,7 @@
 """Agent-Lightning 1.0: events of its server, as its route /rollouts/ID/events answers. The server keeps them in memory alone."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..row import Unreadable
@@ -60,42 +61,34 @@ def _turn(data: Mapping[str, Any]) -> Turn:
     return Turn(response.get("prompt_token_ids") or choice.get("prompt_token_ids"), choice.get("token_ids"), listed)
 
 
-_COLUMNS = columns(f"""
-    sequence_ids = place | named(line.rollout_id, line.attempt_id, @line)
-    group_ids = line.rollout_id
-    {OF_TURNS}
-    rewards = reward
-    rollout_versions = version
-""")
-_LACKS = "the trainer's side and steps (--step gives one); later calls of a sequence count to the version of the first"
+_LIST = FileKind(
+    what="events of rollouts, a list in one file",
+    file=r"[^/]*\.json",
+    container="json",
+    marks=("^rollouts.*.events",),
+    rows="rollouts",
+    prepared=_rollouts,
+    split=_attempt,
+    side="rollout",
+    columns=columns(f"""
+        sequence_ids = place | named(line.rollout_id, line.attempt_id, @line)
+        group_ids = line.rollout_id
+        {OF_TURNS}
+        rewards = reward
+        rollout_versions = version
+    """),
+    lacks="the trainer's side and steps (--step gives one); later calls of a sequence count to the version of the first",
+)
+_LINES = replace(
+    _LIST,
+    what="events of rollouts, one in each line",
+    file=r"[^/]*\.(?:jsonl|ndjson)",
+    container="json lines",
+    marks=("line.event_type", "logprobs"),
+    rows="",
+    prepared=None,
+    split=_line,
+)
 FORMATS = (
-    Format(
-        name="agent-lightning",
-        title="Agent-Lightning events",
-        trainer="Agent-Lightning",
-        parts=(
-            FileKind(
-                what="events of rollouts, a list in one file",
-                file=r"[^/]*\.json",
-                container="json",
-                marks=("^rollouts.*.events",),
-                rows="rollouts",
-                prepared=_rollouts,
-                split=_attempt,
-                side="rollout",
-                columns=_COLUMNS,
-                lacks=_LACKS,
-            ),
-            FileKind(
-                what="events of rollouts, one in each line",
-                file=r"[^/]*\.(?:jsonl|ndjson)",
-                container="json lines",
-                marks=("line.event_type", "logprobs"),
-                split=_line,
-                side="rollout",
-                columns=_COLUMNS,
-                lacks=_LACKS,
-            ),
-        ),
-    ),
+    Format(name="agent-lightning", title="Agent-Lightning events", trainer="Agent-Lightning", parts=(_LIST, _LINES)),
 )

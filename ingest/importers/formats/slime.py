@@ -1,5 +1,7 @@
 """slime: the `.pt` files of --save-debug-rollout-data and --save-debug-train-data, joined by the place in the rollout."""
 
+from dataclasses import replace
+
 from ..table import FileKind, Format, columns
 
 ANY = r"(?![^/]*eval)[^/]*\.pt"
@@ -66,14 +68,12 @@ _TRAIN = FileKind(
     """),
     lacks="log-probs of each optimizer step; `log_probs` is the first training forward where the old pass was skipped",
 )
-_TRAIN_OLD = FileKind(
+_TRAIN_OLD = replace(
+    _TRAIN,
     what="training samples, form 1 (one file for each rank)",
-    file=ANY,
-    container="torch",
     marks=("^rollout_data.response_lengths", "^rollout_data.partition"),
     rows="rollout_data",
     counted_by="response_lengths",
-    side="train",
     columns=columns(f"""
         step = ^rollout_id !
         key.step = ^rollout_id

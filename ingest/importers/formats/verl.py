@@ -1,5 +1,6 @@
 """verl: the two rollout-skip caches, which hold the sampler's side. Its generation logs hold no log-probs and are refused."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -129,7 +130,6 @@ _TENSORDICT: dict[str, Named] = {
         "torch.nested._internal.nested_tensor.NestedTensor", "torch.Tensor", "torch._dynamo.decorators._DimRange",
     )),
 }  # fmt: skip
-_LACKS = "the trainer's log-probs: join it with a file that holds them (--rollout, --train, --on)"
 _PROTOCOL = FileKind(
     what="the cached generations of a step (trainer V0)",
     file=r"(?:(?P<step>\d+)/)?gen_batch\.dp",
@@ -150,17 +150,14 @@ _PROTOCOL = FileKind(
         rollout_version_min = min_global_steps or param_version_start
         rollout_version_max = max_global_steps or param_version_end
     """),
-    lacks=_LACKS,
+    lacks="the trainer's log-probs: join it with a file that holds them (--rollout, --train, --on)",
 )
-_QUEUE = FileKind(
+_QUEUE = replace(
+    _PROTOCOL,
     what="the cached generations of a step (trainer V1)",
     file=r"(?:(?P<step>\d+)/)?(?P<inner>\d+)/tq_batch\.pt|tq_batch\.pt",
     container="torch",
-    marks=("^columns.rollout_log_probs", "^columns.responses"),
-    rows="columns",
-    counted_by="responses",
     prepared=_whole_queue,
-    side="rollout",
     columns=columns("""
         step = ^global_steps or @step
         sequence_ids = keys or @row | named(^global_steps, @inner)
@@ -172,7 +169,6 @@ _QUEUE = FileKind(
         rollout_version_min = tags.min_global_steps
         rollout_version_max = tags.max_global_steps
     """),
-    lacks=_LACKS,
 )
 _GENERATIONS = FileKind(
     what="generations as text",
