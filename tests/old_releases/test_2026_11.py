@@ -9,7 +9,7 @@ import pytest
 
 from ratioscope import open_run
 from ratioscope.app.cli import main
-from ratioscope.ingest.analysis.acknowledgements import saved_views
+from ratioscope.ingest.analysis.saved_views import saved_views
 
 FROZEN = Path(__file__).parent / "2026_11"
 RUN = FROZEN / "tonight"

@@ -14,13 +14,7 @@ import streamlit as st
 
 from ratioscope.collectors.writing.offline import write_remark
 from ratioscope.errors import ConfigError, SourceError
-from ratioscope.ingest.analysis.acknowledgements import (
-    LONGEST_NAME,
-    SavedView,
-    saved_views,
-    view_to_remove,
-    view_to_save,
-)
+from ratioscope.ingest.analysis.saved_views import LONGEST_NAME, SavedView, saved_views, view_to_remove, view_to_save
 from ratioscope.layout import NOTE, VIEW
 
 from ...browser.code import code

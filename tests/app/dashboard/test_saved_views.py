@@ -15,8 +15,8 @@ from ratioscope import open_run
 from ratioscope.app.dashboard.panels import share
 from ratioscope.collectors.writing.offline import write_remark
 from ratioscope.errors import SourceError
-from ratioscope.ingest.analysis.acknowledgements import LONGEST, saved_views
 from ratioscope.ingest.analysis.recorded_events import recorded_events
+from ratioscope.ingest.analysis.saved_views import LONGEST, saved_views
 from ratioscope.ingest.maintenance.verify import verify
 from ratioscope.layout import VIEW
 
