@@ -49,20 +49,19 @@ class Packed:
 
     def columns(self) -> dict[str, Any]:
         """Arguments of `log` that are known before the loss; None for those that are not."""
-        known = self.rollout is not None
-        has_reasons = self.left is not None and self.left.any()
+        rollout, left = self.rollout, self.left
         return {
             "lengths": self.lengths,
             "token_ids": self.token_ids,
             "mask": self.mask,
             "prompt_ids": self.prompts,
-            "rollout_logprobs": np.where(np.isfinite(self.rollout), self.rollout, np.float32(np.nan))
-            if known
-            else None,
+            "rollout_logprobs": None
+            if rollout is None
+            else np.where(np.isfinite(rollout), rollout, np.float32(np.nan)),
             "old_logprobs": self.old,
             "advantages": self.advantages,
-            "loss_mask": None if self.left is None else self.mask & ~self.left,
-            "mask_reasons": self.left * np.int16(MASK_REASONS.index("other")) if has_reasons else None,
+            "loss_mask": None if left is None else self.mask & ~left,
+            "mask_reasons": None if left is None or not left.any() else left * np.int16(MASK_REASONS.index("other")),
         }
 
 

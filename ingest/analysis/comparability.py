@@ -181,7 +181,9 @@ def _temperature(values: Sequence[_Leaf], trainer: _LogitTreatment) -> ComparedS
         return ComparedSetting("temperature", _NOT_ON_RECORD, _NOT_ON_RECORD, "unknown", _TEMPERATURE)
     shown = f"{number:g}"
     own = (f"{shown}, it divides its logits by it", "1, it does not apply it")
-    scored, state = ("1: nothing to apply", "ok") if number == 1 else _handled(trainer.temperature, *own)
+    scored, state = _handled(trainer.temperature, *own)
+    if number == 1:
+        scored, state = "1: nothing to apply", "ok"
     return ComparedSetting("temperature", shown, scored, state, _TEMPERATURE, temperatures[0])
 
 

@@ -87,10 +87,18 @@ def hooks(names: Names) -> tuple[Hook, ...]:
         (names.sync, None, "synced", False),
         ((names.old_pass,), None, "old_scored", False),
     )
-    found = ((*at.split(":"), *more) for own, *more in rows for at in own if at)
-    watched = (Hook(module, name, before=b, after=a, needed=needed) for module, name, b, a, needed in found)
-    log, name = names.log.split(":")
-    return *watched, Hook(log, name, swap="with_scalars", needed=False)
+    watched = (
+        Hook(*_at(name), before=before, after=after, needed=needed)
+        for own, before, after, needed in rows
+        for name in own
+        if name
+    )
+    return *watched, Hook(*_at(names.log), swap="with_scalars", needed=False)
+
+
+def _at(name: str) -> tuple[str, str]:
+    module, _, function = name.partition(":")
+    return module, function
 
 
 def _slime_place() -> Place:

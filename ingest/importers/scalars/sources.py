@@ -77,7 +77,7 @@ def _has_marks(path: Path, rows: Sequence[Any]) -> bool:
     return fitting(Content(rows=iter(rows)), candidates(path.name))[0] is not None
 
 
-def _has_fields(*names: str, any_of: Collection[str] = (), most: int = 8) -> Callable[[Path], bool]:
+def _has_fields(*names: str, any_of: frozenset[str] = frozenset(), most: int = 8) -> Callable[[Path], bool]:
     """True of a log whose first rows all have these fields, and one of `any_of` if there are any."""
 
     def known(path: Path) -> bool:
