@@ -18,7 +18,10 @@ Result = TypeVar("Result")
 
 @dataclass
 class KnownSchemas(Generic[Result]):
-    """Calls `check` once for each Parquet schema. An error that it raises is not remembered."""
+    """Calls `check` once for each Parquet schema: a run has many files, and those of one writer have equal schemas.
+
+    An error that it raises is not remembered.
+    """
 
     check: Callable[[pq.ParquetSchema], Result]
     _results: list[tuple[bytes, pq.ParquetSchema, Result]] = field(default_factory=list)

@@ -51,7 +51,10 @@ def _name(sample: Any) -> Name:
 
 
 def unpacked(batch: Any) -> Packed:
-    """The samples of a TrainingMicrobatch, whose tensors lie on the host. One without a sampled token is left out."""
+    """The samples of a TrainingMicrobatch, whose tensors lie on the host, each from its first sampled token to its last.
+
+    One without a sampled token is left out.
+    """
     names = ("token_ids", "labels", "positions", "generator_logprobs", "loss_mask", "advantages")
     flat = {name: np.asarray(getattr(batch, name).detach().cpu()).reshape(-1) for name in names}
     given: dict[int, Name] = getattr(batch.positions, NAMES, {})
