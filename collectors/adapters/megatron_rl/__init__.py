@@ -174,8 +174,9 @@ def facts_of(groups: Sequence[Sequence[Any]], stats: Any) -> dict[int, Facts]:
 def rows_of(
     rows: Sequence[Any], tokens: Tensor, generated: Tensor, told: Sequence[Any], old: Tensor, facts: Mapping[int, Facts]
 ) -> list[Row]:
-    """The sequences of rows that have generated tokens, from the first of these to the last. tokens, generated: (B, T) on the host; old: (B, T - 1).
+    """The sequences of rows that have generated tokens, from the first of these to the last.
 
+    tokens, generated: (B, T) on the host; old: (B, T - 1).
     told: the engine's log-probs of the generated tokens of each row, in their order. It may have fewer.
     """
     runs = []

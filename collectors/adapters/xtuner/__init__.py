@@ -155,7 +155,8 @@ IGNORED = -100
 def unpacked(data: Mapping[str, Any], place: int) -> Packed:
     """The sequences of a WorkerInputItem, whose tensors lie on the host, each from its first trained token to its last.
 
-    Padding is a sequence without a trained token. place: of the pack among those of its rank. The mask is true at sampled tokens, as before xtuner's rollout correction.
+    Padding is a sequence without a trained token. place: of the pack among those of its rank. The mask is true at sampled tokens,
+    as before xtuner's rollout correction.
     """
     held = data["seq_ctx"]
     tokens = np.array(held.input_ids.detach().cpu(), np.int64).reshape(-1)
