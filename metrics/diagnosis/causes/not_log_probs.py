@@ -9,7 +9,6 @@ from ratioscope.arrays import Booleans, Floats
 
 from ...columns import ROUNDING
 from ..cause import Cause, Result, absent
-from ..confidence import LEAST_EXACT
 from ..evidence import Evidence
 from ..share import share_explained, undone_by_leaving
 
@@ -39,6 +38,8 @@ LEAST_SEEN = 40
 """Fewer certain or unsure tokens cannot show that both are moved alike. A convention."""
 ALIKE = 0.1
 """Certain and unsure tokens are moved alike if they differ by this part of the move. A temperature moves them apart."""
+LEAST_EXACT = 0.7
+"""Moving the numbers back takes out this share of the gap, or the move is not all of the fault. A convention."""
 LEAST_MOVE = 0.02
 """A smaller move is left to rounding. A convention."""
 
