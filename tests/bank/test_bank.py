@@ -18,6 +18,7 @@ from bank.case import DATA, Case, families, read, write
 from bank.network import Reading, Rows, Sampling, Shape, Weights, log_softmax, passed, rounded, weights_of
 from bank.score import RESULTS, Score, cases_of, found_in, interval, results, scored_all, summary
 from bank.simulation import Fault, Job, simulated
+from bank.weight_faults import version_lag
 from ratioscope.metrics.diagnosis.catalogue import CAUSES
 
 EVERY = 10
@@ -126,6 +127,14 @@ def case_named(name: str) -> Case:
 def test_a_simulation_is_the_same_each_time() -> None:
     first, second = (case_of_two_steps().logs[1]["rollout_logprobs"] for _ in range(2))
     assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("first_step", [0, 1])
+def test_the_versions_on_record_are_those_that_sampled(first_step: int) -> None:
+    job, fault, _ = version_lag(Job(first_step=first_step), (0.01, 3), np.random.default_rng(0))
+    for step in range(job.steps):
+        numbers: Any = range(step + 1)  # each version of the weights is its own number here
+        assert fault.versions(job.first_step + step, 16) == fault.engine(numbers, step)
 
 
 def rows_of(seed: int = 0, sequences: int = 64, tokens: int = 12) -> Rows:

@@ -45,18 +45,14 @@ def sync_every(job: Job, p: tuple[float, int], rng: Rng) -> Made:
 def version_lag(job: Job, p: tuple[float, int], rng: Rng) -> Made:
     rate, most = p
     job = moving(job, rng, rate, (8, 16))
-    job = replace(job, record=job.record | {"versions"})
+    job = replace(job, record=job.record | {"versions"}, first_step=0)  # so that a step is the number of its version
     lags = [rng.integers(0, most + 1, job.groups * job.samples) for _ in range(job.steps)]
     lags = [np.minimum(lag, step) for step, lag in enumerate(lags)]
     fault = Fault(
         engine=lambda past, step: [past[step - lag] for lag in lags[step]],
-        versions=lambda step, rows: [step - int(lag) for lag in lags[step - job.first_step]],
+        versions=lambda step, rows: [step - int(lag) for lag in lags[step]],
     )
-    return (
-        replace(job, first_step=0),
-        fault,
-        f"sequences of weights 0 to {most} versions old, on record; {updates(job)}",
-    )
+    return job, fault, f"sequences of weights 0 to {most} versions old, on record; {updates(job)}"
 
 
 def lag_unrecorded(job: Job, p: tuple[float, int], rng: Rng) -> Made:
