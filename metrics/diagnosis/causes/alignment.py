@@ -76,16 +76,22 @@ def shifted(evidence: Evidence) -> Result:
     )
 
 
-def _heads(values: Floats, starts: Integers, ends: Integers) -> Floats:
-    """The first WIDTH values of each sequence, shape (rows, WIDTH), NaN after its end."""
-    place = starts[:, None] + np.arange(WIDTH)
-    inside = place < ends[:, None]
-    return np.where(inside, values[np.minimum(place, len(values) - 1)], np.nan)
+def _heads(evidence: Evidence, values: Floats) -> Floats:
+    """The values at the first WIDTH places of each sequence, shape (rows, WIDTH), NaN where a place has none.
+
+    Texts of tools leave other places out of each sequence, so that the n-th tokens of two sequences are of two places.
+    """
+    place = evidence.position - evidence.position.min(initial=0)
+    heads, inside = np.full((evidence.rows, WIDTH), np.nan), place < WIDTH
+    heads[evidence.row_codes[inside], place[inside]] = values[inside]
+    return heads
 
 
-def _better_rows(evidence: Evidence, starts: Integers, ends: Integers) -> Integers:
+def _better_rows(evidence: Evidence) -> Integers:
     """For each sequence the sequence of its step whose sampler's list fits it much better than its own; else itself."""
-    sampler, trainer = (_heads(side, starts, ends) for side in (evidence.earlier, evidence.later))
+    sampler, trainer = (_heads(evidence, side) for side in (evidence.earlier, evidence.later))
+    known = np.isfinite(trainer).sum(axis=1)
+    starts = evidence.starts
     step = evidence.facts["step"][starts] if evidence.has("step") else np.zeros(len(starts))
     best = np.arange(len(starts))
     for value in np.unique(step):
@@ -93,10 +99,10 @@ def _better_rows(evidence: Evidence, starts: Integers, ends: Integers) -> Intege
         difference = np.minimum(np.abs(trainer[rows][:, None, :] - sampler[rows][None, :, :]), BOUND)
         common = np.isfinite(difference).sum(axis=2)
         cost = np.nansum(difference, axis=2) / np.maximum(common, 1)
-        cost[common < np.minimum(LEAST_OVERLAP + 2, (ends - starts)[rows])[:, None]] = np.inf
+        cost[common < np.minimum(LEAST_OVERLAP + 2, known[rows])[:, None]] = np.inf
         at, other = np.arange(len(rows)), cost.argmin(axis=1)
         own, least = cost[at, at], cost[at, other]
-        long = (ends - starts)[rows] >= LEAST_OVERLAP + 2
+        long = known[rows] >= LEAST_OVERLAP + 2
         swapped = (other != at) & long & (own > BETTER * least) & (own > 0.2)
         best[rows[swapped]] = rows[other[swapped]]
     return best
@@ -108,15 +114,16 @@ def permuted_rows(evidence: Evidence) -> Result:
     if len(starts) < 4:
         return undecided("fewer than 4 sequences are too few to find swapped ones")
     ends = np.append(starts[1:], len(evidence))
-    best = _better_rows(evidence, starts, ends)
+    best = _better_rows(evidence)
     swapped = np.flatnonzero(best != np.arange(len(best)))
     if len(swapped) < 2:
         return Result(False, "no sequence fits the list of another one", "two swapped sequences would show")
     earlier, known = evidence.earlier.copy(), np.ones(len(evidence), np.bool_)
     for row in swapped:
-        size = min(ends[row] - starts[row], ends[best[row]] - starts[best[row]])
-        earlier[starts[row] : starts[row] + size] = evidence.earlier[starts[best[row]] : starts[best[row]] + size]
-        known[starts[row] + size : ends[row]] = False
+        own, other = (slice(starts[at], ends[at]) for at in (row, best[row]))
+        _, to, source = np.intersect1d(evidence.position[own], evidence.position[other], True, True)
+        known[own] = False
+        known[starts[row] + to], earlier[starts[row] + to] = True, evidence.earlier[other][source]
     undone = evidence.with_earlier(earlier).kept(known)
     after = np.where(known, distances(evidence.later - earlier), undone.mean(undone.distance) if len(undone) else 0.0)
     share = evidence.mean_of_rows(best != np.arange(len(best)))

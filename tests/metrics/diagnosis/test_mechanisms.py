@@ -45,6 +45,21 @@ def test_a_constant_in_place_of_log_probs_is_found_beside_a_noisy_gap(value: flo
     assert [(side, number) for side, number, _ in found] == [("sampler", value)]
 
 
+def test_lists_of_other_conversations_are_found_by_place_whatever_their_texts_of_tools_leave_out() -> None:
+    draws, rows = np.random.default_rng(0), 32
+    later = draws.exponential(1.0, (rows, 40))
+    texts = draws.integers(3, 30, rows)  # of eight tokens each, not sampled
+    kept = (np.arange(40) < texts[:, None]) | (np.arange(40) >= texts[:, None] + 8)
+    own = np.where(kept, -later + draws.normal(0, 0.01, later.shape), 0.0)
+    source = np.where(np.arange(rows) < 8, np.roll(np.arange(8), 1).tolist() + [0] * (rows - 8), np.arange(rows))
+    row, position = (index[kept] for index in np.indices(kept.shape))
+    evidence = Evidence(own[source][kept], -later[kept], row, position, {"step": 0 * row}, {})
+    found = diagnose(evidence)
+    assert [(item.cause.code, item.confidence) for item in found.likely] == [("permuted_rows", "high")], found.answer
+    assert found.likely[0].parameters["sequences"] == "25%" and found.rest < 1e-3
+    assert not CAUSE["permuted_rows"].test(evidence.with_earlier(own[kept])).holds
+
+
 def test_a_trainer_that_draws_at_random_is_seen_by_the_same_token_after_the_same_ids() -> None:
     found = diagnose(FAULTS["dropout of the trainer"](Shape()))
     assert [(item.cause.code, item.confidence) for item in found.likely] == [("train_mode", "high")], found.answer
