@@ -23,6 +23,8 @@ NEAR, BESIDE = 1e-3, 0.2
 """A constant is no filler if within so many nats of it lie this part as many other values that the other side denies."""
 NEVER = 20.0
 """A number that the other side denies by so many nats is no log-prob of a token that was sampled."""
+UNDRAWN = -103.28
+"""Log of 2^-149, the least number above 0 in float32: a sampler cannot draw a token of a smaller probability."""
 MOST_TIED = 8.5
 """Up to so many tokens may be tied for the first place."""
 HONEST = 0.15
@@ -45,7 +47,8 @@ def fillers_of(evidence: Evidence) -> tuple[tuple[str, float, Booleans], ...]:
 def _found_fillers(evidence: Evidence) -> Iterator[tuple[str, float, Booleans]]:
     """The same, one after the other.
 
-    An honest value repeats where the same token follows the same prefix. There the other side repeats, too.
+    An honest value repeats where the same token follows the same prefix. There the other side repeats, too. A number that no sampler
+    can draw and that the trainer denies is a filler if it stands alone, too.
     """
     for side, own, other in (
         (SIDES[0], evidence.earlier, evidence.later),
@@ -53,8 +56,13 @@ def _found_fillers(evidence: Evidence) -> Iterator[tuple[str, float, Booleans]]:
     ):
         values, counts = np.unique(own, return_counts=True)
         often = np.argsort(-counts, kind="stable")[:20]
-        for value in values[often[counts[often] >= RUN]]:
+        for value in values[often]:
             same = own == value
+            if side == SIDES[0] and value < UNDRAWN and (other[same] - value > NEVER).all():
+                yield side, float(value), same
+                continue
+            if same.sum() < RUN:
+                continue
             apart = same & (np.abs(other - value) > APART)
             tied = float(np.exp(min(-value, 5.0)))
             if 1 < tied < MOST_TIED and abs(tied - round(tied)) < 1e-4:

@@ -45,6 +45,17 @@ def test_a_constant_in_place_of_log_probs_is_found_beside_a_noisy_gap(value: flo
     assert [(side, number) for side, number, _ in found] == [("sampler", value)]
 
 
+def test_one_number_that_no_sampler_can_draw_is_a_filler_and_one_of_the_trainer_is_not() -> None:
+    evidence = run(two({"noise": 0.1}, {"noise": 0.1}), SMALL)
+    for value, is_filler in ((-9999.0, True), (-105.0, True), (-50.0, False)):
+        with_one = np.where(np.arange(len(evidence)) == 40, value, evidence.earlier)
+        found = [(side, number) for side, number, _ in _found_fillers(evidence.with_earlier(with_one))]
+        assert found == [("sampler", value)] * is_filler, value
+    # the trainer may leave tokens out by a mask of its own
+    later = np.where(np.arange(len(evidence)) == 40, -9999.0, evidence.later)
+    assert list(_found_fillers(replace(evidence, later=later))) == []
+
+
 def test_lists_of_other_conversations_are_found_by_place_whatever_their_texts_of_tools_leave_out() -> None:
     draws, rows = np.random.default_rng(0), 32
     later = draws.exponential(1.0, (rows, 40))
