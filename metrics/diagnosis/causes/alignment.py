@@ -76,20 +76,26 @@ def shifted(evidence: Evidence) -> Result:
     )
 
 
-def _heads(evidence: Evidence, values: Floats) -> Floats:
-    """The values at the first WIDTH places of each sequence, shape (rows, WIDTH), NaN where a place has none.
+def _orders(evidence: Evidence) -> tuple[Integers, ...]:
+    """The places by which lists may have been swapped, each of shape (tokens,): those in the response, or among its tokens.
 
     Texts of tools leave other places out of each sequence, so that the n-th tokens of two sequences are of two places.
     """
+    order = np.arange(len(evidence)) - evidence.starts[evidence.row_codes]
     place = evidence.position - evidence.position.min(initial=0)
+    return (order,) if np.array_equal(order, place) else (place, order)
+
+
+def _heads(evidence: Evidence, values: Floats, place: Integers) -> Floats:
+    """The values at the first WIDTH places of each sequence, shape (rows, WIDTH), NaN where a place has none."""
     heads, inside = np.full((evidence.rows, WIDTH), np.nan), place < WIDTH
     heads[evidence.row_codes[inside], place[inside]] = values[inside]
     return heads
 
 
-def _better_rows(evidence: Evidence) -> Integers:
+def _better_rows(evidence: Evidence, place: Integers) -> Integers:
     """For each sequence the sequence of its step whose sampler's list fits it much better than its own; else itself."""
-    sampler, trainer = (_heads(evidence, side) for side in (evidence.earlier, evidence.later))
+    sampler, trainer = (_heads(evidence, side, place) for side in (evidence.earlier, evidence.later))
     known = np.isfinite(trainer).sum(axis=1)
     starts = evidence.starts
     step = evidence.facts["step"][starts] if evidence.has("step") else np.zeros(len(starts))
@@ -114,19 +120,20 @@ def permuted_rows(evidence: Evidence) -> Result:
     if len(starts) < 4:
         return undecided("fewer than 4 sequences are too few to find swapped ones")
     ends = np.append(starts[1:], len(evidence))
-    best = _better_rows(evidence)
-    swapped = np.flatnonzero(best != np.arange(len(best)))
+    itself, found = np.arange(len(starts)), [(place, _better_rows(evidence, place)) for place in _orders(evidence)]
+    place, best = max(found, key=lambda pair: int((pair[1] != itself).sum()))
+    swapped = np.flatnonzero(best != itself)
     if len(swapped) < 2:
         return Result(False, "no sequence fits the list of another one", "two swapped sequences would show")
     earlier, known = evidence.earlier.copy(), np.ones(len(evidence), np.bool_)
     for row in swapped:
         own, other = (slice(starts[at], ends[at]) for at in (row, best[row]))
-        _, to, source = np.intersect1d(evidence.position[own], evidence.position[other], True, True)
+        _, to, source = np.intersect1d(place[own], place[other], True, True)
         known[own] = False
         known[starts[row] + to], earlier[starts[row] + to] = True, evidence.earlier[other][source]
     undone = evidence.with_earlier(earlier).kept(known)
     after = np.where(known, distances(evidence.later - earlier), undone.mean(undone.distance) if len(undone) else 0.0)
-    share = evidence.mean_of_rows(best != np.arange(len(best)))
+    share = evidence.mean_of_rows(best != itself)
     effect = f"{share:.0%} of the sequences fit the sampler's list of another sequence of their step"
     return Result(True, effect, "", share_explained(evidence, after), undone, {"sequences": f"{share:.0%}"})
 

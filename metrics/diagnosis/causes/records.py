@@ -47,8 +47,8 @@ def fillers_of(evidence: Evidence) -> tuple[tuple[str, float, Booleans], ...]:
 def _found_fillers(evidence: Evidence) -> Iterator[tuple[str, float, Booleans]]:
     """The same, one after the other.
 
-    An honest value repeats where the same token follows the same prefix. There the other side repeats, too. A number that no sampler
-    can draw and that the trainer denies is a filler if it stands alone, too.
+    An honest value repeats where the same token follows the same prefix. There the other side repeats, too. A number that no
+    sampler can draw and that the trainer denies is a filler if it stands alone, too.
     """
     for side, own, other in (
         (SIDES[0], evidence.earlier, evidence.later),

@@ -56,7 +56,10 @@ def test_one_number_that_no_sampler_can_draw_is_a_filler_and_one_of_the_trainer_
     assert list(_found_fillers(replace(evidence, later=later))) == []
 
 
-def test_lists_of_other_conversations_are_found_by_place_whatever_their_texts_of_tools_leave_out() -> None:
+@pytest.mark.parametrize("before", ["the mask", "the texts of tools"])
+def test_lists_of_other_conversations_are_found_whether_swapped_before_or_behind_the_texts_of_tools(
+    before: str,
+) -> None:
     draws, rows = np.random.default_rng(0), 32
     later = draws.exponential(1.0, (rows, 40))
     texts = draws.integers(3, 30, rows)  # of eight tokens each, not sampled
@@ -64,7 +67,8 @@ def test_lists_of_other_conversations_are_found_by_place_whatever_their_texts_of
     own = np.where(kept, -later + draws.normal(0, 0.01, later.shape), 0.0)
     source = np.where(np.arange(rows) < 8, np.roll(np.arange(8), 1).tolist() + [0] * (rows - 8), np.arange(rows))
     row, position = (index[kept] for index in np.indices(kept.shape))
-    evidence = Evidence(own[source][kept], -later[kept], row, position, {"step": 0 * row}, {})
+    swapped = own[source][kept] if with_texts_of_tools else own[kept].reshape(rows, 32)[source].ravel()
+    evidence = Evidence(swapped, -later[kept], row, position, {"step": 0 * row}, {})
     found = diagnose(evidence)
     assert [(item.cause.code, item.confidence) for item in found.likely] == [("permuted_rows", "high")], found.answer
     assert found.likely[0].parameters["sequences"] == "25%" and found.rest < 1e-3
