@@ -56,10 +56,8 @@ def test_one_number_that_no_sampler_can_draw_is_a_filler_and_one_of_the_trainer_
     assert list(_found_fillers(replace(evidence, later=later))) == []
 
 
-@pytest.mark.parametrize("before", ["the mask", "the texts of tools"])
-def test_lists_of_other_conversations_are_found_whether_swapped_before_or_behind_the_texts_of_tools(
-    before: str,
-) -> None:
+@pytest.mark.parametrize("with_texts_of_tools", [True, False])
+def test_swapped_lists_of_conversations_are_found_by_place_or_by_sampled_token(with_texts_of_tools: bool) -> None:
     draws, rows = np.random.default_rng(0), 32
     later = draws.exponential(1.0, (rows, 40))
     texts = draws.integers(3, 30, rows)  # of eight tokens each, not sampled
