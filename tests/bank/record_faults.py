@@ -59,18 +59,34 @@ def soft_cap(job: Job, cap: float, rng: Rng) -> Made:
 
 
 Make = Callable[[Job, Any, Rng], Made]
+TRIES = 10_000
+"""Draws after which a run that chance leaves without its fault stays without it."""
 
 
 def _edited(words: str, change: Callable[[Floats, Any, Rng], Floats], policy: str) -> Make:
-    """The log-probs of one side, changed list by list."""
+    """The log-probs of one side, changed list by list; if chance has changed none of the run, one of its last step."""
 
     def make(job: Job, p: Any, rng: Rng) -> Made:
-        def edit(log: Log, step: int, rng: Rng) -> None:
-            log[f"{policy}_logprobs"] = [change(own.copy(), p, rng) for own in log[f"{policy}_logprobs"]]
+        job, name = still_or_moving(job, rng), f"{policy}_logprobs"
+        hits: list[bool] = []
 
-        return still_or_moving(job, rng), Fault(edit=edit), f"{policy}: {words.format(p=p)}"
+        def edit(log: Log, step: int, rng: Rng) -> None:
+            before = log[name]
+            log[name] = [change(own.copy(), p, rng) for own in before]
+            hits.append(_is_hit(log, name, before))
+            while step == job.steps - 1 and not any(hits) and len(hits) < TRIES:
+                log[name] = [change(before[0].copy(), p, rng), *before[1:]]
+                hits.append(_is_hit(log, name, before))
+
+        return job, Fault(edit=edit), f"{policy}: {words.format(p=p)}"
 
     return make
+
+
+def _is_hit(log: Log, name: str, before: list[Floats]) -> bool:
+    """True if a sampled token has another log-prob than before."""
+    masks = log.get("mask") or [True] * len(before)
+    return any(((new != old) & mask).any() for new, old, mask in zip(log[name], before, masks, strict=True))
 
 
 def filled(value: float, policy: str = "rollout") -> Make:

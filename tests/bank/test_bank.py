@@ -16,6 +16,7 @@ from bank import score
 from bank.accepted import ACCEPTED, HEALTHY, truth
 from bank.case import DATA, Case, families, read, write
 from bank.network import Reading, Rows, Sampling, Shape, Weights, log_softmax, passed, rounded, weights_of
+from bank.record_faults import filled
 from bank.score import RESULTS, Score, cases_of, found_in, interval, results, scored_all, summary
 from bank.simulation import Fault, Job, simulated
 from bank.weight_faults import version_lag
@@ -135,6 +136,18 @@ def test_the_versions_on_record_are_those_that_sampled(first_step: int) -> None:
     for step in range(job.steps):
         numbers: Any = range(step + 1)  # each version of the weights is its own number here
         assert fault.versions(job.first_step + step, 16) == fault.engine(numbers, step)
+
+
+def test_a_run_of_missing_log_probs_lacks_one_of_a_sampled_token_however_few_chance_takes() -> None:
+    job = Job(Shape(vocab=60, hidden=12), 3, steps=2, groups=2, samples=2, response=6, turns=2)
+    job, fault, _ = filled(float("nan"))(job, 1e-3, np.random.default_rng(1))
+    logs = simulated(job, fault).logs
+    lost = [
+        np.isnan(own[mask]).sum()
+        for log in logs
+        for own, mask in zip(log["rollout_logprobs"], log["mask"], strict=True)
+    ]
+    assert 1 <= sum(lost) <= 2
 
 
 def rows_of(seed: int = 0, sequences: int = 64, tokens: int = 12) -> Rows:
