@@ -114,26 +114,20 @@ def moved_log_probs(evidence: Evidence) -> Result:
     unsure, sure = least > UNSURE, most < CERTAIN
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.log(sides[1] / sides[0])
-    forms = (
-        ("times {:.3g}", ratio, sure & (least > LEAST_CERTAIN), np.exp, lambda size: sides[0] * np.exp(size)),
-        ("{:+.3g}", evidence.log_ratio, np.maximum(*sides) > -CERTAIN, lambda size: size, lambda size: sides[0] + size),
-    )
-    for form, moves, certain, shown, mended in forms:
-        size = _common_move(moves, certain, unsure)
-        if size is not None:
-            undone = replace(evidence, earlier=mended(size), history=None)
-            share = share_explained(evidence, undone.distance)
-            if share.share > LEAST_EXACT:
-                words = form.format(shown(size))
-                return Result(
-                    True,
-                    f"the trainer's log-probs are the sampler's {words}, at certain tokens too",
-                    "",
-                    share,
-                    undone,
-                    {"move": words},
-                )
-    return absent("certain and unsure tokens are not multiplied by one number, nor moved by one")
+    scale = _common_move(ratio, sure & (least > LEAST_CERTAIN), unsure)
+    shift = _common_move(evidence.log_ratio, np.maximum(*sides) > -CERTAIN, unsure)
+    if scale is not None:
+        words, earlier = f"times {np.exp(scale):.3g}", sides[0] * np.exp(scale)
+    elif shift is not None:
+        words, earlier = f"{shift:+.3g}", sides[0] + shift
+    else:
+        return absent("certain and unsure tokens are not multiplied by one number, nor moved by one")
+    undone = replace(evidence, earlier=earlier, history=None)
+    share = share_explained(evidence, undone.distance)
+    if share.share <= LEAST_EXACT:
+        return absent(f"the trainer's log-probs are the sampler's {words} at best, and most of the gap is left")
+    effect = f"the trainer's log-probs are the sampler's {words}, at certain tokens too"
+    return Result(True, effect, "", share, undone, {"move": words})
 
 
 def _common_move(moves: Floats, certain: Booleans, unsure: Booleans) -> float | None:

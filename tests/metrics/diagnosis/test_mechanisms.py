@@ -64,7 +64,7 @@ def test_swapped_lists_of_conversations_are_found_by_place_or_by_sampled_token(w
     kept = (np.arange(40) < texts[:, None]) | (np.arange(40) >= texts[:, None] + 8)
     own = np.where(kept, -later + draws.normal(0, 0.01, later.shape), 0.0)
     source = np.where(np.arange(rows) < 8, np.roll(np.arange(8), 1).tolist() + [0] * (rows - 8), np.arange(rows))
-    row, position = (index[kept] for index in np.indices(kept.shape))
+    row, position = np.nonzero(kept)
     swapped = own[source][kept] if with_texts_of_tools else own[kept].reshape(rows, 32)[source].ravel()
     evidence = Evidence(swapped, -later[kept], row, position, {"step": 0 * row}, {})
     found = diagnose(evidence)

@@ -93,7 +93,8 @@ def drawn(temperature: float, seed: int = 0) -> Evidence:
     token = (sampled + draws.gumbel(size=logits.shape)).argmax(1)
     row, position = np.divmod(np.arange(len(token)), LENGTH)
     facts = {"step": row // 16, "token": token}
-    return Evidence(*(each[np.arange(len(token)), token] for each in (sampled, scored)), row, position, facts, {})
+    earlier, later = (each[np.arange(len(token)), token] for each in (sampled, scored))
+    return Evidence(earlier, later, row, position, facts, {})
 
 
 @pytest.mark.parametrize("factor", [1 / np.log(10), 0.7, 0.9, 1.1, 1 / 0.7, 1 / np.log(2)])
