@@ -12,7 +12,7 @@ import polars as pl
 from ratioscope.arrays import Floats
 
 from ..metric import SAMPLED
-from .signals import ERRORS, kl_error
+from .signals import at_least, kl_error
 
 FIRST_STEPS = 3
 """The number of first steps that determine a floor. Convention: one step may be chance, and more would delay the first grade."""
@@ -79,7 +79,6 @@ def _known(frame: pl.DataFrame, gap: str) -> pl.DataFrame:
 
 
 def _at_most(value: Floats, error: Floats) -> Floats:
-    """A value plus ERRORS standard errors on a log scale; twice the value if it has no error. 0 stays 0."""
+    """A value plus its uncertainty, on the same log scale as `at_least` subtracts it. 0 stays 0."""
     with np.errstate(all="ignore"):
-        factor = np.where(np.isfinite(error), np.exp(ERRORS * error / value), 2.0)
-        return np.where(value > 0, value * factor, value)
+        return np.where(value > 0, value**2 / at_least(value, error), value)

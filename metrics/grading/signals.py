@@ -1,6 +1,6 @@
 """SIGNALS, the table of graded signals: what each measures, its thresholds of watch and act, its texts and their source.
 
-A signal grades a value minus its uncertainty of two standard errors; for a positive size that is a limit of few events. A small
+A signal grades a value minus its uncertainty of two standard errors, on a log scale if the value is a positive size. A small
 sample or a single enormous token is therefore not enough for a grade.
 """
 
@@ -92,14 +92,9 @@ class Signal:
 
 
 def at_least(value: Floats, error: Floats) -> Floats:
-    """The lower limit of a positive value at ERRORS standard errors; half the value if it has no error (one sequence).
-
-    A mean counts (value / error)^2 events, and its limit is that of a gamma distribution: Fay and Feuer 1997, by the cube of
-    Wilson and Hilferty 1931. Hardly anything is left where one token has all of the mean: one event is no rate.
-    """
-    relative = error / value
-    limit = value * np.maximum(1 - ERRORS * relative / 3 - relative**2 / 9, 0.0) ** 3
-    return np.where(value > 0, np.where(np.isfinite(error), limit, value / 2), value)
+    """A positive value minus ERRORS standard errors, on a log scale; half the value if it has no error (one sequence)."""
+    relative = np.where(np.isfinite(error), error / value, np.log(2.0) / ERRORS)
+    return np.where(value > 0, value * np.exp(-ERRORS * relative), value)
 
 
 def kl_error(value: Floats, error: Floats, tokens: Floats) -> Floats:

@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -16,7 +15,6 @@ from ratioscope.metrics.grading.finding import Severity
 from ratioscope.metrics.grading.floor import at_lag_zero, floors
 from ratioscope.metrics.grading.run_verdict import verdict
 from ratioscope.metrics.grading.severity import SIGNALS, grade, grade_signals, reading, signal_named
-from ratioscope.metrics.grading.signals import at_least
 
 FAULTY = tuple(name for name in INDEX if name not in HEALTHY)
 CAUSE = {
@@ -96,18 +94,10 @@ def test_the_hidden_top_p_is_seen_by_the_surprisal_gap_alone() -> None:
     assert set(graded.filter(pl.col("severity") != "healthy")["signal"]) == {"surprisal"}
 
 
-def test_one_enormous_token_among_few_is_no_grade() -> None:
+def test_one_enormous_token_among_few_does_not_make_a_step_act() -> None:
     frame = frame_of({"kl_k3": [0.2, 0.2], "kl_k3_se": [0.19, 0.001]})
     graded = grade_signals(frame).filter(signal="kl_k3")
-    assert graded["severity"].to_list() == ["healthy", "act"]
-
-
-@pytest.mark.parametrize("events", [1, 2, 4, 9, 25, 100])
-def test_a_limit_of_few_events_is_passed_by_chance_as_seldom_as_two_standard_errors_are(events: int) -> None:
-    """Oracle: the chance that a Poisson variable with the mean of the limit is so many events or more."""
-    limit = float(at_least(np.array([float(events)]), np.array([math.sqrt(events)]))[0])
-    fewer = sum(math.exp(n * math.log(limit) - limit - math.lgamma(n + 1)) for n in range(events))
-    assert 0.01 < 1 - fewer < 0.025
+    assert graded["severity"].to_list() == ["watch", "act"]
 
 
 def test_a_rise_over_the_floor_counts_only_on_adjacent_steps() -> None:

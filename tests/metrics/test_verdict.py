@@ -56,7 +56,7 @@ def test_the_worst_of_equal_grades_is_the_largest_value_as_charts_and_scores_sho
     graded = grade_signals(frame_of({"kl_k3": level, "kl_k3_se": errors}))
     found = verdict(graded)
     assert found.peak_step == spells(graded)[-1].peak == alerts(graded)[0].peak_step == 3
-    assert "0.31 nats/token" in found.evidence, "0.5 is not graded act, for it may be 0.02"
+    assert "0.31 nats/token" in found.evidence, "0.5 is not graded act, for it may be 0.08"
 
 
 def test_a_single_bad_step_is_over_once_the_run_is_calm_again() -> None:
@@ -178,7 +178,7 @@ def test_a_step_beyond_a_bound_by_less_than_its_uncertainty_is_said_to_be() -> N
     found = verdict(all_checks([0.004] * 5 + [0.0225], 0.45), {})
     assert found.severity == Severity.HEALTHY and found.confidence == "medium"
     assert "watch begins at 0.01" in found.evidence and "Two standard errors are subtracted" in found.evidence
-    assert "which leaves 0.007" in found.evidence and "1 of 6 steps exceed the bound" in found.evidence
+    assert "which leaves 0.00915" in found.evidence and "1 of 6 steps exceed the bound" in found.evidence
     assert verdict(all_checks([0.0225] * 6, 0.45), {}).confidence == "low"
 
 
