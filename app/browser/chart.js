@@ -52,7 +52,7 @@ function read(chart) {
   const { figure, config } = JSON.parse(chart.told)
   chart.pattern = kept(chart.pattern, figure)
   const { data, layout } = lent(chart.pattern)
-  Object.assign(chart, { figure: { data, layout: freed(layout) }, config: withOwnButtons(config), isRead: true })
+  Object.assign(chart, { ranges: rangesOf(layout), figure: { data, layout: freed(layout) }, config: withOwnButtons(config), isRead: true })
 }
 
 async function draw(chart) {
@@ -147,6 +147,7 @@ export default function ({ parentElement, data, setTriggerValue }) {
   const chart = charts.get(parentElement) ?? made(parentElement)
   const [first, told] = decoder.decode(data).split("\n")
   const head = JSON.parse(first)
+  chart.key = keyOf(chart)
   chart.clicked = points => {
     const told = points.map(({ x, customdata, data }) => ({ x, customdata: plain(customdata), trace: data.name }))
     if (head.clickable) setTriggerValue("points", told)
@@ -166,6 +167,7 @@ export default function ({ parentElement, data, setTriggerValue }) {
     widened.delete(chart)
     waiting.delete(chart)
     charts.delete(parentElement)
+    forgetZoom(chart)
     window.Plotly?.purge(chart.div)
     chart.button?.remove()
     chart.div.remove()

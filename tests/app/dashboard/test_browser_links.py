@@ -124,6 +124,34 @@ def test_a_zoom_stands_in_the_link_for_as_long_as_it_is_shown(dashboard: Dashboa
         is_well(tab)
 
 
+OWN = """key => {
+  const { xaxis, yaxis } = document.querySelector(`.st-key-${key} .js-plotly-plot`)._fullLayout
+  return [...xaxis.range, ...yaxis.range].map(Number)
+}"""
+
+
+def test_the_zoom_of_every_chart_stands_in_the_link_and_leaves_it_with_the_chart(
+    dashboard: Dashboard, browser: Chromium
+) -> None:
+    opened = browser.visit(f"{dashboard.url}/distributions?run=stale")
+    keys = ("weights", "quantile_chart", "heat")
+    for key in keys:
+        opened.zoom(key)
+    shown = [opened.page.evaluate(OWN, key) for key in keys]
+    again = browser.visit(opened.page.url)
+    again.drawn_whole()
+    for key, ranges in zip(keys, shown, strict=True):
+        assert again.page.evaluate(OWN, key) == pytest.approx(ranges, rel=1e-4), key
+    assert query(again)["zoom"].count("~") == 2 and query(again) == query(opened)
+    again.page.locator(".st-key-weights .nsewdrag").first.dblclick()
+    again.settled()
+    assert "weights" not in query(again)["zoom"] and "quantile_chart" in query(again)["zoom"]
+    again.go_to("Samples")
+    assert "zoom" not in query(again)
+    for tab in (opened, again):
+        is_well(tab)
+
+
 def test_a_run_that_is_not_served_stays_in_the_address_and_opens_no_other(
     dashboard: Dashboard, browser: Chromium
 ) -> None:
