@@ -203,9 +203,10 @@ def _about() -> dict[str, Any]:
     return about
 
 
-def _kind(kind: str) -> tuple[str, dict[str, str]]:
+def _kind(kind: str) -> list[Any]:
+    """[words], or [words, further facts]."""
     text = table("logged_names")["kinds"][kind]
-    return (text, {}) if isinstance(text, str) else (text[0], {"sides": text[1]})
+    return [text] if isinstance(text, str) else text
 
 
 @cache

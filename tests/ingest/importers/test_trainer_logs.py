@@ -113,6 +113,26 @@ def test_a_trackio_store_of_trl_gives_the_largest_difference(tmp_path: Path) -> 
     assert run.info["trainer"] == "trl" and set(run.metrics()["mismatch/max_abs_log_ratio"].to_list()) == {0.5}
 
 
+PPO = (
+    "objective/kl", "objective/entropy", "objective/non_score_reward", "objective/rlhf_reward", "objective/scores",
+    "policy/approxkl_avg", "policy/clipfrac_avg", "policy/entropy_avg", "loss/policy_avg", "loss/value_avg",
+    "val/clipfrac_avg", "val/ratio", "val/ratio_var", "val/num_eos_tokens", "eps", "lr", "episode",
+)  # fmt: skip
+"""All that TRL's PPOTrainer logs at f2cd577."""
+
+
+def test_no_number_of_trls_ppo_is_read_as_a_metric(tmp_path: Path) -> None:
+    """Its objective/entropy is a sum per response, and its means hold padding."""
+    rows = [{"step": step} | dict.fromkeys(PPO, 0.5 * step) for step in range(1, 4)]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["import", str(tmp_path / "log.jsonl"), "-o", str(tmp_path / "run")]) == 0
+    run = open_run(tmp_path / "run")
+    assert run.info["trainer"] == "trl" and run.logged["metric"].null_count() == len(run.logged) == 3 * len(PPO)
+    assert not {name for name in run.metrics().columns if "/" in name}
+    assert "no entropy per token" in why_own("objective/entropy", "trl", None)
+    assert all(why_own(name, "trl", None) != "its definition is not known" for name in PPO)
+
+
 def test_a_log_of_prime_rl_is_graded_by_its_mismatch_kl(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [
         {"step": step, "mismatch_kl/all/mean": 0.001 * step, "entropy/all/mean": 0.3, "is_masked/mean": 0.01}
