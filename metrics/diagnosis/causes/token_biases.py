@@ -162,6 +162,8 @@ def row_tokens(evidence: Evidence) -> tuple[str, Booleans, str]:
         bad, flagged = np.zeros(len(evidence), np.bool_), np.zeros(len(token), np.bool_)
         for half in (0, 1):
             own = evidence.row_codes % 2 == half
+            if not own.any():  # of one sequence
+                continue
             sizes = log_sizes(evidence)[own]
             means, counts = mean_by(index[own], sizes - sizes.mean(), len(token))
             clear: Booleans = (

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from support.diagnosis_words import not_numbers
 
 from ratioscope.metrics.diagnosis.catalogue import CAUSE, CAUSES
+from ratioscope.metrics.diagnosis.causes.token_biases import row_tokens
 from ratioscope.metrics.diagnosis.decomposition import diagnose
 from ratioscope.metrics.diagnosis.evidence import Evidence
 
@@ -79,3 +80,11 @@ def test_a_sampler_that_follows_the_entropy_alone_tells_no_temperature() -> None
     earlier, later = SIDES["drawn"](0), SIDES["drawn"](1)
     result = CAUSE["trainer_temperature"].test(evidence(earlier, later, -earlier))
     assert not result.holds and "do not rise" in result.too_few
+
+
+def test_the_ids_of_one_sequence_are_looked_for_without_a_warning() -> None:
+    length = 400
+    earlier, later = DRAWN[0][:length], DRAWN[0][:length] - 0.2 * (np.arange(length) % 40 == 7)
+    facts = {"step": np.zeros(length, int), "token": np.arange(length) % 40}
+    one = Evidence(earlier, later, np.zeros(length, int), np.arange(length), facts, {})
+    assert row_tokens(one)[1].sum() == 0
