@@ -130,7 +130,9 @@ def _repeated(ids: Integers, valid: Booleans) -> Booleans:
 def _disagrees(tokens: SupportTokens, hit: Booleans) -> Booleans:
     """True where the sampled token's log-prob of a side is another one in the support."""
     pairs = ((tokens.rollout, tokens.sampled_rollout), (tokens.train, tokens.sampled_train))
-    apart = [np.abs(np.where(hit, side - own[:, None], 0.0)).max(axis=1, initial=0.0) > NEAR for side, own in pairs]
+    with np.errstate(invalid="ignore"):  # of two infinities, which agree
+        moves = [np.where(hit, side - own[:, None], 0.0) for side, own in pairs]
+    apart = [np.nan_to_num(np.abs(each), nan=0.0, posinf=np.inf).max(axis=1, initial=0.0) > NEAR for each in moves]
     return np.asarray(apart[0] | apart[1])
 
 

@@ -38,6 +38,8 @@ LEAST_SEEN = 40
 """Fewer certain or unsure tokens cannot show that both are moved alike. A convention."""
 ALIKE = 0.1
 """Certain and unsure tokens are moved alike if they differ by this part of the move. A temperature moves them apart."""
+SPREAD = 0.25
+"""The unsure tokens are moved by one number if their moves differ by this part of it, in the median. A convention."""
 LEAST_EXACT = 0.7
 """Moving the numbers back takes out this share of the gap, or the move is not all of the fault. A convention."""
 LEAST_MOVE = 0.02
@@ -115,7 +117,10 @@ def moved_log_probs(evidence: Evidence) -> Result:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.log(sides[1] / sides[0])
     scale = _common_move(ratio, sure & (least > LEAST_CERTAIN), unsure)
-    shift = _common_move(evidence.log_ratio, np.maximum(*sides) > -CERTAIN, unsure)
+    move = (
+        abs(float(np.median(evidence.log_ratio[unsure]))) if unsure.any() else 0.0
+    )  # truncation leaves certain tokens alone
+    shift = _common_move(evidence.log_ratio, np.maximum(*sides) > -min(move / 2, CERTAIN), unsure)
     if scale is not None:
         words, earlier = f"times {np.exp(scale):.3g}", sides[0] * np.exp(scale)
     elif shift is not None:
@@ -127,7 +132,11 @@ def moved_log_probs(evidence: Evidence) -> Result:
     if share.share <= LEAST_EXACT:
         return absent(f"the trainer's log-probs are the sampler's {words} at best, and most of the gap is left")
     effect = f"the trainer's log-probs are the sampler's {words}, at certain tokens too"
-    return Result(True, effect, "", share, undone, {"move": words})
+    looks_cut = scale is None and shift is not None and shift < 0
+    return Result(
+        True, effect, "", share, undone, {"move": words}, alike=("truncation",) if looks_cut else (),
+        doubts=("sampling that cuts off one probability at every token moves them alike",) if looks_cut else (),
+    )  # fmt: skip
 
 
 def _common_move(moves: Floats, certain: Booleans, unsure: Booleans) -> float | None:
@@ -135,7 +144,10 @@ def _common_move(moves: Floats, certain: Booleans, unsure: Booleans) -> float | 
     if min(certain.sum(), unsure.sum()) < LEAST_SEEN:
         return None
     sure, size = float(np.median(moves[certain])), float(np.median(moves[unsure]))
-    is_one = abs(sure - size) < ALIKE * abs(size) and abs(size) > LEAST_MOVE
+    spread = float(
+        np.median(np.abs(moves[unsure] - size))
+    )  # truncation moves each token by the probability that it cuts off
+    is_one = abs(sure - size) < ALIKE * abs(size) and spread < SPREAD * abs(size) and abs(size) > LEAST_MOVE
     return size if is_one else None
 
 

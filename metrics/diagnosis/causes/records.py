@@ -29,6 +29,8 @@ MOST_TIED = 8.5
 """Up to so many tokens may be tied for the first place."""
 HONEST = 0.15
 """Share of the tokens with a constant on the rarer side of it from which on the other side may honestly mean it."""
+UNLIKE, SCARCE = 1.0, 0.01
+"""Sides that differ by so many nats elsewhere meet by chance: a constant at a smaller share of the tokens shows nothing there."""
 RUN = 3
 """So many fillers in a row are a span that nobody sampled, not single missing values."""
 AT_AN_END = 0.9
@@ -117,7 +119,8 @@ def _without_fillers(evidence: Evidence, spans: bool) -> Result:
     share = share_explained(evidence, undone_by_leaving(evidence, bad))
     is_floor = all(_is_floor(evidence, *filler) for filler in fillers)
     is_span = not is_floor and _in_spans(evidence, bad) >= 0.5
-    if not fillers or is_span != spans or share.share <= 0:
+    is_chance = share.share <= 0 and share.after > UNLIKE and evidence.mean(bad) < SCARCE
+    if not fillers or is_span != spans or is_chance:
         where = "spans of equal values stand" if spans else "constant stands"
         return Result(
             False, f"no {where} in place of log-probs", f"{RUN} equal values that the other side contradicts would show"
