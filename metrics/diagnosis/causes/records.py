@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ratioscope.arrays import Booleans
+from ratioscope.arrays import Booleans, Floats
 
 from ..cause import Cause, Result
 from ..evidence import Evidence, once
@@ -74,24 +74,31 @@ def _found_fillers(evidence: Evidence) -> Iterator[tuple[str, float, Booleans]]:
             if value > IMPOSSIBLE:  # no token has such a log-prob, wherever it stands
                 yield side, float(value), same
                 continue
-            beside = ~same & np.isin(evidence.row, evidence.row[apart])
-            others = np.median(np.abs(evidence.log_ratio[beside])) if beside.any() else 0.0
-            # A certain token has log-prob 0 honestly; a filler of 0 stands for tokens of any probability.
-            far = float(np.median(np.abs(other[apart] - value)))
-            # Ties of coarse logits repeat a value honestly, most at a low temperature. Then the other side is off to both sides,
-            # as far as it is at other uncertain tokens, and the value is one that the other side expects there.
-            loose = ~same & (other < -FILLED)
-            noise = float(np.median(np.abs(evidence.log_ratio[loose]))) if loose.sum() >= RUN else 0.0
-            below = float((other[apart] < value).mean())
-            honest = min(below, 1 - below) > HONEST and far < FAR * noise
-            # A side that is sure where the other is not has many values near its 0; where log-probs are missing it has none.
-            near = (np.abs(own - value) < NEAR) & (own != value) & (np.abs(other - value) > APART)
-            honest |= near.sum() > BESIDE * apart.sum()
-            varied = len(np.unique(other[apart])) >= max(RUN, 0.5 * apart.sum()) and (
-                np.std(other[apart]) > 0.1 or far > NEVER
-            )
-            if varied and not honest and far > max(FAR * others, FILLED) and _is_scattered(evidence, apart):
+            if _is_denied(evidence, value, (own, other), same, apart) and _is_scattered(evidence, apart):
                 yield side, float(value), apart if value == 0 else same
+
+
+def _is_denied(evidence: Evidence, value: float, sides: tuple[Floats, Floats], same: Booleans, apart: Booleans) -> bool:
+    """True if the other side denies the constant as it denies no honest value.
+
+    sides: the side with the constant, and the other one. same: the tokens with it. apart: those that the other side denies.
+    """
+    own, other = sides
+    beside = ~same & np.isin(evidence.row, evidence.row[apart])
+    others = np.median(np.abs(evidence.log_ratio[beside])) if beside.any() else 0.0
+    # A certain token has log-prob 0 honestly; a filler of 0 stands for tokens of any probability.
+    far = float(np.median(np.abs(other[apart] - value)))
+    # Ties of coarse logits repeat a value honestly, most at a low temperature. Then the other side is off to both sides,
+    # as far as it is at other uncertain tokens, and the value is one that the other side expects there.
+    loose = ~same & (other < -FILLED)
+    noise = float(np.median(np.abs(evidence.log_ratio[loose]))) if loose.sum() >= RUN else 0.0
+    below = float((other[apart] < value).mean())
+    honest = min(below, 1 - below) > HONEST and far < FAR * noise
+    # A side that is sure where the other is not has many values near its 0; where log-probs are missing it has none.
+    near = (np.abs(own - value) < NEAR) & (own != value) & (np.abs(other - value) > APART)
+    honest |= bool(near.sum() > BESIDE * apart.sum())
+    varied = len(np.unique(other[apart])) >= max(RUN, 0.5 * apart.sum()) and (np.std(other[apart]) > 0.1 or far > NEVER)
+    return bool(varied and not honest and far > max(FAR * others, FILLED))
 
 
 def _is_scattered(evidence: Evidence, tokens: Booleans) -> bool:
@@ -115,16 +122,19 @@ def _in_spans(evidence: Evidence, bad: Booleans) -> float:
 
 def _without_fillers(evidence: Evidence, spans: bool) -> Result:
     fillers = fillers_of(evidence)
-    bad = np.logical_or.reduce([tokens for _, _, tokens in fillers]) if fillers else np.zeros(len(evidence), np.bool_)
-    share = share_explained(evidence, undone_by_leaving(evidence, bad))
+    where = "spans of equal values stand" if spans else "constant stands"
+    none = Result(
+        False, f"no {where} in place of log-probs", f"{RUN} equal values that the other side contradicts would show"
+    )
+    if not fillers:
+        return none
+    bad = np.logical_or.reduce([tokens for _, _, tokens in fillers])
     is_floor = all(_is_floor(evidence, *filler) for filler in fillers)
-    is_span = not is_floor and _in_spans(evidence, bad) >= 0.5
-    is_chance = share.share <= 0 and share.after > UNLIKE and evidence.mean(bad) < SCARCE
-    if not fillers or is_span != spans or is_chance:
-        where = "spans of equal values stand" if spans else "constant stands"
-        return Result(
-            False, f"no {where} in place of log-probs", f"{RUN} equal values that the other side contradicts would show"
-        )
+    if (not is_floor and _in_spans(evidence, bad) >= 0.5) != spans:
+        return none
+    share = share_explained(evidence, undone_by_leaving(evidence, bad))
+    if share.share <= 0 and share.after > UNLIKE and evidence.mean(bad) < SCARCE:
+        return none
     read = " that were read" if evidence.sampled else ""
     named = ", ".join(f"{value:g} ({side}, {int(tokens.sum())} tokens{read})" for side, value, tokens in fillers)
     # A certain token has log-prob 0 honestly, so that only those count which the other side contradicts.
