@@ -262,11 +262,16 @@ class Diagnosis:
         """The answer without shares where a cause is likely; in few words where it is long: other causes are counted."""
         if not self.likely or self.muted or self.is_copy or self.told_first:
             return self.answer
-        causes = [item for item in self.likely if not item.follows]
+        causes = self._own_causes
         rest = 0.0 if causes[0].cause.partial else self._without_cause
         named = (_named(causes, rest, titles) for titles in (_titles, _short_titles, _bare_titles))
         few = _counted(causes[0], len(causes) - 1, rest)
         return next((words for words in named if len(words.split()) <= HEADLINE), few)
+
+    @property
+    def _own_causes(self) -> list[Likely]:
+        """The likely causes that no other one brings with it."""
+        return [item for item in self.likely if not item.follows]
 
     @property
     def _without_cause(self) -> float:
@@ -313,8 +318,8 @@ class Diagnosis:
         if self.muted and not self.likely:
             return f"Every likely cause of the gap of {self._size} is muted."
         if self.likely:
-            causes = [item for item in self.likely if not item.follows]
-            return _named(causes, self._without_cause, _weighed_titles) + (f" {self._equal}" if self.is_copy else "")
+            named = _named(self._own_causes, self._without_cause, _weighed_titles)
+            return named + (f" {self._equal}" if self.is_copy else "")
         if self.noise is None:
             tokens = f"{self.tokens} token{'' if self.tokens == 1 else 's'}"
             return f"The record cannot tell why the policies are apart: {tokens} can be read, which is too few."

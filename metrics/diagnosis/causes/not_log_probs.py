@@ -117,14 +117,13 @@ def moved_log_probs(evidence: Evidence) -> Result:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.log(sides[1] / sides[0])
     scale = _common_move(ratio, sure & (least > LEAST_CERTAIN), unsure)
-    move = (
-        abs(float(np.median(evidence.log_ratio[unsure]))) if unsure.any() else 0.0
-    )  # truncation leaves certain tokens alone
+    # Truncation moves unsure tokens alone: those that are certain within half of the move tell the two apart.
+    move = abs(float(np.median(evidence.log_ratio[unsure]))) if unsure.any() else 0.0
     shift = _common_move(evidence.log_ratio, np.maximum(*sides) > -min(move / 2, CERTAIN), unsure)
     if scale is not None:
-        words, earlier = f"times {np.exp(scale):.3g}", sides[0] * np.exp(scale)
+        words, earlier, looks_cut = f"times {np.exp(scale):.3g}", sides[0] * np.exp(scale), False
     elif shift is not None:
-        words, earlier = f"{shift:+.3g}", sides[0] + shift
+        words, earlier, looks_cut = f"{shift:+.3g}", sides[0] + shift, shift < 0
     else:
         return absent("certain and unsure tokens are not multiplied by one number, nor moved by one")
     undone = replace(evidence, earlier=earlier, history=None)
@@ -132,7 +131,6 @@ def moved_log_probs(evidence: Evidence) -> Result:
     if share.share <= LEAST_EXACT:
         return absent(f"the trainer's log-probs are the sampler's {words} at best, and most of the gap is left")
     effect = f"the trainer's log-probs are the sampler's {words}, at certain tokens too"
-    looks_cut = scale is None and shift is not None and shift < 0
     return Result(
         True, effect, "", share, undone, {"move": words}, alike=("truncation",) if looks_cut else (),
         doubts=("sampling that cuts off one probability at every token moves them alike",) if looks_cut else (),
@@ -144,9 +142,8 @@ def _common_move(moves: Floats, certain: Booleans, unsure: Booleans) -> float | 
     if min(certain.sum(), unsure.sum()) < LEAST_SEEN:
         return None
     sure, size = float(np.median(moves[certain])), float(np.median(moves[unsure]))
-    spread = float(
-        np.median(np.abs(moves[unsure] - size))
-    )  # truncation moves each token by the probability that it cuts off
+    # Truncation moves each token by the probability that it cuts off there.
+    spread = float(np.median(np.abs(moves[unsure] - size)))
     is_one = abs(sure - size) < ALIKE * abs(size) and spread < SPREAD * abs(size) and abs(size) > LEAST_MOVE
     return size if is_one else None
 
