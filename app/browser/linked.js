@@ -2,14 +2,13 @@
 // is drawn on one is shown by all, also when a page is drawn anew for the same choices. Any other chart has a zoom of its own. The
 // address tells them as `first:last` of the axis of steps and `key~axis:first:last` of each other chart, with commas between.
 const asked = (new URL(location.href).searchParams.get("zoom") ?? "").split(",").map(part => part.split("~"))
-const ends = text => text.split(":").map(Number)
 const isAxis = /^[xy]axis\d*$/
 const isRange = range => range.length === 2 && range.every(Number.isFinite)
-const steps = asked.filter(part => part.length === 1).map(([text]) => ends(text)).find(isRange)
+const steps = asked.filter(part => part.length === 1).map(([text]) => text.split(":").map(Number)).find(isRange)
 const linked = { state: null, range: steps ?? null, isShown: Boolean(steps), busy: false }
 const zoomed = new Map() // key of a chart that is not over steps -> its state, and the range of each axis
 for (const [key, ...axes] of asked.filter(part => part.length > 1)) {
-  const named = axes.map(text => [text.split(":")[0], ends(text.slice(text.indexOf(":") + 1))])
+  const named = axes.map(text => text.split(":")).map(([axis, ...range]) => [axis, range.map(Number)])
   const ranges = named.filter(([axis, range]) => isAxis.test(axis) && isRange(range))
   if (ranges.length) zoomed.set(key, { state: null, ranges: Object.fromEntries(ranges) })
 }

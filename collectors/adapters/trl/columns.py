@@ -163,7 +163,7 @@ OLD, REFERENCE, ROLLOUT = "ratioscope_old", "ratioscope_reference", "ratioscope_
 
 
 def is_rloo(trainer: Trainer) -> bool:
-    """Whether the trainer is an RLOOTrainer, a subclass of it, or one that unsloth generated from it."""
+    """True if the trainer is an RLOOTrainer, a subclass of it, or one that unsloth generated from it."""
     return any(base.__name__ in ("RLOOTrainer", "UnslothRLOOTrainer") for base in type(trainer).__mro__)
 
 
