@@ -62,10 +62,10 @@ NOTES: dict[str, str] = {
     "train/sampling_importance_ratio": "a mean after truncation or filtering, so a value near 1 does not show that the raw "
     "ratio is near 1; before pull request 3753, at a sequence level, it is too large by a factor of the rows of a micro-batch. "
     "Pull request 3900 makes it the mean before truncation, under the same name",
-    "train/is_oob_ratio": "a weight that overflowed is 0 and, under tis, counts as inside; in pull request 2269 the sum over "
-    "k micro-batches is k - share inside",
+    "train/is_oob_ratio": "a weight that overflowed is 0: inside under tis, unless a lower bound above 0 is set; in pull "
+    "request 2269 the sum over k micro-batches is k - share inside",
     "train/token_mult_prob_error": "mean of exp(abs(log-ratio)): at least 1, and 0 only for a batch without valid tokens",
-    "train/approx_entropy": "weighted by the untruncated current / rollout ratio, so it grows with the mismatch",
+    "train/approx_entropy": "the untruncated ratio leaves its mean right; its spread grows with the mismatch",
     "train/probs_ratio": "with disable_ppo_ratio this is the mean current log-prob",
     "train/loss": "filtered tokens stay in the denominator, so icepop and seq-mask-tis shrink the loss",
     "train/mean_seq_mult_prob_error": "a mean over sequences, not over tokens; 0 if NeMo-RL skips the old forward",

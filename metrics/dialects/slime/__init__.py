@@ -116,7 +116,8 @@ NOTES: dict[str, str] = {
     "train/mis_ppl_ratio": _WEIGHTED,
     "train/mis_chi2_token": f"a mean of each row's own chi-squared, weights clamped at exp(20); {_WEIGHTED}",
     "train/mis_chi2_seq": f"the square of a sample's product - 1, clamped at exp(40) = 2.35e17; {_WEIGHTED}",
-    "train/mis_tis_weight_before_bound": "the weight at tis_level: a sample's product or geometric mean, repeated on its tokens",
+    "train/mis_tis_weight_before_bound": "the weight at tis_level: a token's own, or with sequence its sample's product and with "
+    "geometric its geometric mean, repeated on the tokens; the log-ratio is clamped to +-20 first",
     "train/mis_tis_weight_after_bound": "with tis_mode mask no weight is bounded: tokens leave the mask instead",
     "train/mis_is_ratio_mean_after_tis_rs": "the same number as mis_tis_weight_after_bound: rejection does not change it",
     "train/mis_is_ratio_min_final": "a mean of each sample's smallest weight, not the smallest of all; 0 for an empty mask",

@@ -40,9 +40,9 @@ def test_they_are_a_hundred_of_ten_trainers() -> None:
     assert all(row["source"].endswith(".py") for row in ROWS)
 
 
-def test_the_drawn_are_ninety_eight_of_twelve_trainers_each_at_a_commit() -> None:
-    assert len({row["trainer"] for row in DRAWN}) == 12
-    assert len({(row["trainer"], row["logged"]) for row in DRAWN}) == 98
+def test_the_drawn_are_each_at_a_commit_of_its_trainer() -> None:
+    assert len({row["trainer"] for row in DRAWN}) >= 12
+    assert len({(row["trainer"], row["logged"]) for row in DRAWN}) == len(DRAWN) >= 98
     assert all(row["source"].endswith(".py") and len(row["read"].split()) == 2 and row["words"] for row in DRAWN)
 
 
