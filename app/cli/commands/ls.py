@@ -48,12 +48,14 @@ def ls(folders: FoldersArgument = None, as_json: AsJson = False) -> None:
 
 def _listed(paths: Sequence[Path], roots: Sequence[Path]) -> "tuple[list[ListedRun], list[bool]]":
     """(the runs, True for each whose verdict knows its diagnosis). SourceError if a root has none."""
-    from ratioscope.ingest.files.folder import is_run
+    from ratioscope.ingest.files.folder import is_run, run_folder
 
     from ...pages.folder import ListedRun
     from ...presentation.run_state import state_of
 
     if absent := [path for path in paths if not is_run(path)]:
+        if not absent[0].is_dir():
+            run_folder(absent[0])  # raises, and names a folder of a similar name
         raise SourceError(f"{absent[0]} has no run in it; wanted a folder that contains runs: ratioscope ls FOLDER")
     entries, diagnosed = [], []
     with counting("reading runs") as progress:

@@ -121,10 +121,11 @@ def test_a_damaged_copy_is_made_again_and_a_damaged_run_is_a_row(runs: Path, cap
 def test_a_folder_without_a_run_is_an_error_that_says_what_is_wanted(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for argv in (["ls", str(tmp_path)], ["ls", str(tmp_path / "absent")]):
-        assert main(argv) == cli.UNREADABLE
-        assert "has no run in it; wanted a folder that contains runs" in capsys.readouterr().err
+    assert main(["ls", str(tmp_path)]) == cli.UNREADABLE
+    assert "has no run in it; wanted a folder that contains runs" in capsys.readouterr().err
     write_statistics_run(tmp_path / "runs" / "a", 2)
+    assert main(["ls", str(tmp_path / "rnus")]) == cli.UNREADABLE
+    assert "rnus does not exist; did you mean" in capsys.readouterr().err
     monkeypatch.chdir(tmp_path / "runs")
     assert [*listed(capsys)] == ["a"] and len(listed(capsys, "a", tmp_path / "runs")) == 1
     assert os.listdir(tmp_path / "runs") == ["a"]
