@@ -90,12 +90,16 @@ def _no_run(folder: Path) -> str:
         more = f" and {len(runs) - _MOST_SHOWN} more" if len(runs) > _MOST_SHOWN else ""
         return f"{folder} is no run, but holds {'runs' if len(runs) > 1 else 'one'}: open {shown}{more}"
     shown = ", ".join(names[:_MOST_SHOWN]) + (", ..." if len(names) > _MOST_SHOWN else "")
-    dumps = f"; if a trainer wrote them: ratioscope import {quote(str(folder))} -o RUN" if _has_files(folder) else ""
+    has_files = _has_files(folder) or any(_has_files(folder, name) for name in names[:_MOST_ENTERED])
+    dumps = f"; if a trainer wrote them: ratioscope import {quote(str(folder))} -o RUN" if has_files else ""
     return f"{folder} is no run: it holds {shown}{dumps}; {HOLDS}, {DEMO}"
 
 
-def _has_files(folder: Path) -> bool:
-    return any(entry.is_file for entry in entries(folder, "", _MOST_LOOKED_AT))
+def _has_files(folder: Path, part: str = "") -> bool:
+    try:
+        return any(entry.is_file for entry in entries(folder, part, _MOST_LOOKED_AT))
+    except OSError:
+        return False
 
 
 def _similar(path: Path) -> str:

@@ -74,8 +74,11 @@ def test_any_other_folder_is_described(tmp_path: Path) -> None:
         match=r"it holds step_1.jsonl; if a trainer wrote them: ratioscope import '.*my other' -o RUN; a run folder holds .*demo",
     ):
         open_run(tmp_path / "my other")
-    with pytest.raises(SourceError, match=r"is no run: it holds my other; a run folder holds .*demo"):
-        open_run(tmp_path)
+    with pytest.raises(SourceError, match=r"it holds my other; if a trainer wrote them: ratioscope import"):
+        open_run(tmp_path)  # as W&B's folder: nothing but folders and links lies in it
+    (tmp_path / "bare" / "empty").mkdir(parents=True)
+    with pytest.raises(SourceError, match=r"is no run: it holds empty; a run folder holds .*demo"):
+        open_run(tmp_path / "bare")
 
 
 @pytest.mark.parametrize("path", ["nul\0byte", "x" * 5000])
