@@ -26,7 +26,12 @@ LOGGED: Next = ("metrics RUN --logged", "every number under the trainer's own na
 
 
 def after_info(run: "Run", *, is_healthy: bool) -> tuple[Next, ...]:
-    """A healthy run leads to its numbers, any other one to its diagnosis, if it has a gap that can be diagnosed."""
+    """A healthy run leads to its numbers, any other one to its diagnosis, if it has a gap that can be diagnosed.
+
+    A run without tokens leads to the numbers that its trainer logged.
+    """
+    if run.no_tokens:
+        return (LOGGED, PAGES)
     return (STEPS, PAGES) if is_healthy else (*_why(run), PAGES)
 
 

@@ -604,6 +604,7 @@ def test_a_scalar_log_shows_the_numbers_it_has_and_no_sentence_on_tokens(capsys:
     assert "prob_diff" in out.splitlines()[1] and "0.002" in out and "--logged" in out and "--by" not in out
     out = run(capsys, "corrections", place)[1]
     assert "diagnose" not in out and "--dialect" not in out
+    assert f"next: ratioscope metrics {place} --logged" in run(capsys, "info", place)[1]
 
 
 def test_a_run_without_a_gap_says_why_in_every_verb_and_leads_to_no_verb_that_fails(
