@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, is_hypothesis_test, settings
-from support.sizes import FEW, FULL
+from hypothesis import HealthCheck, settings
+from support.sizes import FEW, FULL, MANY
 from support.slow import FIXTURES, QUICK, is_for_release, is_slow
 
 from ratioscope.collectors.process import notice
@@ -32,7 +32,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's second thread spins bet
 # how long an example takes, or takes to be made, says what else the machine does; in CI one commit has one answer
 settings.register_profile(
     "ratioscope",
-    max_examples=4 * FEW if FULL else FEW,
+    max_examples=MANY if FULL else FEW,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize="RATIOSCOPE_NO_SKIP" in os.environ,
@@ -54,7 +54,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     fixtures = set(getattr(item, "fixturenames", ()))
     if is_slow(item.path) or FIXTURES & fixtures:
         item.add_marker("slow")
-    if is_for_release(item.path, fixtures, is_law=is_hypothesis_test(getattr(item, "obj", None))):
+    if is_for_release(item.path, fixtures, getattr(item, "obj", None)):
         item.add_marker("release")
     if "browser" in fixtures:
         item.add_marker(pytest.mark.flaky(reruns=1))  # on a starved machine, and said in the summary: RERUN

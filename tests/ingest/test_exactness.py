@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.sizes import examples
 
 from ratioscope import Budget, Collector, open_run
 from ratioscope.app.cli import main
@@ -41,7 +42,7 @@ def test_equal_bits_are_certified(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "exact mismatch: 100% of 240 tokens" in capsys.readouterr().out
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.integers(0, 1), st.integers(0, 3), st.integers(0, 29))
 def test_the_first_difference_of_one_bit_is_found_where_it_is(step: int, row: int, position: int) -> None:
     import tempfile

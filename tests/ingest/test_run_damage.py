@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 from support import real_runs, run_folders
@@ -129,7 +129,7 @@ def test_a_flipped_bit_gives_equal_data_or_a_named_quarantine(
     assert_frame_equal(records, clean[2].filter(pl.col("step").is_in(records["step"].unique().to_list())))
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.data())
 def test_a_flipped_bit_without_a_log_is_caught_by_the_page_checksums(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 from support import real_runs, run_folders
 from support.run_folders import FakeWriter
+from support.sizes import examples
 
 from ratioscope import layout, open_run
 from ratioscope.ingest.commits import commit_log
@@ -36,7 +37,7 @@ def assert_same(run: Run, other: Run) -> None:
         assert_frame_equal(mine, theirs)
 
 
-@settings(max_examples=12)
+@examples(12)
 @given(
     turns=st.lists(st.sampled_from(["first", "second", "event", "drop", "look"]), min_size=4, max_size=14),
     segment_steps=st.integers(1, 3),
@@ -138,7 +139,7 @@ def test_a_segment_that_was_replaced_before_its_commit_shows_the_committed_steps
     assert not run.quarantined and not run.notes
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.data())
 def test_a_log_cut_anywhere_loses_no_committed_step(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -168,7 +169,7 @@ def test_a_log_cut_anywhere_loses_no_committed_step(
     assert not run.notes
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(place=st.integers(0, 10**6), bit=st.integers(0, 7))
 def test_an_altered_log_is_recovered_from_and_said_so(
     tmp_path_factory: pytest.TempPathFactory, place: int, bit: int

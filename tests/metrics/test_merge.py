@@ -5,16 +5,17 @@ import math
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.ragged import BROKEN, ORDINARY, Row, rows_of, sampled_rows, stats, table
+from support.sizes import examples
 
 from ratioscope.metrics.definitions.registry import STATISTICS
 from ratioscope.metrics.distribution import LEVELS, histogram_columns
 from ratioscope.metrics.frame import metric_frame
 from ratioscope.metrics.merging import KEYS, merge
 
-examples = settings(max_examples=20)
+LAWS = examples(20)
 BY = ("gap", "slice", "key")
 
 
@@ -40,7 +41,7 @@ def parts_of(records: pa.Table, cuts: list[int]) -> list[pa.Table]:
     return [records.slice(a, b - a) for a, b in zip(edges, edges[1:], strict=False) if b > a]
 
 
-@examples
+@LAWS
 @given(rows=rows_of(ORDINARY | BROKEN, current=True), data=st.data())
 def test_any_split_in_any_order_gives_the_same_statistics(rows: list[Row], data: st.DataObject) -> None:
     records = table([{**row, "step": i % 2, "replica": "ab"[i % 2]} for i, row in enumerate(rows)])

@@ -8,10 +8,11 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.oracle import ERRORS, ORACLE
 from support.ragged import BROKEN, EXTREME, ORDINARY, Row, gap_of, measured, rows_of, sampled_rows, stats, table
+from support.sizes import examples
 
 from ratioscope.metrics.columns import SHIFTS, token_columns
 from ratioscope.metrics.definitions.divergence import k3
@@ -20,7 +21,7 @@ from ratioscope.metrics.frame import unavailable
 from ratioscope.record import GAPS
 
 LOOSE = ("prob_corr", "logprob_corr", "shift_corr", "excess_kurt", "variance_ratio", "pareto_k", "_z")
-examples = settings(max_examples=25)
+LAWS = examples(25)
 
 
 def assert_agrees(rows: Sequence[Row], gap: str) -> None:
@@ -76,14 +77,14 @@ def test_metrics_equal_the_oracle_on_a_batch(gap: str, noise: float) -> None:
     assert_agrees(sampled_rows(3, sequences=150, longest=24, noise=noise), gap)
 
 
-@examples
+@LAWS
 @given(rows=rows_of(ORDINARY, current=True))
 def test_metrics_equal_the_oracle_on_any_ragged_rows(rows: list[Row]) -> None:
     for gap in GAPS if rows else ():
         assert_agrees(rows, gap)
 
 
-@examples
+@LAWS
 @given(rows=rows_of(ORDINARY | BROKEN))
 def test_metrics_equal_the_oracle_where_tokens_are_set_aside(rows: list[Row]) -> None:
     ours = measured(table(rows))
@@ -95,7 +96,7 @@ def test_metrics_equal_the_oracle_where_tokens_are_set_aside(rows: list[Row]) ->
             assert ours[f"mismatch/{name}"] == pytest.approx(wanted, rel=1e-9, abs=1e-12, nan_ok=True), name
 
 
-@examples
+@LAWS
 @given(rows=rows_of(ORDINARY | EXTREME | BROKEN, current=True))
 def test_no_value_is_bad_enough_to_raise_or_to_break_a_law(rows: list[Row]) -> None:
     ours = measured(table(rows))
@@ -113,7 +114,7 @@ def test_no_value_is_bad_enough_to_raise_or_to_break_a_law(rows: list[Row]) -> N
             assert -1 <= value <= 1, name
 
 
-@examples
+@LAWS
 @given(rows=rows_of(ORDINARY))
 def test_equal_policies_give_zeros(rows: list[Row]) -> None:
     same = [
@@ -134,7 +135,7 @@ def test_equal_policies_give_zeros(rows: list[Row]) -> None:
             assert ours[f"{gap}/mean_weight_token"] == 1.0
 
 
-@examples
+@LAWS
 @given(rows=rows_of(ORDINARY))
 def test_k3_minus_k1_is_the_mean_weight_minus_one(rows: list[Row]) -> None:
     ours = measured(table(rows))
@@ -144,7 +145,7 @@ def test_k3_minus_k1_is_the_mean_weight_minus_one(rows: list[Row]) -> None:
         assert k3_ - k1 == pytest.approx(weight - 1, abs=1e-12 * max(1.0, weight, abs(k1)))
 
 
-@examples
+@LAWS
 @given(rows=rows_of(ORDINARY, current=True))
 def test_total_is_mismatch_plus_drift_on_one_token_set(rows: list[Row]) -> None:
     ours = measured(table(rows))

@@ -5,8 +5,8 @@ import os
 from hypothesis import settings
 
 FULL = "RATIOSCOPE_FULL" in os.environ
-FEW = 25
-"""Most examples of a law at the usual size."""
+FEW, MANY = 10, 100
+"""Most examples of a law at the usual size, and the examples at full size of a law that names no number of its own."""
 
 
 def examples(full: int) -> settings:

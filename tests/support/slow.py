@@ -2,10 +2,13 @@
 which `make test` leaves to `make test-release`.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from fnmatch import fnmatch
 from functools import cache
+from inspect import getsource
 from pathlib import Path
+
+from hypothesis import is_hypothesis_test
 
 from support.paths import TESTS
 from support.sizes import FULL
@@ -124,15 +127,20 @@ def is_slow(path: Path) -> bool:
     return _is_among(path, (*FILES,))
 
 
-def is_for_release(path: Path, fixtures: Collection[str], *, is_law: bool) -> bool:
-    """True if `make test-release` runs a test: at full size all those that have two sizes. is_law: a test by Hypothesis."""
-    has_sizes = FULL and (is_law or _names_sizes(path))
+def is_for_release(path: Path, fixtures: Collection[str], test: Callable[..., None] | None) -> bool:
+    """True if `make test-release` runs a test: at full size all those that have two sizes. test: its function."""
+    has_sizes = FULL and (is_hypothesis_test(test) or _names_full(path, test))
     return has_sizes or _is_among(path, (*RELEASE,)) or not RELEASE_FIXTURES.isdisjoint(fixtures)
 
 
+def _names_full(path: Path, test: Callable[..., None] | None) -> bool:
+    """True if the function or a decorator of it names FULL."""
+    return test is not None and "import FULL" in _read(path) and "FULL" in getsource(test)
+
+
 @cache
-def _names_sizes(path: Path) -> bool:
-    return "support.sizes" in path.read_text()
+def _read(path: Path) -> str:
+    return path.read_text()
 
 
 @cache

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from support.sizes import examples
 
 from ratioscope.errors import UnsafeFile
 from ratioscope.ingest.importers.confinement import FileLimits
@@ -251,7 +252,7 @@ PROGRAMS = st.lists(CODED | TEXTS, max_size=40).map(lambda parts: b"".join(parts
 
 
 @given(pickles=st.lists(PROGRAMS, min_size=20, max_size=20))
-@settings(max_examples=15, deadline=None)
+@examples(15)
 def test_whatever_the_opcodes_the_answer_is_a_plain_value_or_a_refusal(pickles: list[bytes]) -> None:
     _demand_answers(pickles)
 
@@ -263,7 +264,7 @@ CHANGES = st.tuples(st.integers(0, len(VALID) - 1), st.integers(0, 255), st.inte
 
 
 @given(changes=st.lists(CHANGES, min_size=20, max_size=20))
-@settings(max_examples=15, deadline=None)
+@examples(15)
 def test_a_changed_byte_gives_a_plain_value_or_a_refusal(changes: list[tuple[int, int, int]]) -> None:
     _demand_answers([(VALID[:at] + bytes([byte]) + VALID[at + 1 :])[: len(VALID) - cut] for at, byte, cut in changes])
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.sizes import examples
 
 from ratioscope.metrics.diagnosis.catalogue import CAUSE
 from ratioscope.metrics.diagnosis.causes.over_steps import history_of, never_synced
@@ -80,7 +81,7 @@ def test_the_interval_of_the_onset_holds_it(kind: str) -> None:
     assert np.median([each.latest - each.earliest for each, _ in found]) <= 4
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     kind=st.sampled_from(["flat", "jump", "random walk", "directed", "never synced", "sawtooth"]),
     seed=st.integers(0, 50), stride=st.integers(1, 1000), begin=st.integers(0, 10**6), size=st.floats(1e-4, 1e3),
@@ -97,7 +98,7 @@ def test_neither_the_unit_of_steps_nor_that_of_the_gap_changes_a_course(
         assert moved_.factor == pytest.approx(own.factor, rel=1e-3)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(kind=st.sampled_from(["flat", "jump", "random walk"]), seed=st.integers(0, 50))
 def test_one_more_step_as_the_course_predicts_changes_no_name(kind: str, seed: int) -> None:
     known, _ = simulated(kind, 40, seed, 0.15)

@@ -5,9 +5,10 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.diagnosis_words import not_numbers
+from support.sizes import examples
 
 from ratioscope.metrics.diagnosis.catalogue import CAUSE, CAUSES
 from ratioscope.metrics.diagnosis.causes.token_biases import row_tokens
@@ -55,7 +56,7 @@ def test_every_cause_has_an_answer(earlier: str, later: str, entropy: str) -> No
     quiet=st.integers(0, 9),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=20)
+@examples(20)
 def test_no_size_of_a_gap_makes_a_number_that_says_nothing(
     rows: int, length: int, noise: float, quiet: int, seed: int
 ) -> None:

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.mechanisms import FAULTS, HEALTHY, Reader, Shape, run, two
+from support.sizes import examples
 
 from ratioscope.metrics.diagnosis.catalogue import CAUSE
 from ratioscope.metrics.diagnosis.causes.numerics import is_noise, noise
@@ -80,7 +81,7 @@ def test_a_trainer_that_draws_at_random_is_seen_by_the_same_token_after_the_same
         assert not CAUSE["train_mode"].test(FAULTS[other](Shape())).holds, other
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.floats(0.05, 1.0), st.floats(0.05, 1.0), st.integers(0, 1000))
 def test_the_variance_between_equal_tokens_is_that_of_each_side(first: float, second: float, seed: int) -> None:
     """Oracle: noise of known size on each side has that share of the mean squared log-ratio."""

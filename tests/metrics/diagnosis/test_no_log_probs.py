@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.diagnosis_words import not_numbers
+from support.sizes import examples
 
 from ratioscope.arrays import Booleans, Floats
 from ratioscope.metrics.diagnosis.decomposition import diagnose
@@ -39,7 +40,7 @@ def codes(found: Diagnosis) -> list[str]:
     return [item.cause.code for item in found.likely]
 
 
-@settings(max_examples=12)
+@examples(12)
 @given(
     st.integers(0, 10_000),
     st.lists(

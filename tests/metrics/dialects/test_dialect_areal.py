@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.dialect_batch import small_batch
 from support.dialect_golden import GoldenRun, differences, golden_runs
+from support.sizes import examples
 
 from ratioscope.errors import ConfigError, SchemaError
 from ratioscope.metrics.dialects import areal
@@ -69,7 +70,7 @@ def test_flat_input_reads_as_padded_input() -> None:
 
 
 @given(st.lists(st.integers(0, 2), min_size=4, max_size=4), st.sampled_from(["token-mask", "token-clamp", "off"]))
-@settings(max_examples=25)
+@examples(25)
 def test_averages_do_not_depend_on_the_micro_batches(group_of_row: list[int], preset: str) -> None:
     groups = [[row for row in range(4) if group_of_row[row] == group] for group in sorted(set(group_of_row))]
     whole = areal.evaluate(batch(), areal.PRESETS[preset])
