@@ -8,7 +8,7 @@ INSTALL := $(PIP) install --constraint constraints.txt
 
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes: without bytecode each compiles what it imports
 
-.PHONY: help demo test test-release .others .chaos quick test-upstream upstream-sources chaos check golden bank .words .mypy .pyright bench bench-large gallery docs dist clean
+.PHONY: help demo test test-release .others .release .chaos quick test-upstream upstream-sources chaos check golden bank .words .mypy .pyright bench bench-large gallery docs dist clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -17,19 +17,22 @@ help:  ## list the targets
 demo: .venv/.demo  ## open the dashboard on a recorded real run (PORT=8501 for a fixed port)
 	@$(BIN)/ratioscope demo --port $(PORT)
 
-test: .venv/.dev .venv/.chromium  ## check, and run every test beside it
-	@# side by side: each of the checks and the chaos suite is one process for minutes, and alone would leave a core idle
+test: .venv/.dev .venv/.chromium  ## check without pyright, and run every test beside it
+	@# side by side: mypy and the chaos suite are one process for minutes, and alone would leave a core idle
 	@$(MAKE) --no-print-directory --jobs=2 .others .chaos
 
 .others:
 	@# by name and not by number of tests: the browser's files hold few tests and are long, so they must not come last
 	@$(BIN)/python -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder --ignore-glob='*/test_chaos*.py' -m "not release"
 
-.chaos: .words .mypy .pyright
+.chaos: .words .mypy
 	@# from a process in which no other test has run: what its children inherit is part of what they show
 	@$(BIN)/python -m pytest -q tests/project/test_chaos.py tests/project/test_chaos_machine.py
 
-test-release: .venv/.dev .venv/.chromium  ## what few changes touch: packages, pages, benchmarks; and the exhaustive tests at full size
+test-release: .venv/.dev .venv/.chromium  ## what few changes touch: packages, pages, benchmarks; exhaustive tests at full size; pyright
+	@$(MAKE) --no-print-directory --jobs=2 .release .pyright
+
+.release:
 	@RATIOSCOPE_FULL=1 $(BIN)/python -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder --ignore-glob='*/test_chaos*.py' -m release
 
 quick: .venv/.dev  ## the tests that take seconds: engines, dialects, reading, recording, figures; no browser, no torch
