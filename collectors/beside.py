@@ -24,9 +24,8 @@ from typing import Any
 from ratioscope.layout import CLOSE, COMMIT, COMMITS, decode_line
 from ratioscope.process import process_start
 
-from .process.heard import heard, listening
 from .process.ranks import rank_told
-from .process.variables import LAUNCH, RUN, VARIABLES
+from .process.variables import LAUNCH, RUN, VARIABLES, heard, listening
 from .writing.last_line import Logged, last_line
 
 _CLOSING_SECONDS = 5.0

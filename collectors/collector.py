@@ -40,10 +40,10 @@ from .budget import Budget
 from .process.counts import Counts, Dropped, Ledger, reason_of
 from .process.end_and_forks import close_before_multiprocessing_exits, end_with_process, handle_end_and_forks
 from .process.failures import is_of_a_handler, let_go
-from .process.heard import tell_of_this_process
 from .process.notice import warn
 from .process.ranks import in_ray_worker, label, part_of, part_of_parent, rank_told
 from .process.trainer_process import TrainerProcess
+from .process.variables import tell_of_this_process
 from .self_noise import Scorer, SecondForward, SelfNoise, self_noise_of
 from .unfit_call import keeps_unfit_calls
 from .writing.last_line import Logged, last_line, policies_in, recorded

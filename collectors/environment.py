@@ -18,10 +18,20 @@ from typing import TYPE_CHECKING, cast
 from ratioscope.errors import ConfigError
 
 from .process.counts import reason_of
-from .process.heard import tell_of_this_process
 from .process.notice import say, warn
 from .process.ranks import is_slurm_task, rank_told
-from .process.variables import BY_HAND, EXISTING, LAUNCH, NAME, RUN, SCALARS, SELF_NOISE, TEXT, installed_for
+from .process.variables import (
+    BY_HAND,
+    EXISTING,
+    LAUNCH,
+    NAME,
+    RUN,
+    SCALARS,
+    SELF_NOISE,
+    TEXT,
+    installed_for,
+    tell_of_this_process,
+)
 from .self_noise import self_noise_in_words
 
 if TYPE_CHECKING:
@@ -39,7 +49,13 @@ def install() -> None:
             os.environ.setdefault(LAUNCH, launch_name())  # and belong to the same start
             installed_for.append(os.environ[RUN])
             tell_of_this_process()
-            _await_trainers()
+            from .trainers import ADAPTERS
+            from .watching.imports import when_imported
+            from .watching.ray_workers import await_ray
+
+            for package in dict.fromkeys(adapter.package for adapter in ADAPTERS):
+                when_imported(package, _begin)
+            await_ray()
     except Exception as error:
         warn("ratioscope cannot record this process: %s. It goes on without.", reason_of(error))
 
@@ -76,16 +92,6 @@ def environment_options() -> AttachOptions:
         except ConfigError as error:
             warn("%s: %s. The run is recorded without.", SELF_NOISE, error)
     return options
-
-
-def _await_trainers() -> None:
-    from .trainers import ADAPTERS
-    from .watching.imports import when_imported
-    from .watching.ray_workers import await_ray
-
-    for package in dict.fromkeys(adapter.package for adapter in ADAPTERS):
-        when_imported(package, _begin)
-    await_ray()
 
 
 def _begin(package: ModuleType) -> None:

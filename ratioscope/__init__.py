@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ratioscope.collectors.collector import Collector as Collector
     from ratioscope.collectors.ending import flush_at as flush_at
     from ratioscope.collectors.self_noise import SelfNoise as SelfNoise
-    from ratioscope.collectors.writing.offline_readings import record_readings as record_readings
+    from ratioscope.collectors.writing.offline import record_readings as record_readings
     from ratioscope.ingest.run import Run as Run
     from ratioscope.ingest.run import open_run as open_run
     from ratioscope.metrics.explanation import explain as explain
@@ -36,7 +36,7 @@ _PUBLIC = {
     "explain": "ratioscope.metrics.explanation",
     "flush_at": "ratioscope.collectors.ending",
     "open_run": "ratioscope.ingest.run",
-    "record_readings": "ratioscope.collectors.writing.offline_readings",
+    "record_readings": "ratioscope.collectors.writing.offline",
 }
 _MODULES = {"figures": "ratioscope.app.figures", "metrics": "ratioscope.metrics", "weights": "ratioscope.weights"}
 

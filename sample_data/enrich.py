@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from ratioscope import layout
 from ratioscope.collectors.writing.durable_file import write_whole
-from ratioscope.collectors.writing.offline_readings import record_readings
+from ratioscope.collectors.writing.offline import record_readings
 from ratioscope.collectors.writing.parquet_file import parquet_bytes
 from ratioscope.record import arrow_schema
 

@@ -123,3 +123,13 @@ def _note_token() -> None:
 
 def _note_narrow() -> None:
     st.session_state["_narrow"] = st.session_state["listener"].narrow is True
+
+
+def link() -> None:
+    """Shows the address of this page and a button that copies it. It must lie in a drawer: it is made when the drawer opens."""
+    _link_component()(key="page_link", data={"made": made_choices()})
+
+
+@st.cache_resource(show_spinner=False)
+def _link_component() -> Any:
+    return v2.component("ratioscope_link", js=script("copied.js", "link.js"), isolate_styles=False)

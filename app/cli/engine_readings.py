@@ -36,12 +36,12 @@ def read_by_engines(
     tokenizer: Path | None,
 ) -> Iterator["tuple[Rescored, Engine, list[str]]"]:
     """The reading of each server, and doubts in words. All are asked what they are before one reads."""
+    from ..referee.engine_part import scale_doubts
     from ..referee.engines import demand_model
     from ..referee.model import demand_extra
     from ..referee.model import tokenizer as tokenizer_in
     from ..referee.moved_weights import moved_doubts
     from ..referee.rescoring import rescore
-    from ..referee.scale import scale_doubts
 
     doubts = scale_doubts(run, refuse=True)
     judges = engines_at(_readings(engines), key_file, in_flight)

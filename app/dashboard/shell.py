@@ -17,12 +17,11 @@ from ..browser.listener import body_begins, listen, made_choices, page_begins
 from ..pages.empty_run import no_gap_yet, no_tokens, none_served, not_served
 from ..pages.folder import MOST_OTHERS, chosen_runs, opened
 from ..pages.logged_numbers import no_metric
-from ..pages.pages import MOVED, PAGES, TOPICS, Page, ScopeChoice, address_of, lead_of, tabs_of
+from ..pages.pages import LETTERS, MOVED, PAGES, TOPICS, Page, ScopeChoice, address_of, lead_of, tabs_of
 from ..pages.running_scripts import at_work
 from ..pages.scope import Scope, Steps
 from ..pages.view import View
 from ..presentation.escape import streamlit_label as label
-from ..presentation.page_letters import LETTERS
 from .blocks_drawn import drawn
 from .model.live import follow_beside, followed, live_line, may_grow, note_drawn, pause_button
 from .model.served_folder import served_folder

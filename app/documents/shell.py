@@ -8,8 +8,7 @@ from pathlib import Path
 from ratioscope.errors import MissingExtra
 from ratioscope.version import __version__
 
-from ..browser.chart_config import EMBEDDED
-from ..browser.library import font_face, plotly_js
+from ..browser.library import EMBEDDED, font_face, plotly_js
 from ..browser.policy import file_policy, static_policy
 from ..browser.scripts import script
 from ..figures.html.tinted_text import style

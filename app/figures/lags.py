@@ -22,10 +22,9 @@ from .drawing.canvas import canvas, saying
 from .drawing.definition import definition, metric_head
 from .drawing.floats import floats
 from .drawing.marks import add_events, fit
-from .drawing.plot import Pen, line_trace
+from .drawing.plot import DASHES, Pen, line_trace
 from .drawing.plotly_objects import go
 from .drawing.scale import suitable
-from .drawing.series_pens import DASHES
 from .drawing.thinning import gridded
 
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "star", "hexagon", "x", "triangle-down", "pentagon")

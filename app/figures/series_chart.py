@@ -16,10 +16,9 @@ from .drawing.along import axis_along
 from .drawing.bands import ERROR_OPACITY, EXTREMES_OPACITY, shaded
 from .drawing.canvas import canvas, saying
 from .drawing.marks import add_events, fit
-from .drawing.plot import Pen, Plot, Trace, line_trace
+from .drawing.plot import DASHES, SYMBOLS, Pen, Plot, Trace, line_trace, series_colour, swatch
 from .drawing.plotly_objects import go
 from .drawing.scale import suitable
-from .drawing.series_pens import DASHES, SYMBOLS, series_colour, swatch
 from .drawing.thinning import LineBuckets, thinned_steps
 from .over_steps import FEW
 
@@ -99,16 +98,12 @@ def _traces(plot: Plot, one: Series, low: LineBuckets, high: LineBuckets) -> lis
     areas = [] if low.exact else [(low.low, high.high, EXTREMES_OPACITY)]
     if np.nanmax(high.mean - low.mean, initial=0.0) > 1e-12:
         areas.append((low.mean, high.mean, ERROR_OPACITY))
-    trace = line_trace(plot, low, pen, _hover_texts(one, low, high))
-    trace["y"] = (trace["y"] + plot.scale.place(high.mean)) / 2
-    trace["marker"]["maxdisplayed"] = 12 * (len(low.mean) <= FEW)
-    return [*shaded(plot, low.middle, areas, pen.colour), trace]
-
-
-def _hover_texts(one: Series, low: LineBuckets, high: LineBuckets) -> list[str]:
     name = escaped(one.name, NAME)
     texts = []
     for least, most, bottom, top in zip(low.mean, high.mean, low.low, high.high, strict=True):
         value = digits(least) if most - least <= 1e-12 else f"{digits(least)} to {digits(most)}"
         texts.append(f"{name}: {value}" if low.exact else f"{name}: {value} (from {digits(bottom)} to {digits(top)})")
-    return texts
+    trace = line_trace(plot, low, pen, texts)
+    trace["y"] = (trace["y"] + plot.scale.place(high.mean)) / 2
+    trace["marker"]["maxdisplayed"] = 12 * (len(low.mean) <= FEW)
+    return [*shaded(plot, low.middle, areas, pen.colour), trace]

@@ -23,10 +23,9 @@ from .drawing.cells import common_cells
 from .drawing.floats import floats
 from .drawing.lines import line_of, metric_canvas
 from .drawing.marks import add_events, fit
-from .drawing.plot import Pen, Plot, Trace, line_trace, value_words
+from .drawing.plot import DASHES, Pen, Plot, Trace, line_trace, value_words
 from .drawing.plotly_objects import go
 from .drawing.scale import suitable
-from .drawing.series_pens import DASHES
 from .drawing.thinning import LineBuckets, thinned_steps
 from .drawing.weight_axis import share_axis, survival, weight_axis
 from .heat_map import UNITS

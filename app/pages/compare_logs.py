@@ -25,8 +25,7 @@ from ..presentation.difference import (
 )
 from ..presentation.escape import visible
 from ..presentation.theme import THEMES, ThemeName
-from .compare_settings import settings_blocks
-from .compare_sides import COLUMNS, HOLM, Sides, said_of_sides, side_by_side
+from .compare_sides import COLUMNS, HOLM, Sides, said_of_sides, settings_blocks, side_by_side
 from .face import Choice
 from .logged_numbers import number_note
 from .scope import Scope

@@ -1,4 +1,4 @@
-"""The two sides of a comparison: their runs and steps."""
+"""The two sides of a comparison: their runs, their steps, and the settings that differ between them."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -10,14 +10,17 @@ import polars as pl
 
 from ratioscope.errors import ConfigError, RatioscopeError
 from ratioscope.ingest.files.reference_file import pinned_above
+from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.comparison import Compared
 from ratioscope.metrics.grading.finding import Severity
 
-from ..blocks import Action, Actions, Block, Column, Link, Numbers, Paragraph, Table
-from ..presentation.comparison_words import numbers_of
+from ..blocks import Action, Actions, Block, Column, Heading, Link, Numbers, Paragraph, Table
+from ..presentation.comparison_words import few_settings, numbers_of
+from ..presentation.difference import DifferingSettings, differing_settings
 from ..presentation.digits import count
 from ..presentation.escape import visible
 from ..presentation.gap_words import direction
+from ..presentation.run_names import told_apart
 from .face import Text
 from .folder import chosen_runs, opened
 from .pinning import pin_action, run_path, said_of_pin
@@ -72,7 +75,9 @@ def asked_sides(scope: Scope) -> Generator[Block, None, tuple[ComparedRun, Compa
         names_a, typed_a = _asked(scope, "A", own, notes)
         names_b, typed_b = _asked(scope, "B", other, notes)
         if (names_a, names_b) == ([own], [own]) and not (typed_a or typed_b):
-            typed_a, typed_b = _halves(scope.view.steps)
+            steps = scope.view.steps
+            middle = len(steps) // 2
+            typed_a, typed_b = f":{steps[max(0, middle - 1)]}", f"{steps[middle]}:"
         a, b = (
             ComparedRun(letter, tuple(found), tuple(found.values()), typed, steps_of(typed))
             for letter, names, typed in (("A", names_a, typed_a), ("B", names_b, typed_b))
@@ -123,12 +128,6 @@ def _asked(scope: Scope, letter: str, usual: str, notes: list[Block]) -> tuple[l
     return names or [usual], typed
 
 
-def _halves(steps: Sequence[int]) -> tuple[str, str]:
-    """The first and the last half of the steps, in the form that a reader types; a single step twice."""
-    middle = len(steps) // 2
-    return f":{steps[max(0, middle - 1)]}", f"{steps[middle]}:"
-
-
 def with_gap(side: ComparedRun, scope: Scope) -> Generator[Block, None, ComparedRun]:
     """The side without the runs that lack a reading of the gap, which it names. The rows of the others are read once."""
     gap = scope.gap
@@ -170,3 +169,57 @@ def side_by_side(
     """The table of both sides, and the same as numbers."""
     yield Table(title, table, columns=columns, tallest=None if len(table) < 14 else 460)
     yield Numbers("compared_numbers", partial(numbers_of, compared), "as plain numbers")
+
+
+LINE, WORDS = 300, 400
+"""Most characters of the line that names settings, and of the words on one."""
+MOST_SETTINGS = 8
+"""Most settings in words, where the effect of one is known; the table has all."""
+SETTINGS = {
+    "setting": Column(width=320, narrow=170),
+    **{letter: Column(width=160, narrow=110) for letter in "AB"},
+}
+"""The name of a setting is a path of several words. A narrow window shows both values too."""
+CELL = 24
+"""Characters of a value in the table of settings. Downloads have all of them."""
+ONE_RUN = "A and B come from the same run. The charts of the other pages mark a resume with other settings."
+NO_SETTING = (
+    "No setting on record differs: code, trainer, versions, configuration and machine are the same in run.json, or were not"
+    " recorded."
+)
+
+
+def differing(a: ComparedRun, b: ComparedRun) -> DifferingSettings | None:
+    """The settings in which B differs from A; None if both are of one run."""
+    if {shown.path for shown in a.views} == {shown.path for shown in b.views}:
+        return None
+    return a.views[0].of(_between, a.views, b.views)
+
+
+def _between(run: Run, a: Sequence[View], b: Sequence[View]) -> DifferingSettings:
+    return differing_settings(*([shown.run.info for shown in views] for views in (a, b)))
+
+
+def settings_blocks(found: DifferingSettings | None) -> tuple[Block, Sequence[Block]]:
+    """(the first of the settings that differ, or why there is none; the first in words where an effect is known, then all)."""
+    if found is None or found.table.is_empty():
+        return Paragraph(NO_SETTING if found else ONE_RUN, "muted"), ()
+    line, table = f"{found.title} {few_settings(found.table.rows())}", found.table
+    rows = [
+        Paragraph(visible(words, WORDS), head=visible(key, LINE))
+        for key, words in found.lines(MOST_SETTINGS)
+        if found.effects
+    ]
+    first: tuple[Block, ...] = (Heading(found.title.rstrip(":")), *rows) if rows else ()
+    is_whole = len(line) <= LINE and all(f"{key} {one} → {other}" in line for key, one, other in table.rows())
+    every = () if is_whole or len(table) <= len(rows) else _every(table)
+    return Paragraph(visible(line, LINE), "muted"), (*first, *every)
+
+
+def _every(differing: pl.DataFrame) -> tuple[Block, ...]:
+    tallest = None if len(differing) < 20 else 460
+    short = pl.DataFrame([told_apart(row, CELL) for row in differing.select("A", "B").rows()], ("A", "B"), orient="row")
+    whole = differing.select(pl.col("A", "B").name.suffix(" whole"))
+    frame = pl.concat([differing.select("setting"), short, whole], how="horizontal")
+    table = Table("Settings that differ", frame, columns=SETTINGS, only=[*SETTINGS], tallest=tallest)
+    return Heading(f"All {count(len(differing), 'setting')} that differ"), table

@@ -36,7 +36,7 @@ from ..figures.drawing.bands import NO_ERROR
 from ..figures.drawing.plotly_objects import go
 from ..figures.html.comparison import comparison_table
 from ..figures.series_chart import series_chart, series_key, series_of
-from ..figures.weights_before_after import weights_before_after
+from ..figures.weights import weights_before_after
 from ..presentation.digits import a_step, count
 from ..presentation.escape import visible
 from ..presentation.sentence import capital

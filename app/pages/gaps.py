@@ -1,4 +1,4 @@
-"""The gaps of a report: the one that its sections are about, and those of readings that it draws beside the recorded ones."""
+"""The gaps of a report: the one that its sections are about, those of readings that it draws, and the metrics of both."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,9 +8,11 @@ from ratioscope.ingest.analysis.copies import judged_first
 from ratioscope.ingest.analysis.resolution import coarse_words, too_coarse, without_coarse
 from ratioscope.ingest.analysis.run_comparison import asked_gap
 from ratioscope.ingest.run import Run
+from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.record import GAPS, gap_between, sides
 
-from ..blocks import Block, Paragraph
+from ..blocks import Block, Facts, Paragraph, Section
+from ..presentation.metric_places import names_at
 from ..referee.answer import compared_steps, referee_of
 from .scope import Scope
 
@@ -58,3 +60,16 @@ def _drawn_steps(run: Run, gap: str) -> frozenset[int] | None:
     """The steps at which a gap of readings is computed; None for all."""
     names = [side for side in sides(gap) if side in run.readings]
     return frozenset(compared_steps(run, names[0])) if run.is_remote and names else None
+
+
+ABOUT = (
+    "x is the log-ratio of a token: log-prob of the later policy minus log-prob of the earlier one. S is its sum over a sequence,"
+    " m its mean. `ratioscope explain NAME` has every metric with its estimator, its weighting, its range and its limits."
+)
+
+
+def glossary(gaps: Sequence[str]) -> Iterator[Section]:
+    """The metrics with a chart of one of these gaps."""
+    metrics = [BY_NAME[name] for name in dict.fromkeys(name for gap in gaps for name in names_at("chart", gap))]
+    rows = [(f"{each.title} ({each.name})", f"{each.formula}. {each.meaning}") for each in metrics]
+    yield Section("glossary", "Glossary", lambda: (Paragraph(ABOUT, "muted"), Facts(rows)), is_reference=True)

@@ -205,3 +205,10 @@ def lead_of(topic: Topic) -> Page:
 def address_of(path: str) -> str:
     """The page's name in addresses of a server, whose first page has none."""
     return "" if path == PAGES[0].path else path
+
+
+LETTERS = {
+    "o": "overview", "d": "why", "m": "charts", "i": "distributions", "w": "where", "s": "staleness", "q": "samples",
+    "t": "tokens", "c": "fix", "x": "compare", "a": "alerts", "h": "record", "r": "runs",
+}  # fmt: skip
+"""The letter after `g` -> the path of the page that it opens."""

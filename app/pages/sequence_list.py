@@ -1,19 +1,25 @@
-"""The sequences of a step as a list beside the text of one of them, the worst first."""
+"""The sequences of a step, the worst first: as a list beside the text of one of them, and as a map of their tokens."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import polars as pl
 
-from ratioscope.ingest.analysis.sequence_lines import text_previews
+from ratioscope.ingest.analysis.sequence_lines import TokenHeat, text_previews, token_heat
 
-from ..blocks import Action, Actions, Block, Column, Link, Table
+from ..blocks import Action, Actions, Block, Chart, Column, Link, Table
+from ..figures.drawing.plotly_objects import go
+from ..figures.token_heat import token_heat_map
+from ..presentation.digits import count
 from ..presentation.escape import visible
 from ..presentation.metric_places import sequence_measures_at, title_of
+from ..presentation.theme import THEMES, ThemeName
 from ..presentation.value_text import number_format
 from .face import AtMostOne, Face
 from .sequence_filters import known
-from .step_choice import KEY, worst_first
+from .step_choice import KEY, opened, worst_first
 from .view import View
 
 OFFERED = 300
@@ -96,3 +102,55 @@ def sequence_list(view: View, step: int, of: Ranked, chosen: str) -> Iterator[Bl
         leads=lambda row: Link("", {"sequence": names[places[row]]}),
         cut=("sequence_id",),
     )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sequences of a step in an order, as the cache key of their map."""
+
+    view: View
+    step: int
+    gap: str
+    keys: tuple[tuple[str, int | None], ...]
+    """sequence_id and minibatch of each."""
+
+    @property
+    def heat(self) -> TokenHeat:
+        return self.view.of(token_heat, self.step, self.gap, self.keys)
+
+
+def token_heat_of(view: View, step: int, gap: str, ranked: pl.DataFrame) -> Iterator[Block]:
+    """The map of these sequences, the first on top."""
+    batch = Batch(view, step, gap, tuple(ranked.select(KEY).iter_rows()))
+    label = f"|log-ratio| of the tokens of {count(len(ranked), 'sequence')} of step {step}, the worst on top"
+    yield Chart(
+        "token_heat",
+        label,
+        _map,
+        (batch,),
+        wide=True,
+        numbers=lambda: _numbers(batch),
+        leads=partial(_clicked, batch),
+        hint="a click opens a sequence at the token",
+    )
+
+
+def _map(batch: Batch, theme: ThemeName) -> go.Figure:
+    names = [name if minibatch is None else f"{name} · minibatch {minibatch}" for name, minibatch in batch.keys]
+    return token_heat_map(batch.heat, names, batch.gap, theme=THEMES[theme])
+
+
+def _numbers(batch: Batch) -> pl.DataFrame:
+    """The cells with the sequences of their worst tokens."""
+    ids = pl.Series([name for name, _ in batch.keys], dtype=pl.String)
+    cells = batch.heat.cells
+    return cells.select("row", "column", ids[cells["place"]].alias("sequence_id"), "position", "size", "masked")
+
+
+def _clicked(batch: Batch, point: Mapping[str, Any]) -> Link | None:
+    found = point.get("customdata")
+    if not found or found[0] is None:
+        return None
+    place, at = int(found[0]), int(found[1])
+    name, minibatch = batch.keys[place]
+    return opened(pl.DataFrame({"sequence": [name], "minibatch": [minibatch], "at": [at]}), 0)

@@ -1,13 +1,20 @@
-"""The tinted text of a sequence of a run, whole or in part."""
+"""The tinted text of a sequence of a run, whole or in part, and the head of each of its turns."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import polars as pl
 
+from ratioscope.ingest.analysis.part_rows import LARGEST, part_metrics
+from ratioscope.metrics.analysis.slice_parts import size_metric
+
 from ..blocks import Link
-from ..figures.html.tinted_text import OPEN, WeightBand, token_text
+from ..figures.html.tinted_text import OPEN, WeightBand, borders, token_text
+from ..presentation.digits import count, digits
+from ..presentation.metric_places import title_of
 from ..presentation.theme import THEMES, ThemeName
-from .turn_heads import heads_from, turn_heads
+from ..presentation.value_text import value_words
 from .view import View
 
 
@@ -57,3 +64,28 @@ def to_token(row: int | None) -> Link:
 
 def _heads(chosen: SequenceKey, gap: str) -> dict[int, str]:
     return turn_heads(chosen.tokens, gap)
+
+
+def turn_heads(tokens: pl.DataFrame, gap: str) -> dict[int, str]:
+    """Row -> the head of the part that begins there. Empty for a response of one turn. tokens: all tokens of a sequence."""
+    begins = borders(tokens)
+    size, starts = f"{gap}/{size_metric(gap)}", [*begins]
+    measured = {row["part"]: row for row in part_metrics(tokens, starts, gap).iter_rows(named=True)} if begins else {}
+    heads = {}
+    for part, (first, after) in enumerate(pairwise([*starts, len(tokens)])):
+        facts = [begins[first], count(after - first, "token")]
+        row = measured.get(part, {})
+        if row.get(size) is not None:
+            facts.append(
+                f"{title_of(size_metric(gap))} {value_words(size_metric(gap), row[size], row.get(f'{size}_se'))}"
+            )
+            facts.append(f"largest |log-ratio| {digits(row[f'{gap}/{LARGEST}'])}")
+        heads[first] = " · ".join(facts)
+    return heads
+
+
+def heads_from(heads: Mapping[int, str], first: int) -> dict[int, str]:
+    """The heads in a text that begins at row `first`, at its top that of the part which goes on there."""
+    before = [start for start in heads if start < first]
+    going_on = {0: f"{heads[max(before)]} (begins at token {max(before):,})"} if before and first not in heads else {}
+    return going_on | {start - first: words for start, words in heads.items() if start >= first}

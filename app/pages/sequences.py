@@ -22,11 +22,10 @@ from .face import Choice, Face, Step
 from .prompt_groups import asked_group, one_prompt, prompts
 from .scope import Scope
 from .sequence_filters import Filters, asked_filters, known
-from .sequence_list import HERE
+from .sequence_list import HERE, token_heat_of
 from .side_by_side import MOST, compared
 from .step_choice import FACTS, KEY, no_rows, opened, rows_of, severity_of, with_part_only, worst_first
 from .text_search import MATCH, asked_search, hits_at, over_steps
-from .token_heat import token_heat_of
 from .view import View, asked_gap
 from .worst_of_run import worst_of_run
 

@@ -7,7 +7,7 @@ from ratioscope.errors import ConfigError
 from ratioscope.ingest.analysis.support_numbers import SupportNumbers, support_numbers
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.support_metrics import SUPPORT_METRICS
-from ratioscope.metrics.dialects.centering_settings import TRAINERS, centering_settings
+from ratioscope.metrics.dialects.translation import TRAINERS, centering_settings
 from ratioscope.metrics.known.trainers import trainer_named
 
 from ..blocks import Block, Code, Drawer, Paragraph, Section, Table, text_table
@@ -44,7 +44,11 @@ def support_blocks(run: Run, found: SupportNumbers | None) -> Iterator[Block]:
     yield _numbers(found)
     because = found.effects[0].because
     yield Paragraph(f"{BIAS} It is not available, because {because}." if because else BIAS, head=REMOVES)
-    yield _removed(found)
+    rows = [
+        (each.centering.name, number_words(each.left), "–" if each.because else number_words(each.removed))
+        for each in found.effects
+    ]
+    yield text_table("effect of score centering", ("update", "bias left [nats]", "removed"), rows, is_numbers=True)
     for sentence in what_was_read(found):
         yield Paragraph(sentence, "muted")
     yield from _settings(run, found)
@@ -64,14 +68,6 @@ def _numbers(found: SupportNumbers) -> Table:
     ]
     titles = ("metric", "value", "unit", "tokens", "sequences", "name")
     return text_table(TITLE, titles, rows, is_numbers=True)
-
-
-def _removed(found: SupportNumbers) -> Table:
-    rows = [
-        (each.centering.name, number_words(each.left), "–" if each.because else number_words(each.removed))
-        for each in found.effects
-    ]
-    return text_table("effect of score centering", ("update", "bias left [nats]", "removed"), rows, is_numbers=True)
 
 
 def _settings(run: Run, found: SupportNumbers) -> Iterator[Block]:

@@ -100,7 +100,13 @@ def sync_blocks(answers: Answers) -> Iterator[Block]:
 
 
 def _blocks(setting: Setting, found: WhatIfs) -> Iterator[Block]:
-    yield Paragraph(_answer(setting, found), "lead")
+    first, *others = found.known
+    last = f", and {_mean(others[-1])} with {_with(setting, others[-1])}" if others else ""
+    now = digits(found.recorded)
+    yield Paragraph(
+        f"With {_with(setting, first)} the mean {setting.shown} would be {_mean(first)}{last}; on record it is {now}.",
+        "lead",
+    )
     head = (setting.head, f"{setting.noun}s", f"mean {setting.shown}", "tokens on record")
     yield text_table(setting.head, head, map(_row, found.known))
     for each in found.each:
@@ -109,16 +115,6 @@ def _blocks(setting: Setting, found: WhatIfs) -> Iterator[Block]:
             yield Paragraph(why, "muted")
     told = setting.assumption.format(least=found.each[0].lags[0], batch=found.batch)
     yield Paragraph(f"{setting.shown} in nats/token ± one standard error. {told}", "muted")
-
-
-def _answer(setting: Setting, found: WhatIfs) -> str:
-    """The gap at the smallest and the largest value that the record covers, beside that on record, in one sentence."""
-    first, *others = found.known
-    last = f", and {_mean(others[-1])} with {_with(setting, others[-1])}" if others else ""
-    now = digits(found.recorded)
-    return (
-        f"With {_with(setting, first)} the mean {setting.shown} would be {_mean(first)}{last}; on record it is {now}."
-    )
 
 
 def plain_answers(answers: Answers) -> dict[str, Any]:

@@ -20,13 +20,12 @@ from ..figures.drawing.definition import metric_head
 from ..figures.drawing.plotly_objects import go
 from ..figures.slice_bars import slice_bars
 from ..figures.slice_heat import slice_heat
-from ..presentation.concentration_words import concentration_words
 from ..presentation.digits import count, percent
 from ..presentation.escape import visible
 from ..presentation.metric_places import in_words, names_at
 from ..presentation.noise_floor import NoiseFloor, with_floor
 from ..presentation.slice_names import BY_NAME as WORDS
-from ..presentation.slice_names import SLICES, UNFILTERED, SliceWords, only_value_words, part_words
+from ..presentation.slice_names import SLICES, UNFILTERED, SliceWords, concentration_words, only_value_words, part_words
 from ..presentation.theme import THEMES, ThemeName
 from .face import Choice, Several
 from .gap_slices import SliceOfGap, place_table, slices_of_gap

@@ -21,7 +21,7 @@ from ..presentation.metric_places import sequence_measures_at
 from ..presentation.theme import Theme
 from ..presentation.without_texts import has_texts
 from .scope import Scope
-from .turn_heads import turn_heads
+from .sequence_text import turn_heads
 from .view import asked_gap, metrics_of
 from .worst import WORST, WorstSequence, facts_in_words, sequence_facts, text_of, worst_sequences, worst_tokens
 

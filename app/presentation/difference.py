@@ -1,6 +1,7 @@
 """Two runs compared, and the result in words: whole runs, prompt by prompt, since which step, and settings that differ."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,12 +18,12 @@ from ratioscope.ingest.analysis.run_comparison import (
     paired_runs,
     parting,
 )
+from ratioscope.ingest.analysis.setting_effects import ORDER, SettingEffect, setting_effects
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.comparison import Compared
 from ratioscope.metrics.analysis.slice_parts import size_metric
 
-from .comparison_words import SURE, compared_metrics, numbers_of, paired_sentence, sentence, table_of
-from .differing_settings import DifferingSettings, differing_settings
+from .comparison_words import SURE, compared_metrics, numbers_of, paired_sentence, sentence, settings_table, table_of
 from .digits import count, digits
 from .metric_places import names_at
 
@@ -38,6 +39,58 @@ ALL_STEPS = "all steps of each, where too few are in common"
 MOST_NUMBERS = 15
 """Most numbers of logs in a short table."""
 WORDS = {-1: "It helped", 0: "No clear change", 1: "It got worse"}
+
+
+LAST = len(ORDER)
+"""The place of settings of which nothing is known."""
+
+
+@dataclass(frozen=True)
+class DifferingSettings:
+    """Settings that differ between run A and run B."""
+
+    table: pl.DataFrame
+    """Columns setting, A, B: those with a known effect first, the surest before the others."""
+    effects: Mapping[str, SettingEffect]
+    """Setting -> the knowledge of its effect; a setting of which nothing is known is absent."""
+    is_judged: bool = True
+    """False where a side has several runs: no effect is looked up."""
+
+    @property
+    def title(self) -> str:
+        """The number of settings, and of those whose effect is known."""
+        total = len(self.table)
+        if not total:
+            return "Settings that differ (0); more may differ than was recorded"
+        if not self.is_judged:
+            return f"Settings that differ ({total}):"
+        known = len(self.effects)
+        words = "none of them is known to act on the gap" if not known else f"{known} known to act on the gap, first"
+        return f"Settings that differ ({total}); {words}:"
+
+    def lines(self, most: int) -> list[tuple[str, str]]:
+        """(setting, both values and what is known of its effect), at most so many."""
+        return [
+            (key, f"{one} → {other}" + (f": {self.effects[key].words}" if key in self.effects else ""))
+            for key, one, other in self.table.head(most).rows()
+        ]
+
+    def plain(self) -> list[dict[str, Any]]:
+        """The settings as values that JSON can hold."""
+        return [
+            {**row, "known": effect and effect.kind, "effect": effect and effect.words}
+            for row in self.table.to_dicts()
+            for effect in [self.effects.get(row["setting"])]
+        ]
+
+
+def differing_settings(a: Sequence[dict[str, object]], b: Sequence[dict[str, object]]) -> DifferingSettings:
+    """The settings in which B differs from A. a, b: run.json of each run of the side."""
+    table = settings_table(a, b)
+    is_judged = len(a) == len(b) == 1
+    effects = setting_effects(a[0], b[0], table["setting"].to_list()) if is_judged else {}
+    rows = sorted(table.rows(), key=lambda row: effects[row[0]].place if row[0] in effects else LAST)
+    return DifferingSettings(pl.DataFrame(rows, schema=table.schema, orient="row"), effects, is_judged)
 
 
 @dataclass(frozen=True)
@@ -97,7 +150,15 @@ def common_gap(a: Run, b: Run, gap: str | None = None, *, asked: bool = True) ->
     """
     common = [name for name in GAPS if name in a.gaps and name in b.gaps]
     if asked and gap is not None and gap not in GAPS:
-        return _of_readings(a, b, gap, common)
+        both = [name for name in a.reading_gaps if name in b.reading_gaps]
+        if gap not in both:
+            lacking = " and ".join(run.name for run in (a, b) if gap not in run.reading_gaps)
+            known = ", ".join((*common, *both)) or "no gap"
+            raise ConfigError(
+                f"--gap {gap}: {lacking} has no such reading; both runs have {known}; wanted one of these."
+                " `ratioscope rescore RUN --model PATH` makes a reading"
+            )
+        return gap
     if asked and gap is not None and gap not in common:
         raise ConfigError(f"--gap {gap}: both runs have {', '.join(common) or 'no gap'}; wanted one of these")
     if not common and (a.no_tokens or b.no_tokens):
@@ -105,19 +166,6 @@ def common_gap(a: Run, b: Run, gap: str | None = None, *, asked: bool = True) ->
     if not common:
         raise SourceError("the two runs have no gap in common; wanted runs that record the same two policies")
     return gap if gap in common else common[0]
-
-
-def _of_readings(a: Run, b: Run, gap: str, recorded: list[str]) -> str:
-    """A gap with a reading that both runs have. ConfigError where one lacks it, with the gaps that both have."""
-    both = [name for name in a.reading_gaps if name in b.reading_gaps]
-    if gap not in both:
-        lacking = " and ".join(run.name for run in (a, b) if gap not in run.reading_gaps)
-        known = ", ".join((*recorded, *both)) or "no gap"
-        raise ConfigError(
-            f"--gap {gap}: {lacking} has no such reading; both runs have {known}; wanted one of these."
-            " `ratioscope rescore RUN --model PATH` makes a reading"
-        )
-    return gap
 
 
 def difference(a: Run, b: Run, gap: str, pair_by: str | None = None) -> Difference:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from ratioscope.arrays import Singles
-from ratioscope.collectors.writing.offline import OfflineWriter
-from ratioscope.collectors.writing.offline_readings import record_readings
+from ratioscope.collectors.writing.offline import OfflineWriter, record_readings
 from ratioscope.errors import not_writable
 from ratioscope.kept_settings import kept
 

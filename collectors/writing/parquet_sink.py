@@ -33,7 +33,7 @@ from .joining import logs_beside, place_in_run
 from .live_scalars import LiveScalars
 from .log_appender import LogAppender
 from .measured_steps import LoopsFor, MeasuredSteps, numpy_alone
-from .reading_part import ReadingPart
+from .parquet_file import ReadingPart
 from .run_file import launch, note_attempt, run_id, start_run
 from .run_files import RunFiles
 from .sampling import chosen
@@ -262,18 +262,14 @@ class ParquetSink:
             recorded = chosen(part.rows, share, worst=budget.worst, seed=budget.seed)
             self._recorded[part.step] = recorded["sequence_id"]
             left_out = len(part.rows) - len(recorded)
-            entry = self._token_file(part.step, recorded, left_out, tally)
+            reserve = self._control.now.disk_reserve
+            entry = self._files.write_tokens(
+                part.step, recorded, left_out=left_out, tally=self._of_this_log(tally), disk_reserve=reserve
+            )
+            self._spending.spend(part.step, entry["bytes"], entry["tokens"])
         except Exception as error:  # it costs this step alone
             return RowsOutcome(0, 0, 0, reason_of(error)), {}
         return RowsOutcome(len(recorded), entry["tokens"], left_out), entry
-
-    def _token_file(self, step: int, rows: pa.Table, left_out: int, tally: Tally) -> dict[str, Any]:
-        reserve = self._control.now.disk_reserve
-        entry = self._files.write_tokens(
-            step, rows, left_out=left_out, tally=self._of_this_log(tally), disk_reserve=reserve
-        )
-        self._spending.spend(step, entry["bytes"], entry["tokens"])
-        return entry
 
     def _of_this_log(self, tally: Tally) -> Tally:
         """The counts of a collector as those of this log: the fates in its lines, and what is pending.

@@ -17,8 +17,7 @@ from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION, SLICED_BY
 from ..batch.records import tokens_of
 from ..process.counts import Tally, reason_of
 from .durable_file import is_taken, make_folder, make_folders, sync_folder, write_whole
-from .parquet_file import commit_entry, parquet_bytes
-from .reading_part import ReadingPart, written_part
+from .parquet_file import ReadingPart, commit_entry, parquet_bytes, written_part
 
 _MOST_KNOWN = 64  # folders
 _MOST_SEGMENT = 1 << 28  # bytes

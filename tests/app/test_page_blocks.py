@@ -20,12 +20,12 @@ from ratioscope.app.dashboard import blocks_drawn
 from ratioscope.app.dashboard.panels import widgets
 from ratioscope.app.documents import document, html, markdown, material
 from ratioscope.app.documents.html import Inside, charts_of, whole
+from ratioscope.app.documents.material import read_view
 from ratioscope.app.documents.report import html_report, markdown_report
 from ratioscope.app.pages import pages
 from ratioscope.app.pages.corrections import corrections
 from ratioscope.app.pages.face import PAPER, Choice, Number, Several, Switch
 from ratioscope.app.pages.pages import PAGES, Page
-from ratioscope.app.pages.read_run import read_view
 from ratioscope.app.pages.scope import Scope
 from ratioscope.ingest.rows.part import part_of
 from ratioscope.ingest.run import open_run

@@ -16,8 +16,7 @@ from support.written_run import commit_lines
 
 from ratioscope import Collector, layout, open_run
 from ratioscope.app.cli import OK, main
-from ratioscope.app.upkeep.maintenance import compact, prune
-from ratioscope.app.upkeep.repairs import repair
+from ratioscope.app.upkeep.maintenance import compact, prune, repair
 from ratioscope.ingest.commits.commit_log import Chain
 from ratioscope.ingest.maintenance.pruning import Old
 from ratioscope.ingest.maintenance.verify import verify

@@ -17,8 +17,7 @@ from support.upkeep import demand_equal, killed_at, told
 
 from ratioscope import open_run
 from ratioscope.app.cli import OK, UNREADABLE, main
-from ratioscope.app.upkeep.maintenance import compact, prune
-from ratioscope.app.upkeep.repairs import repair
+from ratioscope.app.upkeep.maintenance import compact, prune, repair
 from ratioscope.errors import SourceError
 from ratioscope.ingest.maintenance.pruning import Old
 from ratioscope.ingest.maintenance.verify import verify

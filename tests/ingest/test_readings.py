@@ -10,8 +10,7 @@ import pytest
 
 from ratioscope import Collector, open_run, record_readings
 from ratioscope.app.cli import main
-from ratioscope.app.upkeep.maintenance import compact, prune
-from ratioscope.app.upkeep.repairs import repair
+from ratioscope.app.upkeep.maintenance import compact, prune, repair
 from ratioscope.errors import SchemaError, SourceError
 from ratioscope.ingest.commits.history_lines import _TAKERS
 from ratioscope.ingest.maintenance.pruning import Old

@@ -16,8 +16,7 @@ from support.upkeep import demand_equal, killed_at, told
 
 from ratioscope import Collector, open_run
 from ratioscope.app.cli import FINDINGS, OK, UNREADABLE, main
-from ratioscope.app.upkeep.maintenance import compact, prune
-from ratioscope.app.upkeep.repairs import repair
+from ratioscope.app.upkeep.maintenance import compact, prune, repair
 from ratioscope.ingest.maintenance.verify import verify
 from ratioscope.process import host_name, pid_namespace
 

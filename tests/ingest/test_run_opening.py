@@ -8,7 +8,7 @@ import pytest
 from support import real_runs, run_folders
 
 from ratioscope import Run, open_run
-from ratioscope.app.upkeep.repairs import repair
+from ratioscope.app.upkeep.maintenance import repair
 from ratioscope.errors import SourceError
 from ratioscope.ingest.files.folder import runs_in
 from ratioscope.record import SCHEMA_VERSION

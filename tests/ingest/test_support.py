@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from support.sizes import examples
 
 from ratioscope import Collector, open_run
-from ratioscope.app.upkeep.maintenance import compact, prune
-from ratioscope.app.upkeep.repairs import repair
+from ratioscope.app.upkeep.maintenance import compact, prune, repair
 from ratioscope.errors import SchemaError, SourceError
 from ratioscope.ingest.analysis import support
 from ratioscope.ingest.analysis.support import Support, support_of, support_pieces

@@ -20,7 +20,7 @@ from support.sizes import examples
 from ratioscope import layout, open_run
 from ratioscope.app.cli import FINDINGS, OK, UNREADABLE, main
 from ratioscope.app.cli.commands.verify import committed_files
-from ratioscope.app.upkeep.repairs import repair
+from ratioscope.app.upkeep.maintenance import repair
 from ratioscope.ingest.maintenance.verify import Verification, verify
 from ratioscope.metrics.definitions.registry import LATER
 from ratioscope.metrics.engines.arrow_columns import pc

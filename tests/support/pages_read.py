@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope.app.blocks import Action, Block, Chart, parts_of
+from ratioscope.app.documents.material import read_view
 from ratioscope.app.figures.html.fact_cards import fact_cards, fact_list
 from ratioscope.app.pages.face import Paper, Question, Step, Value
 from ratioscope.app.pages.folder import Folder, ListedRun, summary_of
 from ratioscope.app.pages.logged_numbers import no_metric
 from ratioscope.app.pages.pages import PAGES
-from ratioscope.app.pages.read_run import read_view
 from ratioscope.app.pages.scope import Scope, steps_of
 from ratioscope.app.pages.step_choice import nearest, steps_with_rows, worst_step
 from ratioscope.app.pages.view import View

@@ -1,10 +1,18 @@
-"""The questions that an agent may ask, as data: each is a verb with --json. `commands/agent_reading.py`
-adds two verbs that only agents use."""
+"""The questions that an agent may ask, as data: each is a verb with --json; and the runs that it may name.
+
+`commands/agent_reading.py` adds two verbs that only agents use.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from ratioscope.collectors.batch.text_policy import name_or_digest
+from ratioscope.errors import SourceError
+from ratioscope.ingest.files.run_tree import RunTree, runs_below
+
+from ...presentation.escape import visible
 from ...presentation.metric_places import names_at
 
 Arguments = Mapping[str, Any]
@@ -133,3 +141,25 @@ QUESTIONS = (
         lambda asked: ["explain", "--json", "--", asked["name"]],
     ),
 )  # fmt: skip
+
+
+LONGEST = 200
+"""Characters of an asked name in an error."""
+
+
+def served(root: Path) -> tuple[dict[str, Path], RunTree]:
+    """(name -> folder, the search). A name is the path below the folder, or its digest where that is a sentence."""
+    tree = runs_below(root)
+    return {name_or_digest(path.relative_to(root).as_posix()): path for path in tree.runs}, tree
+
+
+def run_named(root: Path, name: str) -> Path:
+    """The folder of this run. SourceError for any name that `served` does not give."""
+    known = served(root)[0]
+    if name not in known:
+        some = ", ".join(list(known)[:5]) or "no run"
+        raise SourceError(
+            f"no run is named {visible(name, LONGEST)!r} in the served folder, which has {some}; wanted a name that"
+            " list_runs gives"
+        )
+    return known[name]

@@ -23,8 +23,7 @@ from ratioscope.version import __version__
 
 from ..exit_codes import OK
 from .bounds import NOTICE, bounded_answer, bounded_error
-from .questions import NO_TEXT, QUESTIONS, RUNS, TEXT, Question
-from .served_runs import run_named
+from .questions import NO_TEXT, QUESTIONS, RUNS, TEXT, Question, run_named
 
 MOST_READ = 64 << 20
 """Bytes that a verb may print. A convention: a hundred times the answer on a long run."""

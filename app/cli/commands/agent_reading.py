@@ -15,8 +15,7 @@ import typer
 from ratioscope.errors import RatioscopeError
 
 from .. import main
-from ..agents.questions import MOST_SEQUENCES, TEXT
-from ..agents.served_runs import served
+from ..agents.questions import MOST_SEQUENCES, TEXT, served
 from ..terminal import print_json
 from .arguments import gaps_of_readings, opened, shown_as
 

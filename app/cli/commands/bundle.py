@@ -108,9 +108,8 @@ def _write_pages(run: "Run", target: Path, *, text: bool) -> None:
 def _write_several(folders: Sequence[Path], target: Path, *, text: bool) -> None:
     from ratioscope.ingest.run import open_run
 
-    from ...documents.document import FIRST
+    from ...documents.document import FIRST, folder_of
     from ...documents.material import material
-    from ...documents.several import folder_of
     from ...pages.pages import PAGES
 
     demand_replaceable(target)

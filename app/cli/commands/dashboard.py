@@ -19,7 +19,7 @@ from ratioscope.ingest.files.run_tree import runs_below
 from ...dashboard.server.options import ServerOptions
 from ...dashboard.server.sign_in import way_in
 from ..terminal import say
-from ..watching.webhook import Webhook, webhook_of
+from ..watching.webhook import webhook_of
 from .arguments import BaselineName, RunFolders, attempt_asked, floor_named, opened
 from .server_options import AllowHost, Host, NoBrowser, Port, Token, place_of, server_options
 from .watch import PrivateOption
@@ -77,20 +77,15 @@ def dashboard(
     for run in runs:
         _check_path(run)
     if hook is not None:
-        _tell_of_alerts(runs, hook, options)
+        from ...dashboard.model.served_runs import SearchedRoots
+        from ..watching.followed import follow_runs
+        from ..watching.telling import teller
+
+        link = f"http://{options.hosts[0]}:{options.port}/" if options.hosts and options.port else ""
+        roots = SearchedRoots(tuple(str(run.resolve()) for run in runs))
+        follow_runs(lambda: roots.now().runs, teller(None, hook, link), say)
     show(runs, options, place=place, browser=not no_browser, attempt=attempt_asked())
     return 0
-
-
-def _tell_of_alerts(runs: Sequence[Path], hook: Webhook, options: ServerOptions) -> None:
-    """Posts each new alert of the served runs, with a link if other machines can open one."""
-    from ...dashboard.model.served_runs import SearchedRoots
-    from ..watching.followed import follow_runs
-    from ..watching.telling import teller
-
-    link = f"http://{options.hosts[0]}:{options.port}/" if options.hosts and options.port else ""
-    roots = SearchedRoots(tuple(str(run.resolve()) for run in runs))
-    follow_runs(lambda: roots.now().runs, teller(None, hook, link), say)
 
 
 def _check_path(folder: Path) -> None:

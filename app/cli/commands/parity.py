@@ -85,8 +85,8 @@ def parity(
     was measured or an arm that --arms names was not. docs/parity.md describes the arms.
     """
     from ...referee.engines import Engine
-    from ...referee.parity.arm import Reader
     from ...referee.parity.command import command_of
+    from ...referee.parity.comparison import Reader
     from ...referee.parity.limits import limits_of
     from ...referee.parity.parity import arms_of
     from ...referee.parity.parity import parity as measured

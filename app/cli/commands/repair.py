@@ -15,7 +15,7 @@ def repair(
     run: OwnRun, dry_run: DryRunOption = False, writers_ended: WritersEnded = False, as_json: AsJson = False
 ) -> int:
     """Commit complete files that no commit names, recompute lost statistics from token rows, set unreadable files aside."""
-    from ...upkeep.repairs import repair as restore
+    from ...upkeep.maintenance import repair as restore
 
     with working(f"repairing {run}"):
         done = restore(run, dry_run=dry_run, writers_ended=writers_ended)

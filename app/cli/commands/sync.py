@@ -26,8 +26,7 @@ def sync(run: RunFolder, to: ToOption, follow: FollowOption = False, every: Ever
     TensorBoard and Prometheus need no package. A second sync sends what is new. The name of the run is sent, or a digest of it
     if it has a blank or more than 80 characters, and no other text of the run.
     """
-    from ...export.sinks.logger_table import logger_of
-    from ...export.sinks.sync import LoggerSync
+    from ...export.sinks.logger_table import LoggerSync, logger_of
     from ...export.wandb.sync_record import Destination, sync_record, wandb_id
     from ...presentation.privacy import scrubbed_text
     from ...presentation.without_texts import outgoing

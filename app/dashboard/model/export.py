@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 import plotly.graph_objects as go
 import polars as pl
 
-from ...browser.chart_config import EMBEDDED
-from ...browser.library import plotly_js
+from ...browser.library import EMBEDDED, plotly_js
 from ...browser.policy import file_policy
 from ...browser.scripts import script
 from ...presentation.escape import csv, html, script_json

@@ -11,7 +11,7 @@ import streamlit as st
 from ratioscope.ingest.rows.text_columns import changed
 
 from ...browser.chart import chart
-from ...browser.chart_config import CLICKED, CONFIG
+from ...browser.library import CLICKED, CONFIG
 from ...browser.listener import hide_numbers, is_narrow
 from ...figures.drawing.log_x import with_log_x
 from ...presentation.digits import count

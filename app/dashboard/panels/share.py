@@ -18,11 +18,10 @@ from ratioscope.ingest.analysis.saved_views import LONGEST_NAME, SavedView, save
 from ratioscope.layout import NOTE, VIEW
 
 from ...browser.code import code
-from ...browser.link import link
-from ...browser.listener import address, made_choices
+from ...browser.listener import address, link, made_choices
+from ...pages.pages import LETTERS
 from ...pages.view import View
 from ...presentation.escape import streamlit_label as label
-from ...presentation.page_letters import LETTERS
 from ...presentation.run_names import typed_path
 from ..model.export import PageContents, html_of, json_of, zip_of
 from ..model.live import show_newest

@@ -1,6 +1,6 @@
 """The dashboard's server: Streamlit inside this process, behind the guard; on the loopback interface unless there is a token.
 
-Streamlit reads no settings file (settings_isolation.py), and its environment variables cannot loosen these settings: values
+Streamlit reads no settings file (isolated_settings), and its environment variables cannot loosen these settings: values
 given to `App.run` win.
 """
 
@@ -9,8 +9,8 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, chdir, contextmanager
 from dataclasses import replace
 from errno import EADDRINUSE
 from functools import partial
@@ -18,7 +18,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ratioscope.errors import ConfigError
+from ratioscope.errors import ConfigError, MissingExtra
 
 from ...browser.policy import inline_scripts
 from ...presentation.theme import DARK, LIGHT
@@ -29,7 +29,6 @@ from .guard import LOOPBACK, Guard
 from .late_ticks import leave_out_late_ticks
 from .memory import share_heaps
 from .options import ServerOptions, checked_options
-from .settings_isolation import isolated_settings
 from .sign_in import SignIn
 from .watchdog import watched
 
@@ -190,3 +189,30 @@ def free_port(host: str = "127.0.0.1", wanted: int = 0) -> int:
 def _inline() -> list[str]:
     """The inline scripts of Streamlit's one page."""
     return inline_scripts(files("streamlit").joinpath("static", "index.html").read_text(encoding="utf-8"))
+
+
+PLACE = Path(__file__).resolve().parent
+"""A folder of ours, into which nobody else puts files."""
+
+
+@contextmanager
+def isolated_settings() -> Iterator[None]:
+    """Until the context ends, this process works in a folder of ours and Streamlit finds no settings file, not in the user's
+    home either, so that only the settings of this file apply."""
+    try:
+        from streamlit import config
+    except ImportError:
+        raise MissingExtra("the dashboard", "dashboard") from None
+
+    path, files = list(sys.path), config.get_config_files
+    with chdir(PLACE):
+        sys.path[:] = [entry for entry in path if os.path.isabs(entry)]
+        config.get_config_files = _none
+        try:
+            yield
+        finally:
+            config.get_config_files, sys.path[:] = files, path
+
+
+def _none(file_name: str) -> list[str]:
+    return []

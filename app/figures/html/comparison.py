@@ -10,7 +10,7 @@ from ratioscope.metrics.distribution import Interval
 from ...presentation.digits import digits, percent
 from ...presentation.escape import html as escaped
 from ...presentation.theme import FONT, LIGHT, Theme
-from ..drawing.series_pens import swatch
+from ..drawing.plot import swatch
 
 BEST = "◆"
 

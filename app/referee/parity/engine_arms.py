@@ -18,7 +18,7 @@ from ..engines import Engine, checked, sglang_request, well_formed
 from ..inputs import Sequence_
 from ..sampled import Sampled, sampled_apart
 from ..server import answered
-from .arm import Arm, Pair, Reader, columns
+from .comparison import Arm, Pair, Reader, columns
 
 UNCACHED = (
     "no token came from the prefix cache: it is off, or the prompts are shorter than its blocks (16 tokens in vLLM on a GPU, 128"

@@ -9,8 +9,7 @@ import torch
 from ..inputs import Sequence_
 from ..model import Referee
 from ..scoring import Scoring
-from .arm import Arm, Pair, Reader, columns
-from .comparison import Columns
+from .comparison import Arm, Columns, Pair, Reader, columns
 
 ALONE = Scoring(batch_tokens=1)
 """Each sequence is a batch of its own."""

@@ -10,9 +10,8 @@ from ratioscope.errors import ConfigError, RatioscopeError
 from ..engines import Engine
 from ..model import Referee
 from . import engine_arms
-from .arm import Pair, Reader, Wanted, columns
 from .command import Command, output_of
-from .comparison import Columns, Comparison, compared
+from .comparison import Columns, Comparison, Pair, Reader, Wanted, columns, compared
 from .limits import Limits, breaches
 
 Scorer = Engine | Referee | Command

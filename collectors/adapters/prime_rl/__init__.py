@@ -2,7 +2,7 @@
 
     setup_token_exporter(config, ...)      the trainer begins: the ranks with the same tokens
     TokenExporter.export, or the disabled  a micro-batch after its backward pass: all that the trainer has of it
-    compute_loss                           the same without an exporter (losses.py): pull request 3444 of 2026-08 takes it out
+    compute_loss                           the same without an exporter: pull request 3444 of 2026-08 takes it out
     TrainSink.process_batch                orchestrator: the traces of a step; rewards, groups, versions
     prepare_batch                          orchestrator: the rank and the micro-batch of each sample
 
@@ -18,15 +18,75 @@ transports/rollouts/types.py} of PrimeIntellect-ai/prime-rl at 559b4477 (2026-08
 """
 
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
 from ...adapter import installed
+from ...foreign import Tensor
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
 from .facts import Trace, facts_of, traces_of
-from .losses import Losses, Trained
 from .rows import PackedSequences, packed_rows
+
+MicroBatch = Any
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A micro-batch after its forward pass."""
+
+    step: int
+    micro_step: int
+    """Its place in the step."""
+    micro_batch: MicroBatch
+    """On the host."""
+    sequence_lengths: Sequence[int]
+    """Tokens of each packed sequence."""
+    output: Mapping[str, Tensor]
+    """`logprobs` and, if known, `entropy`, one value per token."""
+
+
+@dataclass
+class Losses:
+    """The facts that are known when the loss is called."""
+
+    has_exporter: bool = False
+    """Whether the trainer gives its micro-batches to a token exporter. They are recorded there."""
+    dims: Any = None
+    """The trainer's ranks and its world."""
+    _step: int = 0
+    _batches: Sequence[MicroBatch] = ()
+    """The micro-batches of the step."""
+    _done: int = 0
+    """Number of micro-batches whose loss was called."""
+    _output: dict[str, Tensor] = field(default_factory=dict)
+    """The newest output of the model, until its loss is called."""
+
+    def begin(self, step: int) -> None:
+        """The step whose batch comes next."""
+        self._step = step - 1
+
+    def receive(self, batches: Sequence[MicroBatch]) -> None:
+        """The micro-batches of the next step."""
+        self._step, self._batches, self._done = self._step + 1, batches, 0
+
+    def forwarded(self, output: dict[str, Tensor]) -> None:
+        """Keeps the model's output until the loss is called, as the trainer does."""
+        if not self.has_exporter and self._done < len(self._batches):
+            self._output = output
+
+    def computed(self, arguments: Mapping[str, Any]) -> Trained | None:
+        """The micro-batch that the loss was called with; None where it is not known, or recorded elsewhere."""
+        output, self._output = self._output, {}
+        if self.has_exporter or self.dims is None or self._done >= len(self._batches):
+            return None
+        micro_step, self._done = self._done, self._done + 1
+        logprobs = [part.detach() for part in arguments["trainer_logprobs"]]
+        named = {"logprobs": import_module("torch").cat(logprobs), "entropy": output.get("entropy")}
+        return Trained(self._step, micro_step, self._batches[micro_step], [len(part) for part in logprobs], named)
+
 
 _EXPORT = "prime_rl.trainer.rl.token_export"
 _BROADCASTS = {

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ratioscope.app.checkers.checkpoint import _cast
-from ratioscope.app.checkers.checksums import TILE, sha256, sha256_short, tile_hash
+from ratioscope.app.checkers.checkpoint import TILE, _cast, sha256, sha256_short, tile_hash
 
 KERNEL = {1: "3d93a6540b54ef2a", 7: "67944e7d1879c96e", 40_000: "7b6a6202366b28ab", 98_310: "da04ec5f1c619791"}
 """Bytes i * 2654435761 % 251 for i below this -> the hash of SGLang 0.5.23's kernel, run by Triton 3.9's interpreter."""
@@ -56,7 +55,7 @@ def test_the_hash_on_a_gpu_is_that_of_plain_loops(number: int) -> None:
 
 def test_it_does_not_depend_on_how_many_tiles_are_hashed_together(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = tile_hash(octets(98_310))
-    monkeypatch.setattr("ratioscope.app.checkers.checksums._AT_ONCE", 1)
+    monkeypatch.setattr("ratioscope.app.checkers.checkpoint._AT_ONCE", 1)
     assert tile_hash(octets(98_310)) == whole
 
 

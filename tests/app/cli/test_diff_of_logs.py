@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from support.paths import ROOT
 
 from ratioscope.app.cli import OK, USAGE, main
-from ratioscope.app.presentation.difference import Difference, plain_difference
-from ratioscope.app.presentation.differing_settings import differing_settings
+from ratioscope.app.presentation.difference import Difference, differing_settings, plain_difference
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.analysis.logged_comparison import FEWEST, LoggedNumbers, _error, logged_numbers
 from ratioscope.ingest.run import open_run

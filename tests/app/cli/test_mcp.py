@@ -15,8 +15,7 @@ from support.paths import ROOT
 
 from ratioscope.app.cli import UNREADABLE, USAGE, main
 from ratioscope.app.cli.agents.bounds import ITEMS, LONGEST, MOST_BYTES, NOTICE, OF_OTHERS, bounded_answer
-from ratioscope.app.cli.agents.questions import QUESTIONS
-from ratioscope.app.cli.agents.served_runs import run_named, served
+from ratioscope.app.cli.agents.questions import QUESTIONS, run_named, served
 from ratioscope.errors import SourceError
 from ratioscope.ingest.run import open_run
 

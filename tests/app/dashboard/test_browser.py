@@ -11,8 +11,7 @@ from support.browser import Chromium, Dashboard, chromium, is_well, query
 from support.edge_runs import made
 from support.serving import DEADLINE
 
-from ratioscope.app.pages.pages import MOVED, PAGES, TOPICS
-from ratioscope.app.presentation.page_letters import LETTERS
+from ratioscope.app.pages.pages import LETTERS, MOVED, PAGES, TOPICS
 from ratioscope.collectors.collector import Collector
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")

@@ -14,8 +14,8 @@ from support.pages_read import PageRead, Read
 from support.paths import ROOT
 
 from ratioscope.app.cli import OK, main
+from ratioscope.app.documents.document import folder_of
 from ratioscope.app.documents.material import material
-from ratioscope.app.documents.several import folder_of
 from ratioscope.ingest.run import open_run
 
 WEEKS = ROOT / "tests" / "data" / "scalars" / "settings" / "wandb"

@@ -21,10 +21,10 @@ from support.run_folders import FakeWriter
 from ratioscope import Collector
 from ratioscope.app.blocks import Chart
 from ratioscope.app.dashboard.model.runs_variable import RUNS as RUNS_OPEN
+from ratioscope.app.documents.material import read_view
 from ratioscope.app.figures.html.cards import facts_line, metric_cards
 from ratioscope.app.pages.health import collector_line, collector_state
 from ratioscope.app.pages.overview import overview
-from ratioscope.app.pages.read_run import read_view
 from ratioscope.app.pages.scope import Scope
 from ratioscope.app.presentation.metric_places import names_at
 from ratioscope.app.presentation.run_state import age, state_of

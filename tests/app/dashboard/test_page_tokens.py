@@ -19,9 +19,9 @@ from ratioscope.app.blocks import Link
 from ratioscope.app.dashboard.panels.share import whom
 from ratioscope.app.figures.html.tinted_text import WeightBand, borders, tint, token_text
 from ratioscope.app.figures.strip_chart import strip_at, token_strip
+from ratioscope.app.pages.sequence_text import heads_from, turn_heads
 from ratioscope.app.pages.side_by_side import begins_like
 from ratioscope.app.pages.tokens import worst_order
-from ratioscope.app.pages.turn_heads import heads_from, turn_heads
 from ratioscope.app.presentation.digits import digits
 from ratioscope.app.presentation.metric_places import title_of
 from ratioscope.collectors.collector import Collector

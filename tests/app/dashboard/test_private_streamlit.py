@@ -40,7 +40,7 @@ def test_a_refresh_still_joins_the_script_of_a_click(taken: list[Any]) -> None:
 def test_settings_are_still_read_from_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     files = [Path(file) for file in config.get_config_files("config.toml")]
-    assert any(file.is_relative_to(tmp_path) for file in files), "settings_isolation.py can go"
+    assert any(file.is_relative_to(tmp_path) for file in files), "isolated_settings can go"
 
 
 def test_the_first_element_still_asks_for_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:

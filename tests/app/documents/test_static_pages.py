@@ -16,9 +16,8 @@ from support.site import material_of
 
 from ratioscope.app import cli
 from ratioscope.app.browser.policy import digest_source, inline_scripts
-from ratioscope.app.documents.document import FIRST, PATHS, files, one_file
+from ratioscope.app.documents.document import FIRST, PATHS, file_name, files, folder_of, one_file
 from ratioscope.app.documents.material import Material, material
-from ratioscope.app.documents.several import file_name, folder_of
 from ratioscope.app.export import site_folder
 from ratioscope.app.pages.pages import TOPICS
 from ratioscope.app.pages.scorecard import value_of

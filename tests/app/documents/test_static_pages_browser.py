@@ -8,9 +8,8 @@ from playwright.sync_api import Browser, Page
 from support.browser import chromium
 from support.site import material_of
 
-from ratioscope.app.documents.document import FIRST, PATHS, files, one_file
+from ratioscope.app.documents.document import FIRST, PATHS, files, folder_of, one_file
 from ratioscope.app.documents.material import material
-from ratioscope.app.documents.several import folder_of
 from ratioscope.app.export.site_folder import write_folder
 from ratioscope.app.pages.pages import PAGES as EVERY
 from ratioscope.collectors.collector import Collector

@@ -27,7 +27,7 @@ from ratioscope.app.export import export as formats
 from ratioscope.app.export import probe
 from ratioscope.app.export.export import batches, export
 from ratioscope.app.export.tables import LEVELS, ExportedPart, RowLevel
-from ratioscope.collectors.writing.offline_readings import record_readings
+from ratioscope.collectors.writing.offline import record_readings
 from ratioscope.errors import ConfigError, SourceError
 from ratioscope.ingest.run import Run, open_run
 from ratioscope.metrics.definitions import registry

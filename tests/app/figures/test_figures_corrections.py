@@ -12,7 +12,7 @@ from support.frames import hostile_texts
 from ratioscope.app.figures.frontier import LABELLED, threshold_frontier
 from ratioscope.app.figures.html.comparison import BEST, COLUMNS, TableRow, comparison_table
 from ratioscope.app.figures.series_chart import POINTS, Series, series_chart, series_key
-from ratioscope.app.figures.weights_before_after import weights_before_after
+from ratioscope.app.figures.weights import weights_before_after
 from ratioscope.app.presentation.theme import DARK, LIGHT, Theme
 from ratioscope.metrics.corrections.threshold import Threshold, treated
 from ratioscope.metrics.corrections.threshold_effect import frontier

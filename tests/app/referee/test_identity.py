@@ -15,8 +15,8 @@ from support.chat import CHATML, FORGETFUL, TEMPLATES, WORDS, Recorded, rendered
 from ratioscope import Collector, open_run
 from ratioscope.app.blocks import Markup
 from ratioscope.app.cli import main
+from ratioscope.app.documents.material import read_view
 from ratioscope.app.pages.diagnosis import diagnosis as why
-from ratioscope.app.pages.read_run import read_view
 from ratioscope.app.pages.scope import Scope
 from ratioscope.app.referee import rendered_turns
 from ratioscope.app.referee.rendered_turns import ChatTokenizer, Comparison, Conversation, Found

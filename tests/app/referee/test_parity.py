@@ -22,9 +22,8 @@ from ratioscope.app.cli import main
 from ratioscope.app.referee import server
 from ratioscope.app.referee.inputs import Sequence_
 from ratioscope.app.referee.parity import command, model_arms
-from ratioscope.app.referee.parity.arm import columns
 from ratioscope.app.referee.parity.command import command_of
-from ratioscope.app.referee.parity.comparison import compared
+from ratioscope.app.referee.parity.comparison import columns, compared
 from ratioscope.app.referee.parity.limits import PUBLISHED, QUANTITIES, breaches, limits_of
 from ratioscope.errors import ConfigError, SourceError
 

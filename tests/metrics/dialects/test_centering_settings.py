@@ -7,8 +7,7 @@ from ratioscope.errors import ConfigError
 from ratioscope.metrics.analysis.score_centering import CENTERINGS, Centering
 from ratioscope.metrics.corrections.correction import CORRECTIONS, Weigh
 from ratioscope.metrics.dialects import dialect
-from ratioscope.metrics.dialects.centering_settings import centering_settings
-from ratioscope.metrics.dialects.translation import correction_in
+from ratioscope.metrics.dialects.translation import centering_settings, correction_in
 
 CENTERED: dict[str, Centering] = {each.outside: each for each in CENTERINGS if each.is_centered}
 
