@@ -19,6 +19,8 @@ from .heat_map import AXES, UNITS
 
 OVERLAP = 1.35
 """The height of a ridge's peak, in distances between ridges."""
+ROW = 46
+"""The height of a ridge in pixels."""
 QUANTILES = (0.01, 0.5, 0.99)
 
 
@@ -29,12 +31,11 @@ def ridgeline(
     *,
     theme: Theme = LIGHT,
     marked: int | None = None,
-    row: int = 46,
 ) -> go.Figure:
     """A ridge per (step, histogram), the first on top, each scaled to its own peak. marked: the step with a colour of its own."""
     known = [(step, part) for step, part in parts if len(part.counts)]
     title = f"{capital(AXES[level])} of single steps <i>{gap_words(gap)}</i>"
-    height = 110 + row * max(3, len(known) + 1)
+    height = 110 + ROW * max(3, len(known) + 1)
     if not known:
         absent = "not available, because these steps have no distribution"
         return saying(canvas(title, theme=theme, height=height), absent, theme)

@@ -1,6 +1,5 @@
 """The facts needed to make this report again from the same data: versions, digest, command, thresholds."""
 
-import json
 import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -82,8 +81,3 @@ def reproduction_facts(made: Reproduction) -> LabelledTexts:
         ("trainer", made.trainer or "not recorded"),
         ("recorded with", versions or "not recorded"),
     ]
-
-
-def config_lines(made: Reproduction) -> list[str]:
-    """The run's configuration as indented JSON."""
-    return json.dumps(made.config, indent=2, ensure_ascii=False, default=str).split("\n")

@@ -20,7 +20,7 @@ WIDTH, HEIGHT = 120, 26
 Values = Sequence[float | None]
 
 
-def svg_path(values: Values, points: int = 60, ends: tuple[float, float] | None = None) -> str:
+def svg_path(values: Values, ends: tuple[float, float] | None = None) -> str:
     """The `d` of a path in a box of WIDTH by HEIGHT; empty where no value is known. A lone point is a short dash.
 
     ends: the values at the bottom and at the top of the box; a mean beyond them lies on its edge.
@@ -30,7 +30,7 @@ def svg_path(values: Values, points: int = 60, ends: tuple[float, float] | None 
     >>> svg_path([1.0, 9.0], ends=(0.0, 2.0))
     'M0 13L120 0'
     """
-    places = _places(values, points, ends)
+    places = _places(values, 60, ends)
     apart = WIDTH / max(1, len(places) - 1)
     parts = []
     for known, run in groupby(enumerate(places), key=lambda item: item[1] is not None):

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from ratioscope.process import process_start
@@ -22,9 +21,9 @@ class TrainerProcess:
     """The name of the start of the job; None if it is still to be found from the environment."""
 
 
-def trainer_process(environment: Mapping[str, str] = os.environ) -> TrainerProcess:
+def trainer_process() -> TrainerProcess:
     """The process that trains, as this process knows it."""
-    description = environment.get(VARIABLE)
+    description = os.environ.get(VARIABLE)
     return (
         TrainerProcess(**json.loads(description))
         if description

@@ -44,17 +44,17 @@ class WriterPlace:
     """The pool or parent that the process belongs to, see ranks.py; None for a process with a rank of its own."""
 
 
-def place_in_run(root: Path, rank: int, part_of: str | None = None, pid: int | None = None) -> WriterPlace:
+def place_in_run(root: Path, rank: int, part_of: str | None = None) -> WriterPlace:
     """The place of this writer: in the latest attempt, or in a new one if the whole job was started again.
 
     The job was started again if the launcher gives this start another name, or if an earlier writer of the rank has ended and
     no other writer of the attempt is at work. Raises ConfigError while a writer of another job and the same rank is at work. A
-    process whose parent records the same rank belongs to that parent. pid: of the process that trains.
+    process whose parent records the same rank belongs to that parent.
     """
     writers = openings(root)
     latest = _latest(writers)
     of_latest = [writer for writer in writers if writer["attempt"] == latest]
-    own, pid = launch(), trainer_process().pid if pid is None else pid
+    own, pid = launch(), trainer_process().pid
     part_of = part_of or _recording_parent([w for w in of_latest if _is_same_start(w, own)], rank, pid)
     others = [writer for writer in of_latest if not _is_kin(writer, part_of, pid)]
     strangers = [writer for writer in others if not _is_same_start(writer, own)]

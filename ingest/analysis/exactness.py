@@ -113,9 +113,9 @@ class Exactness:
         return "; ".join([*parts, *([self.limits] if self.limits else [])])
 
 
-def exactness_of(run: Run, gap: str | None = None) -> Exactness:
-    """The certificate of a gap; None chooses the mismatch, else the total. SourceError without token rows of both sides."""
-    chosen = diagnosed_gap(run, gap or next((name for name in SAMPLED if name in run.gaps), None))
+def exactness_of(run: Run) -> Exactness:
+    """The certificate of the mismatch, else of the total. SourceError without token rows of both sides."""
+    chosen = diagnosed_gap(run, next((name for name in SAMPLED if name in run.gaps), None))
     steps: list[StepExactness] = []
     samples: dict[str, list[Any]] = {side: [] for side in sides(chosen)}
     for step in run.steps:

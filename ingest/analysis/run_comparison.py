@@ -60,13 +60,11 @@ class Parting:
     """Number of steps that both runs have."""
 
 
-def paired_runs(
-    a: Run, b: Run, gap: str, key: PromptKey | None = None, *, progress: OnProgress | None = None
-) -> PairedRuns | None:
+def paired_runs(a: Run, b: Run, gap: str, key: PromptKey | None = None) -> PairedRuns | None:
     """The comparison by prompt; None if no key has two partners. key: None tries those of BY_ITSELF. Reads all token rows."""
     metric = size_metric(gap) if size_metric(gap) in METRICS else "abs_log_ratio"
     for name in BY_ITSELF if key is None else (key,):
-        tables = [prompt_table(run, _all(run), name, gap, progress=progress) for run in (a, b)]
+        tables = [prompt_table(run, _all(run), name, gap) for run in (a, b)]
         pairs = paired(*(of_metric(table, metric) for table in tables))
         if pairs.pairs > 1:
             return PairedRuns(name, metric, pairs)

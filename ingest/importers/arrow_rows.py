@@ -51,7 +51,7 @@ def _of_stream(source: pa.BufferReader) -> Iterator[pa.RecordBatch]:
 
 
 def _demand_sound(schema: pa.Schema) -> None:
-    demand_once(schema.names, "columns")
+    demand_once(schema.names)
     for field in schema:
         _demand_known(field.name, field.type)
 

@@ -119,7 +119,7 @@ def _parquet_rows(file: io.BufferedReader, limits: FileLimits) -> Iterator[Any]:
         file.seek(at)
         return file.read(count)
 
-    demand_once(parquet.schema_arrow.names, "columns")
+    demand_once(parquet.schema_arrow.names)
     leaves = leaves_of(metadata, parquet.schema_arrow.names)
     for group in range(metadata.num_row_groups):
         needed = decoded_bytes(read, metadata, leaves, (group,))
@@ -230,8 +230,13 @@ def _unpacked(file: io.BufferedReader, archive: zipfile.ZipFile, member: zipfile
     if member.compress_type != _ZSTD:
         with archive.open(member) as packed:
             return packed.read(member.file_size + 1)
+    file.seek(member.header_offset)
+    signature, flags, method, name, extra = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
+    if signature != b"PK\x03\x04" or method != _ZSTD or flags & _ENCRYPTED:
+        raise ValueError("it lies elsewhere than the archive says, or is encrypted")
+    file.seek(name + extra, io.SEEK_CUR)
     with pa.CompressedInputStream(
-        pa.BufferReader(_packed(file, member)), "zstd"
+        pa.BufferReader(file.read(member.compress_size)), "zstd"
     ) as stream:  # Python 3.11 knows no zstd
         data: bytes = stream.read(member.file_size + 1)
     if len(data) != member.file_size or zlib.crc32(data) != member.CRC:
@@ -239,12 +244,3 @@ def _unpacked(file: io.BufferedReader, archive: zipfile.ZipFile, member: zipfile
             f"its member {member.filename[:80]!r} does not unpack to what the archive states: it is damaged"
         )
     return data
-
-
-def _packed(file: io.BufferedReader, member: zipfile.ZipInfo) -> bytes:
-    file.seek(member.header_offset)
-    signature, flags, method, name, extra = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
-    if signature != b"PK\x03\x04" or method != _ZSTD or flags & _ENCRYPTED:
-        raise ValueError("it lies elsewhere than the archive says, or is encrypted")
-    file.seek(name + extra, io.SEEK_CUR)
-    return file.read(member.compress_size)

@@ -48,7 +48,7 @@ def csv_rows(file: io.BufferedReader, limits: FileLimits) -> Iterator[Any]:
     csv.field_size_limit(LONGEST_LINE)
     reader = csv.DictReader(_lines(file, limits))
     try:
-        demand_once(reader.fieldnames or (), "columns")
+        demand_once(reader.fieldnames or ())
         for row in reader:
             if None in row or None in row.values():
                 yield Unreadable("the line has more or fewer cells than the first line has names")
@@ -78,11 +78,11 @@ def _lines(file: io.BufferedReader, limits: FileLimits) -> Iterator[str]:
         encoding = "utf-8"
 
 
-def demand_once(names: Sequence[str], what: str) -> None:
-    """UnsafeFile where two have one name: nobody knows which is meant."""
+def demand_once(names: Sequence[str]) -> None:
+    """UnsafeFile where two columns have one name: nobody knows which is meant."""
     counts = Counter(names)
     if (twice := next((name for name in names if counts[name] > 1), None)) is not None:
-        raise UnsafeFile(f"it has two {what} of the name {twice[:80]!r}")
+        raise UnsafeFile(f"it has two columns of the name {twice[:80]!r}")
 
 
 def _cell(cell: str) -> Any:

@@ -29,13 +29,11 @@ TAILS = (TOKEN_TAIL, SEQUENCE_TAIL)
 Tails = Sequence[npt.ArrayLike | None]
 
 
-def tail_length(n: float) -> int:
-    """Number of the largest of n weights that are fitted: min(n / 5, 3 sqrt(n), K - 1). Vehtari 2024, appendix H."""
-    return int(_tail_lengths(np.asarray([n]))[0])
+def tail_lengths(counts: Floats) -> Integers:
+    """Number of the largest of n weights that are fitted: min(n / 5, 3 sqrt(n), K - 1); 0 where n is not positive.
 
-
-def _tail_lengths(counts: Floats) -> Integers:
-    """The same of each number; 0 where it is not positive."""
+    Vehtari 2024, appendix H.
+    """
     n = np.where(counts > 0, counts, 0.0)
     lengths: Integers = np.minimum(np.minimum(n / 5, 3 * np.sqrt(n)), K - 1).astype(np.int64)
     return lengths
@@ -53,7 +51,7 @@ def tail_shapes(tails: Tails, counts: Floats) -> Floats:
     weights leave nothing to fit.
     """
     shapes = np.full(len(counts), np.nan)
-    lengths = _tail_lengths(np.asarray(counts))
+    lengths = tail_lengths(np.asarray(counts))
     fitted = np.flatnonzero(lengths >= MINIMUM_TAIL)
     largest, lengths = _side_by_side([tails[group] for group in fitted.tolist()]), lengths[fitted]
     is_available = np.isfinite(largest).any(axis=1)

@@ -101,12 +101,12 @@ def strata(evidence: Evidence) -> Integers:
     return np.digitize(-np.maximum(evidence.earlier, evidence.later), EDGES)
 
 
-def expected_from(evidence: Evidence, good: Booleans, values: Floats | None = None) -> Floats:
+def expected_from(evidence: Evidence, good: Booleans) -> Floats:
     """The distance that each token would have if it were like the good tokens of its stratum, shape (tokens,).
 
-    values: distance of each token; None: as recorded. Strata with few good tokens are filled from the ratio of all strata.
+    Strata with few good tokens are filled from the ratio of all strata.
     """
-    own = evidence.distance if values is None else values
+    own = evidence.distance
     stratum = strata(evidence)
     size = len(EDGES) + 1
     weights = evidence.weights

@@ -114,9 +114,9 @@ def changed(settings: SettingsClass, names: Iterable[str] | None = None) -> dict
     }
 
 
-def yaml_text(tree: Mapping[str, Any], indent: int = 0) -> str:
+def yaml_text(tree: Mapping[str, Any]) -> str:
     """Nested mappings of plain values as YAML."""
-    return "".join(_yaml_lines(tree, indent))
+    return "".join(_yaml_lines(tree, 0))
 
 
 def section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:

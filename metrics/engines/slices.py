@@ -91,10 +91,10 @@ def lag_slice(records: pa.Table, gap: GapRows) -> list[SliceCodes]:
         first = pa.array(gap.starts, mask=gap.lengths == 0)
         alone = lag.take(first)
         mixed = pc.any(pc.not_equal(lag, alone.take(pa.array(row)))).as_py() or lag.null_count
-        return [_integers("lag", lag, by_token=True) if mixed else _integers("lag", alone, by_token=False)]
+        return [_lags(lag, by_token=True) if mixed else _lags(alone, by_token=False)]
     if _recorded(records, "rollout_version_min"):
         lag = pc.subtract(trainer, whole(taken(records["rollout_version_min"], gap.rows)))
-        return [_integers("lag", lag, by_token=False)]
+        return [_lags(lag, by_token=False)]
     return []
 
 
@@ -138,9 +138,9 @@ def slices_again(
     return None
 
 
-def _integers(name: str, values: ArrowColumn, *, by_token: bool) -> SliceCodes:
+def _lags(values: ArrowColumn, *, by_token: bool) -> SliceCodes:
     keys, codes = encoded(values)
-    return SliceCodes(name, keys, codes, by_token)
+    return SliceCodes("lag", keys, codes, by_token)
 
 
 def _recorded(records: pa.Table, name: str) -> bool:

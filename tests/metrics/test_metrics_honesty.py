@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 from support.ragged import measured, table
 
-from ratioscope.metrics.definitions.tail import K, khat_threshold, tail_length, tail_shapes
+from ratioscope.metrics.definitions.tail import K, khat_threshold, tail_lengths, tail_shapes
 
 Floats = npt.NDArray[np.float64]
 
@@ -113,7 +113,8 @@ def test_small_or_constant_tails_give_no_shape() -> None:
 
 
 def test_the_tail_is_as_long_as_published_and_never_longer_than_what_is_kept() -> None:
-    assert [tail_length(n) for n in (100, 125, 225, 2500, 7225, 1e6)] == [20, 25, 45, 150, 255, 255]
+    sizes = np.asarray([100, 125, 225, 2500, 7225, 1e6])
+    assert tail_lengths(sizes).tolist() == [20, 25, 45, 150, 255, 255]
 
 
 def test_the_threshold_falls_with_the_sample() -> None:
