@@ -34,17 +34,23 @@ def read_by_engines(
     in_flight: int,
     key_file: Path | None,
     tokenizer: Path | None,
+    temperature: float | None = None,
 ) -> Iterator["tuple[Rescored, Engine, list[str]]"]:
-    """The reading of each server, and doubts in words. All are asked what they are before one reads."""
-    from ..referee.engine_part import scale_doubts
+    """The reading of each server, and doubts in words. All are asked what they are before one reads.
+
+    temperature: that of the log-probs; None: as on record.
+    """
     from ..referee.engines import demand_model
     from ..referee.model import demand_extra
     from ..referee.model import tokenizer as tokenizer_in
     from ..referee.moved_weights import moved_doubts
     from ..referee.rescoring import rescore
+    from ..referee.scale import bound_doubts, scale_doubts, temperature_of
 
-    doubts = scale_doubts(run, refuse=True)
-    judges = engines_at(_readings(engines), key_file, in_flight)
+    at = temperature_of(run) if temperature is None else temperature
+    doubts = scale_doubts(run, at)
+    asked = engines_at(_readings(engines), key_file, in_flight)
+    judges = {name: judge.at(at) for name, judge in asked.items()}
     own = {name: [*filter(None, [demand_model(run, judge)]), *doubts] for name, judge in judges.items()}
     tell_load(in_flight)
     if tokenizer is not None:
@@ -53,7 +59,7 @@ def read_by_engines(
     for name, judge in judges.items():
         with counting(f"reading {run.name} with {judge.name}") as progress:
             done = rescore(run, judge, wanted, name=name, tokenizer=tokens, progress=progress)
-        yield done, judge, [*own[name], *moved_doubts(run, judge, done)]
+        yield done, judge, [*own[name], *bound_doubts(judge), *moved_doubts(run, judge, done)]
 
 
 def tell_engine_readings(

@@ -13,8 +13,6 @@ import numpy as np
 import polars as pl
 
 from ratioscope.arrays import Floats
-from ratioscope.errors import ConfigError
-from ratioscope.ingest.analysis.comparability import comparability
 from ratioscope.ingest.analysis.copies import judged_first
 from ratioscope.record import POLICIES, gap_between, sides
 
@@ -22,6 +20,7 @@ from ..presentation.sentence import sentence
 from ..presentation.step_words import steps_words
 from .answer import BOUND, READ_AGAIN, ROUNDING, compared_steps, words
 from .distance import KEYS, Distance, SequenceSums, distances_of, ratio, rows_with, sequence_sums, sums_of_steps
+from .scale import scale_doubts
 
 if TYPE_CHECKING:
     from ratioscope.ingest.rows.readings import Reading
@@ -121,9 +120,14 @@ def part_of(run: "Run", reading: str, steps: list[int]) -> EnginePart | None:
     decided: Decided = "parts" if _is_between(whole, decode, rest) else "other weights"
     decided = "equal" if whole.mean <= ROUNDING else decided
     where = f" These numbers are of {steps_words(fitting, list(found))}." if 0 < len(fitting) < len(found) else ""
-    doubts = "".join(f" {sentence(doubt)}" for doubt in scale_doubts(run))
+    doubts = "".join(f" {sentence(doubt)}" for doubt in scale_doubts(run, _temperature(run, reading)))
     said = sentence(_words(decided, (whole, decode, rest), parts)) + where + doubts
     return EnginePart(reading, decided, said, whole, decode, rest, parts[0], tuple(fitting or found))
+
+
+def _temperature(run: "Run", reading: str) -> float:
+    """The temperature of a reading: the last one of which it has rows."""
+    return float(next((own["temperature"] for own in run.readings[reading].made_of[::-1] if "temperature" in own), 1.0))
 
 
 def _of_step(run: "Run", step: int, reading: str, trainer: str) -> _Step | None:
@@ -173,46 +177,3 @@ def plain_engine_part(part: EnginePart) -> dict[str, Any]:
         "part": {"value": part.part[0], "error": part.part[1]},
         "mean": {name: {"value": own.mean, "error": own.mean_error} for name, own in distances.items()},
     }  # fmt: skip
-
-
-CUTS = ("top-p", "top-k", "min-p", "repetition penalty")
-"""Settings of the comparison of both sides that a server does not apply to given tokens."""
-
-
-def scale_doubts(run: "Run", *, refuse: bool = False) -> list[str]:
-    """Why log-probs of the run may be of another scale than a server's: temperature and truncation.
-
-    refuse: ConfigError where they certainly are, or where the mode that would tell is not on record.
-    """
-    own = {each.name: each for each in comparability(run.info)}
-    temperature, mode = own["temperature"].rollout, own["log-prob mode"].rollout
-    try:
-        number = float(temperature)
-    except ValueError:
-        return ["the sampling temperature is not on record, and a server scores at temperature 1"]
-    if number != 1 and not mode.startswith("raw"):
-        if refuse:
-            raise ConfigError(
-                f"the run sampled at temperature {temperature}, and its log-prob mode is {mode.replace('_', ' ')}; a server"
-                " scores given tokens at temperature 1 alone, so that the gap would be the temperature's. Read them with a model:"
-                f" --model PATH --temperature {temperature}; or record the mode, if it is raw:"
-                ' Collector(config={"logprobs_mode": "raw_logprobs"})'
-            )
-        return [f"the run sampled at temperature {temperature}, and a server scores at temperature 1"]
-    if number != 1:
-        return [
-            f"the run sampled at temperature {temperature}: the engine's log-probs are raw, of temperature 1 as the server's are;"
-            " a trainer that divides its logits by the temperature stands off by that"
-        ]
-    cuts = [f"{name} {own[name].rollout}" for name in CUTS if _acts(own[name].rollout)]
-    if cuts and not mode.startswith("raw"):
-        return [f"the run sampled with {', '.join(cuts)}, which a server does not apply to given tokens"]
-    return []
-
-
-def _acts(value: str) -> bool:
-    """True for a number that is in effect."""
-    try:
-        return math.isfinite(float(value))
-    except ValueError:
-        return False

@@ -1,28 +1,30 @@
 """Scores recorded tokens with a running vLLM or SGLang server: the log-probs that its prefill gives to prompt and response.
 
 vLLM: POST /v1/completions with `prompt_logprobs`; SGLang: POST /generate with `logprob_start_len`. Both score a prompt before
-temperature, truncation and penalties, whatever their log-prob mode is (vLLM 0.32, SGLang 0.5.23), and neither reads these
-positions from its prefix cache.
+temperature, truncation and penalties, whatever their log-prob mode is (vLLM 0.33, SGLang 0.5.23), and neither reads these
+positions from its prefix cache. Another temperature is computed from the likeliest tokens of each place.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ratioscope.arrays import Singles
+from ratioscope.arrays import Floats, Singles
 from ratioscope.errors import SourceError
 from ratioscope.ingest.analysis.comparability import run_facts
 
 from .inputs import ModelBounds, Sequence_, batches
+from .likeliest import ABOVE, LIKELIEST, NONE, Likeliest, asked, between, likeliest, likeliest_in
 from .server import Server, answered
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
 
+T = TypeVar("T")
 IN_FLIGHT = 2
 """Requests at a time, unless another number is given."""
 REQUEST_TOKENS = 16384
@@ -31,10 +33,8 @@ AT_ONCE = 128
 """Sequences whose readings are written together: no more are asked for twice after a call that was killed."""
 BYTES_OF_TOKEN = 2048
 """Bytes of an answer for each token that was sent, at most. An entry of vLLM takes about 80, of SGLang 30."""
-ABOVE = 1e-4
-"""A log-prob above 0 by more than this is none: softmax in float32 rounds by less."""
-NONE = -9999.0
-"""The number that vLLM writes for minus infinity."""
+LIKELIEST_TOKENS = 2048
+"""As REQUEST_TOKENS, for requests whose answers have LIKELIEST entries for each token."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,10 @@ class Engine:
     """The name of the model that it is a LoRA adapter of; "" if it is none."""
     request_tokens: int | None = None
     """Tokens of a request; None: REQUEST_TOKENS."""
+    temperature: float = 1.0
+    """The temperature of the log-probs that it gives. The middle between the bounds is given at another one than 1."""
+    unsure: list[Floats] = field(default_factory=list, compare=False)
+    """Half the distance between the bounds of each token that was given so, nats."""
 
     @property
     def name(self) -> str:
@@ -76,13 +80,36 @@ class Engine:
         return self.served, self.root, str(self.made_of.get("weight_version", ""))
 
     def scores(self, sequences: Sequence[Sequence_], how: object = None) -> Iterator[tuple[int, Singles]]:
-        """(index of a sequence, log-probs of its response tokens in nats at temperature 1)."""
-        few = list(batches([sequence.length for sequence in sequences], self.request_tokens or REQUEST_TOKENS))
+        """(index of a sequence, log-probs of its response tokens in nats)."""
+        if self.temperature == 1:
+            yield from self._answers(sequences, self._read, self.request_tokens or REQUEST_TOKENS)
+            return
+        for index, known in self.likeliest(sequences):
+            low, high = between(known, ("temperature", self.temperature))
+            self.unsure.append((high - low) / 2)
+            yield index, ((low + high) / 2).astype(np.float32)
+
+    def likeliest(self, sequences: Sequence[Sequence_]) -> Iterator[tuple[int, Likeliest]]:
+        """(index of a sequence, log-probs of its response tokens and of the likeliest tokens, in nats at temperature 1)."""
+        return self._answers(
+            sequences, self._read_likeliest, min(self.request_tokens or REQUEST_TOKENS, LIKELIEST_TOKENS)
+        )
+
+    def at(self, temperature: float) -> "Engine":
+        """The same server, read at this temperature."""
+        if temperature == 1:
+            return self
+        made_of = self.made_of | {"temperature": temperature, "likeliest tokens": LIKELIEST}
+        return replace(self, temperature=temperature, made_of=made_of, unsure=[])
+
+    def _answers(
+        self, sequences: Sequence[Sequence_], read: Callable[[Sequence[Sequence_]], list[T]], most: int
+    ) -> Iterator[tuple[int, T]]:
+        few = list(batches([sequence.length for sequence in sequences], most))
         chosen = [[sequences[index] for index in each] for each in few]
-        for indices, found in zip(
-            few, answered((partial(self._read, own) for own in chosen), self.in_flight), strict=True
-        ):
-            yield from zip(indices, found, strict=True)
+        found = answered((partial(read, own) for own in chosen), self.in_flight)
+        for indices, each in zip(few, found, strict=True):
+            yield from zip(indices, each, strict=True)
 
     def ask(self, path: str, body: Any, tokens: int) -> Any:
         """The server's answer on so many tokens, bounded by their number."""
@@ -98,6 +125,15 @@ class Engine:
         with well_formed(self, path):
             pairs = _PAIRS[self.kind](answer, sequences)
             return [checked(*each) for each in zip(sequences, pairs, strict=True)]
+
+    def _read_likeliest(self, sequences: Sequence[Sequence_]) -> list[Likeliest]:
+        path, body = _REQUESTS[self.kind](self, sequences)
+        body |= asked(self.kind, len(sequences))
+        answer = self.ask(path, body, (1 + LIKELIEST) * sum(sequence.length for sequence in sequences))
+        with well_formed(self, path):
+            own = [checked(*each) for each in zip(sequences, _PAIRS[self.kind](answer, sequences), strict=True)]
+            tops = likeliest_in(self.kind, answer, [len(sequence.response) for sequence in sequences])
+            return [likeliest(*each) for each in zip(own, tops, strict=True)]
 
 
 @contextmanager

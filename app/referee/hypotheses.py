@@ -30,6 +30,7 @@ from .changed_weights import (
     with_rope_layout,
 )
 from .inputs import Sequence_
+from .likeliest import SETTINGS, Setting
 from .model import model_in
 from .scoring import Context, Scoring, Visible
 
@@ -112,6 +113,8 @@ class Hypothesis:
     knob: Knob | None = None
     value: float = 0.0
     """The value of the knob."""
+    setting: Setting | None = None
+    """The setting of a sampler that has the same effect; None if there is none by which a server's log-probs can be bounded."""
 
     @property
     def is_pair(self) -> bool:
@@ -293,11 +296,11 @@ def _knobs(model: Any, sequences: Sequence[Sequence_], recorded: Mapping[str, fl
 
     yield knob("temperature {:.4g}", "the column is at temperature {:.4g}, or the other side's is: let both be at one",
                ("trainer_temperature", "sampling"), (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.5, 2.0, 3.0),
-               lambda value: {"scoring": {"temperature": value}}, "temperature", is_whole=False)  # fmt: skip
+               lambda value: {"scoring": {"temperature": value}, "setting": ("temperature", value)},
+               "temperature", is_whole=False)  # fmt: skip
     for name, meaning, code, group, at, change, grid in _LOGITS:
-        yield knob(
-            f"{name} {{:.4g}}", meaning, (code, group), grid, _with_logits(at, change), name, is_whole=name == "top-k"
-        )
+        made = _with_logits(at, change, name.replace("-", "_"))
+        yield knob(f"{name} {{:.4g}}", meaning, (code, group), grid, made, name, is_whole=name == "top-k")
 
     few = [n for n in (1, 2, 3, 4, 5, 6, 8, 16, 32) if n < longest]
     lengths = [n for n in (*range(1, 17), *_powers(longest, 24), *prompts[1:-1:2], longest - 1) if 0 < n < longest]
@@ -338,8 +341,9 @@ def _knobs(model: Any, sequences: Sequence[Sequence_], recorded: Mapping[str, fl
                    "rope scale", is_whole=False)  # fmt: skip
 
 
-def _with_logits(at: str, change: Callable[[float, Tensor, Context], Tensor]) -> Change:
-    return lambda value: {"scoring": {at: partial(change, value)}}
+def _with_logits(at: str, change: Callable[[float, Tensor, Context], Tensor], setting: str) -> Change:
+    served: Callable[[float], Setting | None] = lambda value: (setting, value) if setting in SETTINGS else None  # noqa: E731
+    return lambda value: {"scoring": {at: partial(change, value)}, "setting": served(value)}
 
 
 def _with_part(part: Callable[[int], slice]) -> Change:

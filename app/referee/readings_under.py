@@ -56,7 +56,7 @@ class Readings:
         groups: dict[tuple[Any, ...], list[tuple[Hypothesis, str]]] = {}
         for precision, own in product(("", *lower), every):
             if own.name not in self.skipped and not set(wanted) <= self._read.get((own.name, precision), {}).keys():
-                key = own.tokens, own.weights, own.checkpoint, own.how.forward, precision
+                key = own.tokens, own.weights, own.checkpoint, own.how.forward, own.setting is None, precision
                 groups.setdefault(key, []).append((own, precision))
         for place, group in enumerate(groups.values()):
             if self._progress is not None:
@@ -162,14 +162,14 @@ def _sampled(sequence: Sequence_) -> "np.ndarray[Any, np.dtype[np.bool_]]":
 
 
 def _apart(sequence: Sequence_, policy: str, ours: Logprobs, shift: int) -> Floats:
-    """The column minus ours at the sampled tokens."""
+    """The column minus ours at the sampled tokens: minus the farther one of two bounds, shape (2, tokens)."""
     recorded, sampled = np.asarray(sequence.recorded[policy], np.float64), _sampled(sequence)
     kept, other = (
         slice(max(0, -shift), len(recorded) - max(0, shift)),
         slice(max(0, shift), len(recorded) + min(0, shift)),
     )
-    apart: Floats = (recorded[kept] - ours[other])[sampled[kept]]
-    return apart
+    apart: Floats = (recorded[kept] - ours[..., other])[..., sampled[kept]]
+    return apart if apart.ndim == 1 else np.where(np.abs(apart[0]) > np.abs(apart[1]), *apart)
 
 
 def _switched(one: Floats, other: Floats) -> Floats:

@@ -58,7 +58,7 @@ def tried(
     the best on up to two others, at other steps, and few on all. If none reproduces it, damaged tensors are tried, and then
     the best alternatives together with each of the other groups.
 
-    A server tries what it can change, one at a time: prompts, packing and shifts.
+    A server tries what it can change, one at a time: prompts, packing, shifts, and settings of its sampler.
     """
     judge, trial = _judge(reader), trial or Trial()
     whole = Readings(judge, sequences, trial.precisions, progress)
@@ -68,7 +68,8 @@ def tried(
     if screens:
         few = Readings(judge, sequences, trial.precisions, progress, most=SCREENED)
         own = hypotheses(
-            sequences, model=judge.about(trial.tokenizer), checkpoints=trial.checkpoints, recorded=trial.recorded,
+            sequences, model=judge.about(trial.tokenizer), checkpoints=trial.checkpoints,
+            recorded={**trial.recorded, **judge.settings},
             marks=getattr(trial.tokenizer, "all_special_ids", ()),
         )  # fmt: skip
         templates = template_hypotheses(sequences, trial.tokenizer)  # first: a tie is the template's
@@ -149,7 +150,10 @@ def _searched(few: Readings, policy: str, screen: list[int], *, pairs: bool = Fa
         for own in best:
             if own.knob is not None:
                 known = [other.value for other in few.known.values() if other.line == own.line]
-                new |= {each.name: each for each in map(own.knob.at, own.knob.between(own.value, known))}
+                values = own.knob.between(own.value, known)
+                if few.judge.measures_itself and own.setting is not None:  # its bounds do not tell finer values apart
+                    values = sorted({float(f"{value:.2g}") for value in values} - {own.value})
+                new |= {each.name: each for each in map(own.knob.at, values)}
         unread = [own for name, own in new.items() if name not in few.known]
         if not unread or _is_solved(few, policy, screen):
             return

@@ -80,7 +80,7 @@ def rescore(
 ) -> Rescored:
     """Reads the chosen sequences and writes them as the reading `name`. SourceError if none can be read."""
     choice = chosen(run, wanted)
-    made_of = {**judge.made_of, "temperature": how.temperature if how else 1.0}
+    made_of = {"temperature": how.temperature if how else 1.0, **judge.made_of}
     made_of |= {"batch tokens": how.batch_tokens} if how and how.batch_tokens else {}
     left, before = _unread(run, name, choice, made_of)
     total = count(left)

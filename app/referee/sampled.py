@@ -1,9 +1,10 @@
 """Responses that a server samples, with the log-probs of its decode, and how far these are from its prefill of the same tokens.
 
 It samples at temperature 1 and without truncation, whatever its own defaults are: log-probs are then of the scale of a prefill.
+One of these settings may be another, to measure the distance under it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,16 +12,18 @@ from uuid import uuid4
 
 import numpy as np
 
-from ratioscope.arrays import Singles
+from ratioscope.arrays import Floats, Singles
 from ratioscope.errors import SourceError
 
 from .distance import ratio
 from .engines import Engine, Pairs, checked, well_formed
 from .inputs import Sequence_
+from .likeliest import Setting, between
 from .server import answered
 
 PROMPTS, TOKENS = 16, 64
 """Prompts that the server goes on with, and tokens that it adds to each, at most. Conventions: the error is about a tenth."""
+NEUTRAL: Mapping[str, float]
 NEUTRAL = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 Prompts = Sequence[tuple[int, ...]]
 
@@ -36,12 +39,15 @@ class Sampled:
     """Tokens of the request's prompts that came from the prefix cache; None if the server does not give the number."""
 
 
-def sampled(engine: Engine, prompts: Prompts, tokens: int, salt: str = "") -> list[Sampled]:
+def sampled(
+    engine: Engine, prompts: Prompts, tokens: int, salt: str = "", sampling: Mapping[str, float] = NEUTRAL
+) -> list[Sampled]:
     """A response to each prompt of one request, of at most so many tokens. SourceError for an answer of another form.
 
     vLLM: the same request samples with the same random numbers. salt: its own part of the prefix cache; "": that of all.
     """
-    path, body = _REQUESTS[engine.kind](engine, prompts, tokens, salt)
+    path, body = _REQUESTS[engine.kind](engine, prompts, tokens, sampling)
+    body |= {_SALTS[engine.kind]: salt} if salt else {}
     answer = engine.ask(path, body, sum(len(prompt) + tokens for prompt in prompts))
     with well_formed(engine, path):
         found = _FOUND[engine.kind](answer)
@@ -62,14 +68,18 @@ def _sampled(prompt: tuple[int, ...], most: int, pairs: Pairs, cached: int | Non
     return Sampled(sequence, checked(sequence, pairs), cached)
 
 
-def _vllm_request(engine: Engine, prompts: Prompts, tokens: int, salt: str) -> tuple[str, dict[str, Any]]:
+def _vllm_request(
+    engine: Engine, prompts: Prompts, tokens: int, own: Mapping[str, float]
+) -> tuple[str, dict[str, Any]]:
     body = {"model": engine.served, "prompt": prompts, "max_tokens": tokens, "logprobs": 0, "return_token_ids": True}
-    return "/v1/completions", body | NEUTRAL | {"seed": 0} | ({"cache_salt": salt} if salt else {})
+    return "/v1/completions", body | {"seed": 0, **own}
 
 
-def _sglang_request(engine: Engine, prompts: Prompts, tokens: int, salt: str) -> tuple[str, dict[str, Any]]:
-    body = {"input_ids": prompts, "sampling_params": {**NEUTRAL, "max_new_tokens": tokens}, "return_logprob": True}
-    return "/generate", body | engine.adapters(len(prompts)) | ({"extra_key": salt} if salt else {})
+def _sglang_request(
+    engine: Engine, prompts: Prompts, tokens: int, own: Mapping[str, float]
+) -> tuple[str, dict[str, Any]]:
+    body = {"input_ids": prompts, "sampling_params": {**own, "max_new_tokens": tokens}, "return_logprob": True}
+    return "/generate", body | engine.adapters(len(prompts))
 
 
 def _vllm_found(answer: Any) -> list[tuple[Pairs, int | None]]:
@@ -86,6 +96,7 @@ def _sglang_found(answer: Any) -> list[tuple[Pairs, int | None]]:
 
 
 _REQUESTS = {"vllm": _vllm_request, "sglang": _sglang_request}
+_SALTS = {"vllm": "cache_salt", "sglang": "extra_key"}
 _FOUND = {"vllm": _vllm_found, "sglang": _sglang_found}
 
 
@@ -106,10 +117,11 @@ class OwnDistance:
         return self.mean - self.error
 
 
-def own_distance(engine: Engine, sequences: Sequence[Sequence_]) -> OwnDistance:
+def own_distance(engine: Engine, sequences: Sequence[Sequence_], setting: Setting | None = None) -> OwnDistance:
     """The distance over some of these prompts. A server that does not generate, or gives no log-probs, has none.
 
-    A salt of the call keeps it from reading prompts in its cache, which may be of older weights.
+    A salt of the call keeps it from reading prompts in its cache, which may be of older weights. setting: that under which
+    both are read.
     """
     few = [sequence.prompt for sequence in sequences[:: -(-len(sequences) // PROMPTS)]]
     longest = max(map(len, few))
@@ -117,9 +129,33 @@ def own_distance(engine: Engine, sequences: Sequence[Sequence_]) -> OwnDistance:
     if room < 1:
         return OwnDistance(why=f"prompts of {longest} tokens leave {engine.room.name} no room to generate")
     try:
-        (made,) = answered([partial(sampled, engine, few, room, uuid4().hex)], 1)
-        prefill = dict(engine.scores([each.sequence for each in made]))
+        sampling = NEUTRAL | ({} if setting is None else dict([setting]))
+        (made,) = answered([partial(sampled, engine, few, room, uuid4().hex, sampling)], 1)
+        ways = _apart(engine, made) if setting is None else _apart_under(engine, made, setting)
     except SourceError as error:
         return OwnDistance(why=str(error)[:300])
-    x = [each.logprobs.astype(np.float64) - prefill[index] for index, each in enumerate(made)]
+    return min((_mean(x) for x in ways), key=lambda own: own.mean)
+
+
+def _apart(engine: Engine, made: Sequence[Sampled]) -> tuple[list[Floats]]:
+    """Decode minus prefill of each response."""
+    prefill = dict(engine.scores([each.sequence for each in made]))
+    return ([each.logprobs - prefill[index].astype(np.float64) for index, each in enumerate(made)],)
+
+
+def _apart_under(engine: Engine, made: Sequence[Sampled], setting: Setting) -> tuple[list[Floats], list[Floats]]:
+    """The same under a setting, for both modes of the decode's log-probs; the nearer one is the server's.
+
+    Raw ones are compared at temperature 1 and divided by the temperature, as if the sum that normalises did not round.
+    """
+    power = 1 / setting[1] if setting[0] == "temperature" else 1.0
+    raw, processed = list[Floats](), list[Floats]()
+    for index, known in engine.likeliest([each.sequence for each in made]):
+        low, high = between(known, setting)
+        raw.append(power * (made[index].logprobs - known.own))
+        processed.append(made[index].logprobs - (low + high) / 2)
+    return raw, processed
+
+
+def _mean(x: Sequence[Floats]) -> OwnDistance:
     return OwnDistance(*ratio(np.array([np.abs(own).sum() for own in x]), np.array([float(len(own)) for own in x])))

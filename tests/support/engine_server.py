@@ -45,6 +45,12 @@ class EngineServer:
     """A function of (adapter or "", prompt, tokens) that samples a response; None: it does not generate."""
     decode: Callable[[str, list[int], list[int]], Any] | None = None
     """A function of (adapter or "", prompt, response) that gives the log-probs of its decode; None: those of a prefill."""
+    scaled: Callable[[Any, str, list[int], list[int]], Any] | None = None
+    """A function of (sampling parameters, adapter or "", prompt, response) that gives the log-probs of a decode under other
+    parameters than the neutral ones."""
+    top: Callable[[str, list[int], list[int]], Any] | None = None
+    """A function of (adapter or "", prompt, response) that gives the log-probs of all tokens at each place of the response, shape
+    (tokens, vocabulary); None: the server gives those of no other token than the recorded one."""
     stale: Logprobs | None = None
     """The log-probs behind a prompt that comes from the cache; None: the same as behind any."""
     noise: float = 0.0
@@ -98,14 +104,26 @@ class EngineServer:
         return None
 
     def _vllm_scored(self, body: Any) -> Any:
-        assert body["max_tokens"] == 1 and body["prompt_logprobs"] == 0
-        own = self._scorer("" if body["model"] == self.served else body["model"])
-        rows = [self._row(prompt, 0, own, len(body["prompt"])) for prompt in body["prompt"]]
+        most, model = body["prompt_logprobs"], "" if body["model"] == self.served else body["model"]
+        assert body["max_tokens"] == 1
+        if most and self.top is None:
+            return None
+        rows = [self._row(prompt, 0, self._scorer(model), len(body["prompt"])) for prompt in body["prompt"]]
+        tops = [self._top(model, prompt, 0, most) for prompt in body["prompt"]]
         choices = [
-            {"index": index, "text": "", "prompt_logprobs": [None, *({str(i): _entry(x)} for i, x in row[1:])]}
-            for index, row in enumerate(rows)
-        ]
+            {"index": index, "text": "", "prompt_logprobs": [None, *(
+                {str(i): _entry(x)} | {str(j): _entry(y) for j, y in top} for (i, x), top in zip(row[1:], own, strict=True)
+            )]}
+            for index, (row, own) in enumerate(zip(rows, tops, strict=True))
+        ]  # fmt: skip
         return {"object": "text_completion", "model": self.served, "choices": choices[::-1]}
+
+    def _top(self, model: str, ids: list[int], start: int, most: int) -> list[list[tuple[int, float]]]:
+        """(id, log-prob) of the likeliest tokens at each place after this one."""
+        if not most or self.top is None:
+            return [[] for _ in ids[start + 1 :]]
+        every = self.top(model, ids[: start + 1], ids[start + 1 :])
+        return [[(int(j), float(row[j])) for j in row.argsort()[::-1][:most]] for row in every]
 
     def _scorer(self, model: str) -> Logprobs:
         """That of an adapter, or of the model itself."""
@@ -138,10 +156,16 @@ class EngineServer:
             hit = start if self._is_cached(ids[:start], "") else 0
             own = (self.stale if hit else None) or self._scorer(model)
             self._keep(ids, "")
-            row = self._row(ids, start, own, len(body["input_ids"]))
+            row, (most, *_) = self._row(ids, start, own, len(body["input_ids"])), body.get("top_logprobs_num", [0])
             about = {"input_token_logprobs": [[x, i, None] for i, x in row], "cached_tokens": hit}
+            if most and self.top is None:
+                return None
+            about |= {"input_top_logprobs": [None, *self._sglang_top(model, ids, start, most)]} if most else {}
             answers.append({"text": "", "meta_info": about})
         return answers
+
+    def _sglang_top(self, model: str, ids: list[int], start: int, most: int) -> list[Any]:
+        return [[[x, i, None] for i, x in place] for place in self._top(model, ids, start, most)]
 
     def _row(self, ids: list[int], start: int, logprobs: Logprobs, beside: int) -> list[tuple[int, float | None]]:
         """(id, log-prob) of each place from this one on; the first of them has none."""
@@ -156,8 +180,12 @@ class EngineServer:
         """(ids, log-probs, tokens from the cache) after each prompt, at temperature 1 and not cut; None: it does not generate."""
         if self.sampler is None:
             return None
-        assert (sampling["temperature"], sampling["top_p"], sampling["top_k"]) == (1.0, 1.0, -1)
-        return [self._gone_on(self.sampler(model, prompt, most), model, prompt, salt) for prompt in prompts]
+        if (sampling["temperature"], sampling["top_p"], sampling["top_k"], sampling["min_p"]) == (1.0, 1.0, -1, 0.0):
+            return [self._gone_on(self.sampler(model, prompt, most), model, prompt, salt) for prompt in prompts]
+        if self.scaled is None:
+            return None
+        made = [(prompt, self.sampler(model, prompt, most)) for prompt in prompts]
+        return [(ids, [float(x) for x in self.scaled(sampling, model, prompt, ids)], 0) for prompt, ids in made]
 
     def _gone_on(self, ids: list[int], model: str, prompt: list[int], salt: str) -> tuple[list[int], list[float], int]:
         hit = len(prompt) - 1 if self._is_cached(prompt, salt) else 0

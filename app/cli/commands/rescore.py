@@ -12,6 +12,7 @@ import typer
 from ratioscope.errors import ConfigError
 
 from ...blocks import Block, Paragraph, text_table
+from ...presentation.digits import count
 from ..blocks_printed import print_blocks
 from ..engine_options import DeviceOption, InFlightOption, KeyOption
 from ..engine_readings import read_by_engines, reading_words, tell_engine_readings
@@ -60,7 +61,10 @@ TokenizerOption = Annotated[
 DtypeOption = Annotated[
     str, typer.Option(metavar="float32|bfloat16|float16", help="Numbers that the weights are held in.")
 ]
-TemperatureOption = Annotated[float, typer.Option(min=1e-3, help="Divide the logits by this number.")]
+TemperatureOption = Annotated[
+    float | None,
+    typer.Option(min=1e-3, show_default="1; for a server that on record", help="Divide the logits by this number."),
+]
 ONE_BY_ONE = 1
 """Padded tokens of the batches of --floor: every sequence is a batch of its own."""
 MOST_TRIED = 32
@@ -80,7 +84,7 @@ def rescore(
     tokenizer: TokenizerOption = None,
     device: DeviceOption = None,
     dtype: DtypeOption = "float32",
-    temperature: TemperatureOption = 1.0,
+    temperature: TemperatureOption = None,
     floor: Annotated[
         bool,
         typer.Option("--floor", help="Read twice, in other batches: by how much does the model differ from itself?"),
@@ -119,10 +123,10 @@ def rescore(
     few = Wanted(wanted.steps, sequences or MOST_TRIED)
     if model is None or engine:
         given = {"--model": model, "--floor": floor, "--checkpoints": checkpoints, "--device": device}
-        given |= {"--temperature": temperature != 1}
         _demand_engine(engine, [option for option, value in given.items() if value])
         opened_run = opened(run)
         options: Any = {"in_flight": in_flight, "key_file": engine_key_file, "tokenizer": tokenizer}
+        options |= {"temperature": temperature}
         read_now = read_by_engines(opened_run, engine or (), wanted, **options)
         reproduced_by = partial(_reproduced_by_engines, opened_run, few, tokenizer) if tries else None
         tell_engine_readings(opened_run, read_now, reproduced_by, as_json=as_json)
@@ -137,13 +141,15 @@ def rescore(
 
     read = partial(rescored, opened_run, judge, wanted, tokenizer=own)
     with counting(f"reading {opened_run.name} with {model.name}") as progress:
-        done = read(Scoring(temperature), name=name, progress=progress)
+        done = read(Scoring(temperature or 1.0), name=name, progress=progress)
     with working("comparing"):
         if dtype == "float32":
             _tell_floors(opened_run, judge, few, own, name)
         result = answer(opened_run, name, done.steps)
         own_noise = trainer_noise(opened_run)
-    noise = _floor(opened_run, name, partial(read, Scoring(temperature, batch_tokens=ONE_BY_ONE))) if floor else None
+    noise = (
+        _floor(opened_run, name, partial(read, Scoring(temperature or 1.0, batch_tokens=ONE_BY_ONE))) if floor else None
+    )
     reproduced = _reproduced(opened_run, judge, few, own, checkpoints) if tries else None
     if as_json:
         sentences = [] if reproduced is None else [best.sentence for best in reproduced.best]
@@ -317,7 +323,10 @@ def _tried(results: "ReproductionAttempt") -> Iterator[Block]:
     rows = [[name, *(f"{results.means[policy][name]:.2g}" for policy in policies)] for name in names[:MOST_STEPS]]
     head = f"mean |x| of {results.sequences} sequences, nats/token"
     yield text_table("alternatives", (head, *policies), rows)
-    yield from (Paragraph(f"not tried: {name}: {why}", "muted") for name, why in results.skipped.items())
+    for why in dict.fromkeys(results.skipped.values()):
+        first, *others = (name for name, own in results.skipped.items() if own == why)
+        more = f" and {count(len(others), 'other alternative')}" if others else ""
+        yield Paragraph(f"not tried: {first}{more}: {why}", "muted")
 
 
 def plain_answer(result: "RefereeAnswer") -> dict[str, Any]:

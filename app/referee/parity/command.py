@@ -21,8 +21,8 @@ import numpy as np
 from ratioscope.arrays import Singles
 from ratioscope.errors import ConfigError, SourceError
 
-from ..engines import ABOVE
 from ..inputs import ModelBounds, Sequence_
+from ..likeliest import ABOVE
 from ..server import KEY
 
 BYTES_OF_TOKEN = 64

@@ -278,12 +278,11 @@ def test_sequences_beyond_the_servers_context_are_left_out_and_counted(run: Path
     ("config", "wanted"),
     [
         ({"sampling": {"temperature": 0.7}}, "temperature 0.7, and its log-prob mode is not on record"),
-        ({"sampling": {"temperature": 0.7}, "logprobs_mode": "processed_logprobs"}, "--model PATH --temperature 0.7"),
         ({"sampling": {"temperature": 0.7}, "logprobs_mode": "raw_logprobs"}, ""),
         ({}, ""),
     ],
 )
-def test_a_temperature_that_a_server_cannot_match_is_refused(
+def test_a_temperature_whose_log_probs_may_be_of_two_kinds_is_refused(
     weights: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], config: dict[str, Any], wanted: str
 ) -> None:
     own = scored(weights)
