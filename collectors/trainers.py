@@ -248,6 +248,19 @@ ADAPTERS: tuple[Adapter, ...] = (
         "(synchronous), groups, rewards, advantages",
     ),
     Adapter(
+        name="molt",
+        title="MOLT",
+        package="molt",
+        distribution="molt-rl",
+        tested=("0.2.1",),
+        against="package",
+        rollout_by_default=False,
+        rollout_setting="`--algo.advantage.is_correction_level token`, or `--algo.advantage.score_centering_top_k`",
+        lines=_RUN,
+        records="rollout (on that condition), old, current, reference, entropy, mask, groups, rewards, advantages; with score "
+        "centering the likeliest tokens of both sides; no versions, which it does not note",
+    ),
+    Adapter(
         name="open_instruct",
         title="open-instruct",
         package="open_instruct",

@@ -37,8 +37,9 @@ class SampledFirst:
             self.mask = mask.bool().gather(1, self._index) & self._inside
 
     def __call__(self, values: Tensor) -> Tensor:
-        """The rows, shifted; positions behind their ends repeat the last value."""
-        return values.detach().gather(1, self._index)
+        """The rows, (B, T) or (B, T, k), shifted; positions behind their ends repeat the last value."""
+        index = self._index if values.ndim == 2 else self._index[..., None].expand(-1, -1, values.shape[2])
+        return values.detach().gather(1, index)
 
     def before(self, tokens: Tensor) -> Tensor:
         """A mask of `tokens`, true in front of the first sampled one. It may be wider than the rows: those then lack its start.

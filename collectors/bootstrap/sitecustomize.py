@@ -8,8 +8,8 @@ import os
 import sys
 
 AWAITED = (
-    "areal", "art", "megatron.rl", "miles", "nemo_rl", "open_instruct", "openrlhf", "prime_rl", "ray", "roll", "skyrl", "slime",
-    "swift", "tinker_cookbook", "torchtitan.experiments.rl", "training", "trl", "unsloth", "verl", "xtuner",
+    "areal", "art", "megatron.rl", "miles", "molt", "nemo_rl", "open_instruct", "openrlhf", "prime_rl", "ray", "roll", "skyrl",
+    "slime", "swift", "tinker_cookbook", "torchtitan.experiments.rl", "training", "trl", "unsloth", "verl", "xtuner",
 )  # fmt: skip
 """The packages of the table of adapters, and ray. This is a copy: to read the table takes longer than Python's start."""
 

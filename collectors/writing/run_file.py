@@ -35,7 +35,7 @@ _NO_JOB = "ffffffff"  # RAY_JOB_ID of a worker that was started before its job
 _VERSIONS = (
     "numpy", "pyarrow", "torch", "transformers", "trl", "vllm", "sglang", "verl", "accelerate", "areal", "bitsandbytes",
     "deepspeed", "flash_attn", "megatron.core", "nemo_rl", "openrlhf", "peft", "ray", "skyrl", "slime", "tensorrt_llm", "tinker",
-    "torchao", "transformer_engine", "triton", "unsloth", "agentlightning", "art", "axolotl", "miles", "open_instruct",
+    "torchao", "transformer_engine", "triton", "unsloth", "agentlightning", "art", "axolotl", "miles", "molt", "open_instruct",
     "prime_rl", "roll", "swift", "tinker_cookbook", "torchtitan", "xtuner",
 )  # fmt: skip
 """Modules whose version and commit are recorded if they are in memory."""

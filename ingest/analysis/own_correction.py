@@ -33,7 +33,7 @@ MASKS_LATER = {"skyrl": "SkyRL masks in its workers, after the loss mask on reco
 """Trainer -> why the loss mask on record cannot show its correction."""
 MASKS_INSIDE = "off_policy_mask_threshold acts inside TRL's loss, and no reason of the loss on record is of it"
 """The same of TRL's off-policy mask: a loss mask that a user logs is taken before it; the adapter's has its reason."""
-WITHOUT_DIALECT = ("openrlhf", "prime_rl", "roll", "open_instruct", "tinker_cookbook")
+WITHOUT_DIALECT = ("openrlhf", "molt", "prime_rl", "roll", "open_instruct", "tinker_cookbook")
 """Trainers whose correction settings no dialect reads."""
 OUTSIDE = "share_outside_0.5_2"
 FEW = 10

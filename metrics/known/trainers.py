@@ -4,7 +4,7 @@ import re
 
 NAMES = (
     "verl", "trl", "slime", "miles", "skyrl", "nemo_rl", "areal", "openrlhf", "prime_rl", "roll", "open_instruct",
-    "tinker_cookbook", "fireworks", "ms_swift", "unsloth", "art", "megatron_rl", "torchtitan_rl", "xtuner",
+    "tinker_cookbook", "fireworks", "ms_swift", "unsloth", "art", "megatron_rl", "torchtitan_rl", "xtuner", "molt",
 )  # fmt: skip
 """The trainers that can be recorded, by the names of their adapters."""
 DIALECT = {"miles": "slime", "unsloth": "trl"}

@@ -29,6 +29,7 @@ DRIVEN = {
     "skyrl": Driven("skyrl", "skyrl_drive", {}),
     "skyrl, fully async": Driven("skyrl", "skyrl_drive", {"is_async": True}, TWO, lags=(0, 1, 2)),
     "openrlhf": Driven("openrlhf", "openrlhf_drive", {}, columns=("mask", *FACTS)),
+    "molt": Driven("molt", "molt_drive", {}, columns=("mask", *FACTS), lags=None),
     "tinker_cookbook": Driven(
         "tinker_cookbook", "tinker_cookbook_drive", {}, TWO, columns=(*BOTH_MASKS, *FACTS), lags=(0, 1)
     ),

@@ -33,6 +33,7 @@ from .rows import (
     VERSIONS,
     Sample,
     columns,
+    facts,
     frozen_steps,
     holds_the_copy,
     release,
@@ -153,7 +154,7 @@ class OpenRlhfRecorder:
                     self._entropy(trainer, step.number, batch),
                     is_first_visit=self._is_first(step, batch),
                 ),
-                **_facts(batch.samples),
+                **({} if batch.samples is None else facts(batch.samples)),
             )
         self._micro_steps += 1
         if trainer.args.train.dynamic_batch_enable:
@@ -217,17 +218,3 @@ class OpenRlhfRecorder:
 
 
 recorder = OpenRlhfRecorder
-
-
-def _facts(samples: list[Sample] | None) -> dict[str, Any]:
-    if samples is None:
-        return {}
-    names = {
-        "sequence_ids": "sequence_id",
-        "group_ids": "group_id",
-        "rewards": "reward",
-        "finish_reasons": "finish_reason",
-        "prompt_texts": "prompt",
-    }
-    columns = {argument: [getattr(sample, name) for sample in samples] for argument, name in names.items()}
-    return {argument: values for argument, values in columns.items() if any(value is not None for value in values)}

@@ -32,6 +32,19 @@ def samples_of(items: Sequence[Experience], step: int, rank: int) -> dict[int, S
     return {id(item): _sample(item, step, f"{step}-{rank}-{index}") for index, item in enumerate(items)}
 
 
+def facts(samples: Sequence[Sample]) -> dict[str, Any]:
+    """Arguments of `log`, one value per sample; a fact that no sample has is left out."""
+    names = {
+        "sequence_ids": "sequence_id",
+        "group_ids": "group_id",
+        "rewards": "reward",
+        "finish_reasons": "finish_reason",
+        "prompt_texts": "prompt",
+    }
+    columns = {argument: [getattr(sample, name) for sample in samples] for argument, name in names.items()}
+    return {argument: values for argument, values in columns.items() if any(value is not None for value in values)}
+
+
 def columns(
     experience: Experience, given: Mapping[str, Tensor], entropy: Tensor | None, *, is_first_visit: bool
 ) -> dict[str, Tensor]:
@@ -126,10 +139,10 @@ def release() -> tuple[int, ...]:
         return ()
 
 
-def settings(args: Any) -> dict[str, Any]:
-    """The settings that run.json keeps, by their names on the command line."""
+def settings(args: Any, kept: Mapping[str, str] = _SETTINGS) -> dict[str, Any]:
+    """The settings that run.json keeps, by their names on the command line. kept: section -> names, between spaces."""
     values: dict[str, Any] = {}
-    for section, names in _SETTINGS.items():
+    for section, names in kept.items():
         holder = args
         for part in section.split("."):
             holder = getattr(holder, part, None)

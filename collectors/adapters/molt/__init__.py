@@ -1,0 +1,177 @@
+"""MOLT's policy actor: the policy loss gets all policies of a micro-batch, in the Ray actor that trains; with score centering
+also the log-probs of both sides at the sampler's likeliest tokens.
+
+    NaiveReplayBuffer's items       one sample each, on the host, before policy_train shuffles them: the facts of each
+    make_experience_batch           the samples of a micro-batch
+    PolicyTrainer.training_step     the micro-batch on the device; whether an optimizer step follows it
+    PolicyLoss.forward              current, old and rollout together, as the loss uses them
+    Actor.forward                   entropy, if the loss has an entropy term
+
+MOLT comes from OpenRLHF and keeps the layout of its batches: see ../openrlhf. Ranks of context and tensor parallelism have
+gathered copies; the first writes. A rank does not know the step: it counts calls of policy_train, after the steps before a resume
+or those in which the actor is frozen.
+
+It follows molt/trainer/workers/policy_actor.py, molt/models/{loss,actor}.py, molt/trainer/algorithm/{experience,replay_buffer}.py
+and molt/trainer/fsdp/strategy.py of molt-rl 0.2.1.
+"""
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...adapter import installed
+from ...batch.token_texts import decoder
+from ...process.ranks import process_rank
+from ...watching.hooks import Call, Hook
+from ...watching.recording import Recording
+from ..visits import FirstVisits
+from .rows import (
+    NO_ROLLOUT,
+    NO_VERSIONS,
+    OLD_IS_CURRENT,
+    VERSIONS,
+    columns,
+    facts,
+    frozen_steps,
+    is_a_copy,
+    kept_settings,
+    samples_of,
+)
+
+_ACTOR = "molt.trainer.workers.policy_actor"
+HOOKS = (
+    Hook(_ACTOR, "PolicyTrainer.policy_train", before="step_begins", replace="with_scalars"),
+    Hook(_ACTOR, "PolicyTrainer.training_step", before="batch_begins", after="batch_ends"),
+    Hook("molt.models.loss", "PolicyLoss.forward", before="loss_begins"),
+    Hook("molt.models.actor", "Actor.forward", after="scored", needed=False),
+    Hook("molt.trainer.algorithm.experience", "make_experience_batch", after="batch_made", needed=False),
+    Hook(_ACTOR, "PolicyTrainer.broadcast_to_vllm", after="weights_sent", needed=False),
+    Hook("molt.trainer.fsdp.strategy", "FsdpStrategy.load_ckpt", after="checkpoint_loaded", needed=False),
+)
+
+
+@dataclass
+class _Step:
+    """One call of policy_train."""
+
+    samples: dict[int, Any]
+    """The facts of the replay buffer's samples, by identity of the buffer's item."""
+    updates: int = 0
+    """Updates of the weights in this call so far."""
+    batches: dict[int, tuple[Any, list[Any]]] = field(default_factory=dict)
+    """Micro-batches that are not trained on yet and the facts of their samples, by identity of the micro-batch."""
+
+
+@dataclass
+class _Batch:
+    """The micro-batch in training."""
+
+    samples: list[Any] | None
+    """The facts of its samples; None if not known."""
+    given: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the loss; empty before its call."""
+    entropy: Any = None
+
+
+class MoltRecorder:
+    """Watches the policy actor of its process."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._number, self._resumed = -1, 0
+        self._step: _Step | None = None
+        self._batch: _Batch | None = None
+        self._visits = FirstVisits()
+
+    def step_begins(self, call: Call) -> None:
+        trainer = call.target
+        if self._number < 0:
+            self._number = max(self._resumed, frozen_steps(trainer.args))
+        self._number += 1
+        if is_a_copy(trainer.strategy):
+            return
+        self._step = _Step(samples_of(trainer.replay_buffer.items, self._number, process_rank()))
+
+    def batch_made(self, call: Call) -> None:
+        if self._step is not None:
+            found = [self._step.samples.get(id(item)) for item in call.arguments["items"]]
+            known = [sample for sample in found if sample is not None]
+            if len(known) == len(found):  # the reference keeps the id from being reused
+                self._step.batches[id(call.result)] = (call.result, known)
+
+    def batch_begins(self, call: Call) -> None:
+        if self._step is not None:
+            _, samples = self._step.batches.pop(id(call.arguments["experience"]), (None, None))
+            self._batch = _Batch(samples)
+
+    def loss_begins(self, call: Call) -> None:
+        if self._batch is not None:
+            self._batch.given = dict(call.arguments)
+
+    def scored(self, call: Call) -> None:
+        if self._batch is not None:
+            self._batch.entropy = call.result.get("entropy")
+
+    def batch_ends(self, call: Call) -> None:
+        """Logs the micro-batch; the next one belongs to the next update if an optimizer step came after this one."""
+        batch, step, self._batch = self._batch, self._step, None
+        if batch is None or step is None:
+            return
+        if batch.given:
+            self._log(call.target, call.arguments["experience"], batch, step)
+        step.updates += bool(call.arguments["is_optimizer_step"])
+
+    def _log(self, trainer: Any, experience: Any, batch: _Batch, step: _Step) -> None:
+        self._describe(trainer)
+        is_current = experience.action_log_probs is None
+        if is_current:
+            self._recording.say_once("old_is_current", self._number, OLD_IS_CURRENT)
+        if batch.given["rollout_log_probs"] is None:
+            self._recording.say_once("no_rollout_logprobs", self._number, NO_ROLLOUT, logging.WARNING)
+        version = None if self._recording.rollout_version is None else self._recording.rollout_version(trainer)
+        if version is None:
+            self._recording.say_once("no_rollout_versions", self._number, NO_VERSIONS)
+        ids = None if batch.samples is None else [sample.sequence_id for sample in batch.samples]
+        is_first = self._visits.is_one(self._number, ids)
+        self._recording.log(
+            step=self._number,
+            minibatch=step.updates,
+            trainer_version=self._number - 1,
+            rollout_versions=version,
+            **columns(experience, batch.given, batch.entropy, is_first_visit=is_first, is_current=is_current),
+            **facts(batch.samples),
+        )
+
+    def with_scalars(self, call: Call) -> dict[str, Any] | None:
+        """The status of the step with our scalars added; the driver logs the status."""
+        step, self._step = self._step, None
+        if step is None or not self._recording.has_collector:
+            return None
+        self._recording.collector.flush(0)
+        added = self._recording.scalars(self._number, call.result)
+        return {**call.result, **added} if added else None
+
+    def weights_sent(self, call: Call) -> None:
+        if self._recording.has_collector and not is_a_copy(call.target.strategy):
+            note = f"the engines have the weights after {self._number} steps"
+            self._recording.event("weight_sync", self._number, note)
+
+    def checkpoint_loaded(self, call: Call) -> None:
+        _, states = call.result
+        self._resumed = max(self._resumed, int((states or {}).get("global_step", 0)))
+
+    def _describe(self, trainer: Any) -> None:
+        if self._recording.has_collector:
+            return
+        tokenizer = trainer.tokenizer
+        self._recording.describe(
+            trainer=installed("molt-rl"),
+            config=kept_settings(trainer.args),
+            decode=None if tokenizer is None else decoder(tokenizer),
+            versions=VERSIONS,
+        )
+        if self._resumed:
+            self._recording.event("resume", self._number, f"training goes on after {self._resumed} steps")
+
+
+recorder = MoltRecorder
