@@ -85,6 +85,8 @@ def _contents(s: StandIn) -> dict[str, dict[str, Any]]:
         "model": {"train_one_step": training.train_one_step(s), "train": training.train(s)},
     }
     if s.is_slime:
+        contents["ppo"] = {"calculate_topk_log_probs": losses.calculate_topk_log_probs}
+        contents["centering"] = {"score_centering_correction": losses.score_centering_correction}
         contents["tensorize"] = {"tensorize_rollout_data_for_training": lambda rollout_data: None}
         contents["actor"] = {"MegatronTrainRayActor": training.slime_actor(s)}
         return contents

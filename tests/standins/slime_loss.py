@@ -151,6 +151,33 @@ def rejecting_tis_function(
     return pg_loss * torch.cat(masks), masks, {"rejected": 1.0 - torch.cat(masks).float()}
 
 
+def calculate_topk_log_probs(
+    logits: torch.Tensor, ids: torch.Tensor, process_group: Any, chunk_size: int = -1, temperature: float = 1.0
+) -> torch.Tensor:
+    return torch.log_softmax(logits / temperature, -1).gather(1, ids)
+
+
+def score_centering_correction(
+    train_head_logp: torch.Tensor, sampler_head_logp: torch.Tensor, *, mode: str = "none", eps: float = 1e-6
+) -> Any:
+    p, q = train_head_logp.detach().exp(), sampler_head_logp.exp()
+    rho = (1 - q.sum(-1)).clamp_min(eps) / (1 - p.sum(-1)).clamp_min(eps)
+    return ((q - rho[:, None] * p) * train_head_logp).sum(-1), q.sum(-1), p.sum(-1)
+
+
+def _centering(s: StandIn, args: Any, batch: Mapping[str, Any], logits: torch.Tensor) -> torch.Tensor:
+    """The additive term of a micro-batch, a call of both functions for each sequence; without context parallelism."""
+    end, terms = 0, []
+    sizes = zip(batch["total_lengths"], batch["response_lengths"], strict=True)
+    heads = zip(batch["rollout_topk_token_ids"], batch["rollout_topk_log_probs"], sizes, strict=True)
+    for ids, sampler, (total, response) in heads:
+        end += total
+        rows = logits[0, end - response - 1 : end - 1]
+        train = s.at("ppo").calculate_topk_log_probs(rows, ids.long(), None, temperature=args.rollout_temperature)
+        terms.append(s.at("centering").score_centering_correction(train, sampler, mode="none")[0])
+    return torch.cat(terms)
+
+
 def _reduced(s: StandIn, args: Any, batch: Mapping[str, Any], masks: Any) -> Any:
     lengths = (batch["total_lengths"], batch["response_lengths"], masks)
     sums = batch["rollout_mask_sums"]
@@ -178,6 +205,8 @@ def policy_loss(s: StandIn) -> Callable[..., Any]:
         advantages = torch.cat(batch["advantages"])
         pg_loss = -torch.minimum(ratio * advantages, ratio.clamp(1 - args.eps_clip, 1 + args.eps_clip) * advantages)
         metrics: dict[str, Any] = {}
+        if args.use_score_centering:
+            pg_loss = pg_loss + advantages * _centering(s, args, batch, logits)
         if args.get_mismatch_metrics or args.use_tis:
             path = args.custom_tis_function_path
             tis = s.at("misc").load_function(path) if path else s.at("tis").vanilla_tis_function

@@ -18,6 +18,8 @@ PLACES: Mapping[str, Mapping[str, str]] = {
         "log": "slime.observability.logging_utils",
         "types": "slime.utils.types",
         "misc": "slime.utils.misc",
+        "ppo": "slime.utils.ppo_utils",
+        "centering": "slime.utils.score_centering",
         "data": "slime.utils.data",
         "cp_utils": "slime.backends.megatron_utils.cp_utils",
         "scores": "slime.backends.megatron_utils.loss",
@@ -87,6 +89,6 @@ def arguments(**given: Any) -> SimpleNamespace:
         "eps_clip": 0.2, "with_ref": True, "skip_actor_forward_only": False, "wandb_key": "secret" * 6, "release_train": False,
         "rollout_temperature": 1.0, "calculate_per_token_loss": False, "qkv_format": "thd", "num_steps_per_rollout": 2,
         "samples_per_rollout": 8, "n_samples_per_prompt": 2, "seed": 3, "asynchronous": False, "fsdp": False,
-        "resumed_calls": False,
+        "resumed_calls": False, "use_score_centering": False, "allgather_cp": False,
     }  # fmt: skip
     return SimpleNamespace(**{**defaults, **given})

@@ -15,7 +15,7 @@ from standins.slime_sampling import Engine
 
 _TRAINED_ON = (
     "tokens", "loss_masks", "total_lengths", "response_lengths", "log_probs", "ref_log_probs", "advantages",
-    "rollout_log_probs", "rollout_mask_sums",
+    "rollout_log_probs", "rollout_mask_sums", "rollout_topk_token_ids", "rollout_topk_log_probs",
 )  # fmt: skip
 
 
@@ -158,6 +158,12 @@ class Actor:
     def trained(self, rollout_id: int, rollout_data: dict[str, Any]) -> None:
         s, args, model = self.s, self.args, self.model[0]
         steps = args.num_steps_per_rollout
+        if args.use_score_centering:
+            drawn = torch.Generator().manual_seed(rollout_id)
+            heads = [torch.randn(n, VOCABULARY, generator=drawn) for n in rollout_data["response_lengths"]]
+            found = [torch.log_softmax(head, -1).topk(3) for head in heads]
+            rollout_data["rollout_topk_token_ids"] = [head.indices.int() for head in found]
+            rollout_data["rollout_topk_log_probs"] = [head.values for head in found]
         if args.with_ref:
             rollout_data["ref_log_probs"] = self.forward_only(rollout_data, model.reference)
         reuses = args.skip_actor_forward_only if not s.is_slime else steps == 1 and not args.get_mismatch_metrics

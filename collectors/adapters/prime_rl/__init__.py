@@ -31,6 +31,8 @@ from .facts import Trace, facts_of, traces_of
 from .rows import PackedSequences, packed_rows
 
 MicroBatch = Any
+_HEADS = {"rollout_topk_logprobs": "inference_mask_logprobs", "current_topk_logprobs": "trainer_mask_logprobs"}
+"""Argument of `log` -> argument of the loss, from trainer/rl/loss.py of autumn 2026, a single file of an index: not run."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class Trained:
     """Tokens of each packed sequence."""
     output: Mapping[str, Tensor]
     """`logprobs` and, if known, `entropy`, one value per token."""
+    heads: Mapping[str, Tensor] = field(default_factory=dict)
+    """With score centering the log-probs of both sides at the ids of the sampling mask, (tokens, ids), by argument of `log`."""
 
 
 @dataclass
@@ -83,9 +87,14 @@ class Losses:
         if self.has_exporter or self.dims is None or self._done >= len(self._batches):
             return None
         micro_step, self._done = self._done, self._done + 1
+        cat = import_module("torch").cat
         logprobs = [part.detach() for part in arguments["trainer_logprobs"]]
-        named = {"logprobs": import_module("torch").cat(logprobs), "entropy": output.get("entropy")}
-        return Trained(self._step, micro_step, self._batches[micro_step], [len(part) for part in logprobs], named)
+        named = {"logprobs": cat(logprobs), "entropy": output.get("entropy")}
+        given = {name: arguments.get(source) for name, source in _HEADS.items()}
+        heads = {name: cat([part.detach() for part in parts]) for name, parts in given.items() if parts is not None}
+        return Trained(
+            self._step, micro_step, self._batches[micro_step], [len(part) for part in logprobs], named, heads
+        )
 
 
 _EXPORT = "prime_rl.trainer.rl.token_export"
@@ -189,7 +198,7 @@ class PrimeRecorder:
         self._describe(step)
         self._recording.say_once("no_old_logprobs", step, NO_OLD)
         prefix = f"{step}-{self._data_rank}-{trained.micro_step}"
-        if rows := packed_rows(packed, micro_batch, trained.output, prefix):
+        if rows := packed_rows(packed, micro_batch, trained.output, prefix, trained.heads):
             self._recording.log(step=step, minibatch=0, trainer_version=[step - 1] * len(rows["sequence_ids"]), **rows)
 
     def batch_waits(self, call: Call) -> None:

@@ -50,9 +50,16 @@ class PackedSequences:
 
 
 def packed_rows(
-    packed: PackedSequences, batch: MicroBatch, output: Mapping[str, Tensor], prefix: str
+    packed: PackedSequences,
+    batch: MicroBatch,
+    output: Mapping[str, Tensor],
+    prefix: str,
+    heads: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Any]:
-    """Arguments of `Collector.log` for a micro-batch; {} if the policy sampled none of its tokens."""
+    """Arguments of `Collector.log` for a micro-batch; {} if the policy sampled none of its tokens.
+
+    heads: log-probs of both sides at the ids of the batch's sampling mask, which lie at the place of the sampled token.
+    """
     spans = packed.spans()
     if not spans:
         return {}
@@ -77,12 +84,20 @@ def packed_rows(
     }
     return {
         **{name: values for name, values in columns.items() if values is not None},
+        **_topk(batch.get("sampling_mask"), heads or {}, cuts),
         "mask": [packed.sampled[cut] for cut in cuts],
         "pack_position": [place for place, _ in spans],
         "loss_mask": [packed.in_loss[cut] for cut in cuts],
         "sequence_ids": [f"{prefix}-{place}" for place, _ in spans],
         "extra": [{"environment": batch["env_names"][cut.start]} for cut in cuts],
     }
+
+
+def _topk(ids: Tensor | None, heads: Mapping[str, Tensor], cuts: Sequence[slice]) -> dict[str, Any]:
+    """The ids of the sampling mask with the log-probs of both sides; {} where the batch has not all three of one shape."""
+    if ids is None or len(heads) < 2 or any(ids.shape[1:] != values.shape for values in heads.values()):
+        return {}
+    return {name: [values[cut] for cut in cuts] for name, values in {"topk_ids": ids[0], **heads}.items()}
 
 
 def _flat(values: Tensor) -> Array:

@@ -1,6 +1,7 @@
 """The module and function names of slime and of its fork miles, one table each.
 
-It follows THUDM/slime at 624b824a and radixark/miles at 31f1ca96, both of 2026-08-21.
+It follows THUDM/slime at 624b824a and radixark/miles at 31f1ca96, both of 2026-08-21. `heads` follows slime's
+backends/megatron_utils/loss.py at 00c2d6db and utils/score_centering.py at 2e5cd7cd, single files of an index: not run.
 """
 
 import sys
@@ -62,6 +63,8 @@ class Names:
     """Loads a user's function by its path."""
     old_pass: str
     """Computes log-probs without gradient, before training."""
+    heads: tuple[str, str]
+    """Computes the trainer's log-probs at the sampler's likeliest tokens of a sequence; compares them with the sampler's."""
     place: Callable[[], Place]
     """The place of this process among the ranks."""
     old_is_current: str
@@ -86,6 +89,8 @@ def hooks(names: Names) -> tuple[Hook, ...]:
         ((names.reducer,), "mask_used", None, False),
         (names.sync, None, "synced", False),
         ((names.old_pass,), None, "old_scored", False),
+        (names.heads[:1], None, "head_scored", False),
+        (names.heads[1:], "heads_met", None, False),
     )
     watched = (
         Hook(*_at(name), before=before, after=after, needed=needed)
@@ -139,6 +144,7 @@ SLIME = Names(
     checks="",
     load_function="slime.utils.misc:load_function",
     old_pass=f"{_SLIME_MEGATRON}.actor:MegatronTrainRayActor.compute_log_prob",
+    heads=("slime.utils.ppo_utils:calculate_topk_log_probs", "slime.utils.score_centering:score_centering_correction"),
     place=_slime_place,
     old_is_current=(
         "slime skips the separate old pass with these settings (one optimizer step per rollout) and its loss uses the detached "
@@ -174,6 +180,7 @@ MILES = Names(
     checks="miles.ray.rollout.rollout_server:RolloutServer.check_weights",
     load_function="miles.utils.misc:load_function",
     old_pass="",
+    heads=("", ""),
     place=_miles_place,
     old_is_current=(
         "miles computes no old log-probs under --skip-actor-forward-only and its loss uses the detached current ones as old; "

@@ -8,7 +8,7 @@ optimizer step within the rollout: train/step is rollout id * steps per rollout 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +27,11 @@ NO_ROLLOUT = (
     "the batch has no rollout log-probs, so neither mismatch nor total is recorded; the trainer has them if the first sample of "
     "a rollout has them"
 )
+NO_SCORES = (
+    "the loss function computed no log-probs by the trainer's own function, so nothing of it is recorded: another --loss-type, "
+    "such as miles' score_centering, which is not recorded yet, or a loss of your own"
+)
+_HEADS = ("topk_ids", "rollout_topk_logprobs", "current_topk_logprobs")
 NO_PUSHES = "this process has pushed no weights, so the version of its weights is unknown, and lag too"
 
 
@@ -41,6 +46,10 @@ class _Loss:
     """The current log-probs and entropies; None before they are computed."""
     masks: Sequence[Tensor] | None = None
     """The masks of the last reducer; None before there is one."""
+    ids: Tensor = None
+    """The sampler's likeliest tokens of the sequence whose log-probs at them were computed last."""
+    heads: list[Mapping[str, Tensor]] = field(default_factory=list)
+    """The likeliest tokens and the log-probs of both sides at them, (tokens, k), one for each sequence with score centering."""
 
 
 class TrainSide:
@@ -128,8 +137,23 @@ class TrainSide:
         if self._loss is not None:
             self._loss.masks = call.arguments["loss_masks"]
 
+    def head_scored(self, call: Call) -> None:
+        """The trainer's log-probs at the sampler's likeliest tokens of a sequence were computed."""
+        if self._loss is not None:
+            self._loss.ids = tuple(call.arguments.values())[1]  # its name is not known: no whole source was read
+
+    def heads_met(self, call: Call) -> None:
+        """Score centering is about to compare both sides at these tokens: the rank's own, unless its context is all-gathered."""
+        loss, place = self._loss, self._rollout and self._rollout.place
+        if loss is not None and loss.ids is not None and not (place and place.cp_size > 1 and loss.args.allgather_cp):
+            sides = (call.arguments[f"{side}_head_logp"] for side in ("sampler", "train"))
+            loss.heads.append(dict(zip(_HEADS, (loss.ids, *sides), strict=True)))
+            loss.ids = None
+
     def loss_ends(self, call: Call) -> None:
         loss, self._loss = self._loss, None
+        if loss is not None and loss.scores is None and self._rollout is not None:
+            self._say(self._rollout, "no_scores", NO_SCORES)
         if loss is not None and loss.scores is not None and self._rollout is not None:
             old = self._old(self._rollout, loss.args, loss.batch, loss.scores["log_probs"])
             self.log(
@@ -140,6 +164,7 @@ class TrainSide:
                 old_logprobs=old,
                 current_logprobs=loss.scores["log_probs"],
                 entropy=loss.scores.get("entropy"),
+                **_topk(loss.heads, loss.scores["log_probs"], old),
             )
 
     def rollout_ends(self, call: Call) -> None:
@@ -239,6 +264,14 @@ class TrainSide:
     def _say(self, rollout: Rollout, kind: str, note: str) -> None:
         if rollout.place.speaks:
             self._recording.say_once(kind, rollout.id, note)
+
+
+def _topk(heads: Sequence[Mapping[str, Tensor]], current: Sequence[Tensor], old: Any) -> dict[str, Any]:
+    """Arguments of `log`; {} unless there is a head for each token of each sequence, in the order of the current log-probs."""
+    if not heads or [len(head[_HEADS[0]]) for head in heads] != [len(own) for own in current]:
+        return {}
+    found = {name: [head[name] for head in heads] for name in _HEADS}
+    return found | ({"old_topk_logprobs": found[_HEADS[2]]} if old is current else {})
 
 
 def sides(recording: Recording, names: Names) -> SimpleNamespace:

@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import torch
 from standins.prime_rl import Ranks, drive
 
 import ratioscope
+from ratioscope.collectors.adapters.prime_rl.losses import Losses
+from ratioscope.collectors.adapters.prime_rl.rows import PackedSequences, packed_rows
 from ratioscope.collectors.watching.hooks import MARK
+from ratioscope.ingest.analysis.support import support_of
 
 
 def rows_of(run_dir: Path) -> pl.DataFrame:
@@ -162,3 +166,42 @@ def test_a_version_without_what_is_needed_is_refused_and_trains(tmp_path: Path) 
 
     drive(None, during=during)
     assert not (tmp_path / "run").exists()
+
+
+def test_both_sides_at_the_sampling_mask_are_those_that_the_loss_centers_with(tmp_path: Path) -> None:
+    """The arguments of compute_loss in autumn 2026: a row for each token; at padding -inf for the sampler, 0 for the trainer."""
+    lengths, draw = [4, 3], torch.Generator().manual_seed(1)
+    ids = torch.arange(21).reshape(1, 7, 3)
+    ids[0, 2, 2] = -1
+    sampler, train = (torch.randn(7, 3, generator=draw).log_softmax(-1) for _ in range(2))
+    sampler[2, 2], train[2, 2] = -torch.inf, 0.0
+    flat = torch.full((1, 7), -1.0)
+    mask = torch.tensor([[False, True, True, True, False, True, True]])
+    names = [[f"env{place}"] for place in range(7)]
+    batch = {
+        "input_ids": ids[..., 0].clone(), "inference_logprobs": flat, "loss_mask": mask, "advantages": flat,
+        "env_names": names, "sampling_mask": ids,
+    }  # fmt: skip
+    losses = Losses(dims=(None, None))
+    losses.begin(1)
+    losses.receive([batch])
+    given = {"trainer_logprobs": flat[0].split(lengths)}
+    sides = {"trainer_mask_logprobs": train.split(lengths), "inference_mask_logprobs": sampler.split(lengths)}
+    trained = losses.computed({**given, **sides})
+    assert trained is not None
+    packed = PackedSequences.of_tensors(batch, lengths)
+    rows = packed_rows(packed, batch, trained.output, "1-0-0", trained.heads)
+    cuts = [slice(1, 4), slice(5, 7)]
+    for name, values in (("topk_ids", ids[0]), ("rollout_topk_logprobs", sampler), ("current_topk_logprobs", train)):
+        assert all(torch.equal(own, values[cut]) for own, cut in zip(rows[name], cuts, strict=True)), name
+    with ratioscope.Collector(tmp_path / "run", writer="thread", strict=True) as collector:
+        collector.log(step=1, **rows)
+    found = support_of(ratioscope.open_run(tmp_path / "run"), 1, "total")
+    assert len(found) == 5 and (found.ids[1] >= 0).sum() == 2  # the padding is no token
+    for part in ({}, {"trainer_mask_logprobs": None}, {"inference_mask_logprobs": sampler.split(lengths)}):
+        losses.receive([batch])
+        bare = losses.computed({**given, **part})
+        assert bare is not None and len(bare.heads) < 2
+        assert "current_topk_logprobs" not in packed_rows(packed, batch, bare.output, "1-0-0", bare.heads)
+    wide = {**batch, "sampling_mask": ids[..., :2]}
+    assert "topk_ids" not in packed_rows(packed, wide, trained.output, "1-0-0", trained.heads)

@@ -65,6 +65,32 @@ def test_every_policy_is_recorded_as_the_trainer_held_it(tmp_path: Path, trainer
     assert run.gaps == ("mismatch", "total", "drift")
 
 
+@pytest.mark.parametrize("steps", [STEPS, 1])
+def test_both_sides_at_the_likeliest_tokens_are_recorded_with_score_centering(tmp_path: Path, steps: int) -> None:
+    """With one step slime computes no old log-probs: old is current, at these tokens too."""
+    settings: dict[str, Any] = {
+        "use_score_centering": True,
+        "num_steps_per_rollout": steps,
+        "recompute_loss_function": True,
+    }
+    trace = drive(tmp_path / "run", options={"strict": True}, **settings)
+    expected, run = held(trace), ratioscope.open_run(tmp_path / "run")
+    for step in run.steps:
+        for row in run.topk(step).to_pylist():
+            one = expected[row["step"], row["sequence_id"]]
+            length, tokens = one["response_lengths"], one["tokens"]
+            assert row["topk_counts"] == [3] * length
+            assert row["topk_ids"] == one["rollout_topk_token_ids"].flatten().tolist()
+            assert row["rollout_topk_logprobs"] == one["rollout_topk_log_probs"].flatten().tolist()
+            table = torch.as_tensor(trace["history"][row["step"] * steps + row["minibatch"]])
+            logits = table[tokens[len(tokens) - length - 1 : -1]]
+            train = torch.log_softmax(logits, -1).gather(1, one["rollout_topk_token_ids"].long())
+            assert row["current_topk_logprobs"] == pytest.approx(train.flatten().tolist(), abs=1e-6)
+            assert row["old_topk_logprobs"] == (None if steps > 1 else row["current_topk_logprobs"])
+    assert list(run.topk_steps) == list(run.steps)
+    assert all(map(np.array_equal, trace["gradients"], drive(None, **settings)["gradients"]))
+
+
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_what_only_the_rollout_manager_knows_joins_the_trainers_rows(tmp_path: Path, trainer: str) -> None:
     trace = drive(tmp_path / "run", trainer, options={"strict": True})
