@@ -2,12 +2,10 @@
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
-from support.edge_runs import made
-from support.pages_open import Open, charts
+from support.pages_read import Read
 
 PAGES: tuple[tuple[str, dict[str, str | list[str]]], ...] = (
     ("overview", {}),
@@ -38,11 +36,9 @@ SHADED = ("band", "shaded")
 
 @pytest.mark.parametrize("name", ["stale", "bypass", "holes", "one_step", "many_steps"])
 @pytest.mark.parametrize(("page", "query"), PAGES, ids=lambda value: value if isinstance(value, str) else "")
-def test_charts_say_how_many_and_how_sure(
-    opened: Open, runs: Path, name: str, page: str, query: dict[str, str | list[str]]
-) -> None:
-    app = opened(page, [made(runs, each) for each in dict.fromkeys((name, "stale", *query.get("with", ())))], **query)
-    drawn = [json.loads(chart) for chart in charts(app)]
+def test_charts_say_how_many_and_how_sure(read: Read, name: str, page: str, query: dict[str, str | list[str]]) -> None:
+    said = read(page, [*dict.fromkeys((name, "stale", *query.get("with", ())))], **query)
+    drawn = [json.loads(chart) for chart in said.charts]
     assert drawn or name != "stale"
     for figure in drawn:
         says = _notes(figure)
