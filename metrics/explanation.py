@@ -38,8 +38,9 @@ def entries(asked: str) -> list[Entry]:
     if trainer is not None:
         if not theirs:
             close = ", ".join(nearest_names(name, trainer))
-            near = f"close are {close}; " if close else ""
-            raise ConfigError(f"not known: {trainer} has no number '{name}' on record; {near}try it without @{trainer}")
+            near = f"; close are {close}" if close else ""
+            other = f"; try it without @{trainer}" if named_by_trainers(name) or family(name) else ""
+            raise ConfigError(f"not known: {trainer} has no number '{name}' on record{near}{other}")
         return _logged([(own, _of(row, trainer)) for own, row in theirs])
     if name not in BY_NAME and (signals := [each for each in SIGNALS if each.name == name]):
         return [(name, _signal(signals[0]))]
@@ -79,7 +80,8 @@ def _logged(found: list[tuple[str, LoggedName]]) -> list[Entry]:
 def _card(name: str, rows: list[LoggedName]) -> list[tuple[str, str]]:
     if len(rows) == 1:
         return facts_of(rows[0], name)
-    return [("trainer", ", ".join(row.trainer for row in rows)), *facts_of(replace(rows[0], source=""), name)[1:]]
+    shared = [fact for fact in facts_of(rows[0], name)[1:] if fact[0] != "source"]
+    return [("trainer", ", ".join(row.trainer for row in rows)), *shared]
 
 
 def _term(name: str) -> list[Entry]:

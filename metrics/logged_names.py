@@ -54,8 +54,10 @@ class LoggedName:
     """The tokens of the number, and how means over parts of the batch join."""
     cut: str = ""
     """`before` or `after` truncation and masks; empty: they do not act on it, or nothing is on record."""
+    statistic: str = ""
+    """The statistic, where the last word of the name tells another."""
     source: str = ""
-    """The place in the trainer's code."""
+    """The place in the trainer's code; empty: that of its family, if the table has one."""
 
 
 def trainers() -> tuple[str, ...]:
@@ -136,19 +138,27 @@ def facts_of(row: LoggedName, name: str = "") -> list[tuple[str, str]]:
     since = f", since {row.trainer} {row.since}" if row.since else ""
     other = f"no metric of ours; it comes close to {row.near}" if row.near else "no metric of ours has its definition"
     facts = [
-        ("trainer", f"{row.trainer}{_read(row.trainer)}"),
+        ("trainer", f"{row.trainer}{_read(row)}"),
         ("is", f"{row.near}{since}" if row.same else other),
         ("measures", metric.meaning if metric else ""),
-        ("statistic", "" if metric else _STATISTICS.get(re.split("[/_]", name or row.name)[-1], "")),
+        ("statistic", "" if metric else row.statistic or _STATISTICS.get(re.split("[/_]", name or row.name)[-1], "")),
         ("compares", row.sides),
         ("direction", row.direction or _direction(row.near)),
         ("tokens", row.tokens if row.sides else ""),
         ("truncation", _CUTS.get(row.cut, "")),
         ("note", row.note),
         ("usual", usual_of(row.near)),
-        ("source", row.source),
+        ("source", row.source or source_of(row.trainer, name or row.name)),
     ]
     return [(heading, text) for heading, text in facts if text]
+
+
+def source_of(trainer: str, name: str) -> str:
+    """The files of the trainer that hold the name, by the family that it is of; empty: none is on record."""
+    about = _about().get(trainer, {})
+    bare = (name, *map(name.removeprefix, about.get("prefix", ())))
+    found = (file for family, file in _sources(trainer) if any(fnmatchcase(each, family) for each in bare))
+    return next(found, "") or (source_of(about["like"], name) if "like" in about else "")
 
 
 def usual_of(near: str) -> str:
@@ -210,6 +220,14 @@ def _kind(kind: str) -> list[Any]:
 
 
 @cache
+def _sources(trainer: str) -> tuple[tuple[str, str], ...]:
+    """(pattern of names, the files that hold them): the pattern with most characters beside * first."""
+    files = table("logged_names")["source"].get(trainer, {}).items()
+    families = ((family, file) for file, names in files for family in names.split())
+    return tuple(sorted(families, key=lambda pair: -len(pair[0].replace("*", ""))))
+
+
+@cache
 def _rows(trainer: str) -> tuple[dict[str, LoggedName], tuple[LoggedName, ...]]:
     """(name -> row, patterns): the pattern with most characters beside * first."""
     listed, about = table("logged_names"), _about().get(trainer, {})
@@ -229,7 +247,7 @@ def _row(trainer: str, name: str, row: Any, about: dict[str, Any]) -> LoggedName
     """row: as the TOML file has it."""
     near, note = row[:2]
     facts = row[2] if len(row) > 2 else {}
-    plain = {"sides": _sides(near), "tokens": about.get("tokens", ""), "source": about.get("source", "")}
+    plain = {"sides": _sides(near), "tokens": about.get("tokens", "")}
     return LoggedName(trainer, name, near, note, **(plain | facts))
 
 
@@ -247,24 +265,13 @@ def _of_dialect(trainer: str, name: str, like: LoggedName | None, about: dict[st
     row = _row(trainer, name, (near, tables.NOTES.get(name, "")), about)
     if like is None:
         return row
-    same = like.name == name and like.same
-    return replace(
-        row,
-        note=(row.note or ("" if like.name != name else like.note)) if near else _joined(like.note, row.note),
-        same=same,
-        since=like.since if same else "",
-        sides=row.sides or like.sides,
-        direction=like.direction,
-        cut=like.cut,
-        source=like.source,
-    )
+    same, both = like.name == name and like.same, "; ".join(filter(None, (like.note, row.note)))
+    note = (row.note or ("" if like.name != name else like.note)) if near else both
+    since, sides = like.since if same else "", row.sides or like.sides
+    return replace(like, name=name, near=near, note=note, same=same, since=since, sides=sides)
 
 
-def _joined(*notes: str) -> str:
-    return "; ".join(filter(None, notes))
-
-
-def _read(trainer: str) -> str:
-    if trainer in NAMES:
-        return f" (compared with {', '.join(dialect(trainer).VERSIONS)})"
-    return f" (read in {_about()[trainer]['read']})" if trainer in _about() else ""
+def _read(row: LoggedName) -> str:
+    if row.trainer in NAMES and row.name in (tables := dialect(row.trainer)).CANONICAL | tables.NOTES:
+        return f" (compared with {', '.join(tables.VERSIONS)})"
+    return f" (read in {_about()[row.trainer]['read']})" if row.trainer in _about() else ""

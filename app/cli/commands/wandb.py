@@ -113,7 +113,7 @@ def show(
         return
     _say_health(health)
     if rows:
-        say(f"names and definitions of {facts_of(next(iter(rows.values())))[0][1]}", "bold")
+        say(f"names and definitions of {min(facts_of(row)[0][1] for row in rows.values())}", "bold")
     _print_scalars(shown, near, {key: row.note for key, row in rows.items() if row.note})
     if len(shown) < len(numbers):
         say(f"{len(numbers) - len(shown)} other numbers of the log: --all", "dim")
