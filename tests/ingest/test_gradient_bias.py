@@ -73,6 +73,14 @@ def test_the_drift_has_none(biased: Path) -> None:
     assert "are not sampled from its earlier policy" in bias_words(gradient_bias(open_run(biased), "drift"))
 
 
+def test_metrics_of_chosen_steps_state_the_bias_of_these_steps(
+    biased: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["metrics", str(biased), "--steps", "4:25"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert bias_words(gradient_bias(open_run(biased), "mismatch", range(4, 26))) in said and "over 22 steps" in said
+
+
 @pytest.mark.slow
 def test_the_faces_say_one_sentence(biased: Path, noisy: Path, read: Read, capsys: pytest.CaptureFixture[str]) -> None:
     said = bias_words(bias_of(biased))

@@ -283,7 +283,7 @@ def _print_tables(
             say(f"{unscored}: not available, because no token there has two finite log-probs", "dim")
         for names, reason in absent_metrics(run, gap, absent, keys, coarse):
             say(f"{', '.join(names)}: not available, {reason}", "dim")
-        if not set(keys) - set(STEP_KEYS) and (bias := gradient_bias(run, gap)).found is not None:
+        if not set(keys) - set(STEP_KEYS) and (bias := gradient_bias(run, gap, steps)).found is not None:
             say(f"{NAME}: {bias_words(bias)}")
         if run.topk_steps and not set(keys) - set(STEP_KEYS) and not metrics:
             print_blocks([Heading(TITLE), *support_blocks(run, support_numbers(run, gap, steps))])
