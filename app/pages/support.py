@@ -7,7 +7,7 @@ from ratioscope.errors import ConfigError
 from ratioscope.ingest.analysis.support_numbers import SupportNumbers, support_numbers
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.support_metrics import SUPPORT_METRICS
-from ratioscope.metrics.dialects.translation import TRAINERS, centering_settings
+from ratioscope.metrics.dialects.centering_settings import TRAINERS, centering_settings
 from ratioscope.metrics.known.trainers import trainer_named
 
 from ..blocks import Block, Code, Drawer, Paragraph, Section, Table, text_table

@@ -7,7 +7,8 @@ from ratioscope.errors import ConfigError
 from ratioscope.metrics.analysis.score_centering import CENTERINGS, Centering
 from ratioscope.metrics.corrections.correction import CORRECTIONS, Weigh
 from ratioscope.metrics.dialects import dialect
-from ratioscope.metrics.dialects.translation import centering_settings, correction_in
+from ratioscope.metrics.dialects.centering_settings import centering_settings
+from ratioscope.metrics.dialects.translation import correction_in
 
 CENTERED: dict[str, Centering] = {each.outside: each for each in CENTERINGS if each.is_centered}
 
@@ -33,6 +34,22 @@ def test_skyrl_reads_the_settings_as_overrides(outside: str, loss: str) -> None:
     assert outside == "one" or (own["eps_clip_low"], own["eps_clip_high"]) == ("0.5", "4"), "weights from 0.5 to 5"
     if outside == "zero":  # the loss `reinforce` is newer than the release that the dialect reads
         dialect("skyrl").parse({name: value for name, value in own.items() if "." not in name})
+
+
+@pytest.mark.parametrize("trainer", ["molt", "slime"])
+@pytest.mark.parametrize("outside", ["one", "clamp", "zero"])
+def test_flags_are_a_line_each_and_hold_the_bounds(trainer: str, outside: str) -> None:
+    centering = CENTERED[outside]
+    lines = centering_settings(trainer, centering, 32).splitlines()
+    flags = dict(line.split(" ", 1) if " " in line else (line, "") for line in lines)
+    assert len(flags) == len(lines) and all(name.startswith("--") for name in flags)
+    assert "32" in (flags.get("--algo.advantage.score_centering_top_k"), flags.get("--score-centering-top-k"))
+    bounds = [f"{centering.low:g}", f"{centering.high:g}"]
+    if trainer == "molt":
+        threshold = flags.get("--algo.advantage.is_correction_threshold")
+        assert flags["--train.max_epochs"] == "1" and threshold == (None if outside == "one" else " ".join(bounds))
+    elif outside != "one":
+        assert [flags["--tis-clip-low"], flags["--tis-clip"]] == bounds
 
 
 @pytest.mark.parametrize(
