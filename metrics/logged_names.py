@@ -158,7 +158,8 @@ def source_of(trainer: str, name: str) -> str:
     about = _about().get(trainer, {})
     bare = (name, *map(name.removeprefix, about.get("prefix", ())))
     found = (file for family, file in _sources(trainer) if any(fnmatchcase(each, family) for each in bare))
-    return next(found, "") or (source_of(about["like"], name) if "like" in about else "")
+    own = next(found, None)
+    return source_of(about["like"], name) if own is None and "like" in about else own or ""
 
 
 def usual_of(near: str) -> str:

@@ -14,7 +14,7 @@ RECORDS_SYNCS = frozenset(NAMES) - {"megatron_rl", "torchtitan_rl", "xtuner", "a
 
 An event says that a sync was asked for, and not that the weights arrived. A function of the user's own that samples may sync too.
 """
-ALIASES = {"openpipe_art": "art", "torchtitan": "torchtitan_rl"}
+ALIASES = {"molt_rl": "molt", "openpipe_art": "art", "torchtitan": "torchtitan_rl"}
 """Name of a package -> the trainer, where that has another name."""
 
 

@@ -104,6 +104,18 @@ def test_the_masses_outside_are_those_that_molt_logs(tmp_path: Path) -> None:
         assert outside == pytest.approx(theirs, rel=1e-4)
 
 
+def test_the_distances_that_molt_logs_are_ours(tmp_path: Path) -> None:
+    trace = drive(tmp_path / "run", epochs=1, strict=True)
+    metrics = ratioscope.open_run(tmp_path / "run").metrics()
+    names = {
+        "vllm_kl": "mismatch/kl_direct",
+        "mismatch/k3_kl": "total/kl_k3",
+        "mismatch/abs_diff_mean": "total/abs_log_ratio",
+    }
+    for theirs, own in names.items():
+        assert metrics[own].to_list() == pytest.approx([status[theirs] for status in trace["logs"]], rel=1e-4), theirs
+
+
 @pytest.mark.parametrize("centering", [each for each in CENTERINGS if each.is_centered], ids=lambda each: each.name)
 def test_what_molt_subtracts_is_what_our_correction_subtracts(centering: Centering) -> None:
     """MOLT's own function. The gradient of its term is the coefficient of each head token; we sum it times the score."""
