@@ -223,7 +223,7 @@ WITHOUT = {
     "areal": ("packed", "its dumped trajectories hold texts, rewards and versions"),
     "art": ("packed", "it takes log-probs out of the trajectories that it writes"),
     "openrlhf": ("padded", "it logs means"),
-    "molt": ("padded", "it logs means, and its dumps of rollouts hold the sampler's side alone"),
+    "molt": ("padded", "it logs means"),
     "fireworks": ("ragged", "its recipes log means"),
 }
 """Trainer -> layout of its batch, and what it keeps, because it has no logging of rows with log-probs of its own."""

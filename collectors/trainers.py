@@ -44,7 +44,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         rollout_setting=_OWN_ROLLOUT,
         lines=_BY_FLAGS.format(run="{run}", name="slime"),
         no_self_noise="",
-        records=_OF_SLIME,
+        records=f"{_OF_SLIME}; by later source the likeliest tokens of both sides, with score centering",
     ),
     Adapter(
         name="miles",
@@ -232,7 +232,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         against="source",
         lines=_RUN,
         records="rollout, current, entropy, reference, both masks, advantages; from the orchestrator versions, groups, rewards; "
-        "it has no old policy",
+        "by later source both sides at the ids of the sampling mask, with score centering; it has no old policy",
     ),
     Adapter(
         name="openrlhf",
@@ -257,8 +257,9 @@ ADAPTERS: tuple[Adapter, ...] = (
         rollout_by_default=False,
         rollout_setting="`--algo.advantage.is_correction_level token`, or `--algo.advantage.score_centering_top_k`",
         lines=_RUN,
-        records="rollout (on that condition), old, current, reference, entropy, mask, groups, rewards, advantages; with score "
-        "centering the likeliest tokens of both sides; no versions, which it does not note",
+        records="rollout (only with --algo.advantage.is_correction_level or score centering), old, current, reference, entropy, "
+        "mask, groups, rewards, advantages; with score centering the likeliest tokens of both sides; no versions, which it does "
+        "not note",
     ),
     Adapter(
         name="open_instruct",

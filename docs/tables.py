@@ -10,6 +10,7 @@ from known_faults import known_faults_page
 from trainer_pages import trainer_pages
 
 from ratioscope.app.presentation.trainers import against, sampler_logprobs
+from ratioscope.collectors.later_versions import LATER_VERSIONS, TRIED
 from ratioscope.collectors.trainers import ADAPTERS
 from ratioscope.collectors.unsupported_trainers import UNSUPPORTED_TRAINERS
 from ratioscope.metrics.card import Card, card, lines
@@ -74,7 +75,11 @@ def trainers_page() -> Iterator[str]:
     yield "attaches to another version with a warning if that version has the needed functions, and refuses otherwise."
     yield "`ratioscope attach --check` says before a run which functions an installed trainer lacks, and `--source DIR` says it"
     yield "of checkouts.\n"
-    yield "## Trainers with nothing to record\n"
+    yield "## Later than tested\n"
+    yield f"{TRIED}. Nothing of this table was run; where the adapter lacks it, the tested parts serve.\n"
+    yield "| trainer | newest that is known | built for it, *not run* | meanwhile |\n| --- | --- | --- | --- |"
+    yield from (f"| {one.title} | {one.newest} | {one.built} | {one.instead} |" for one in LATER_VERSIONS)
+    yield "\n## Trainers with nothing to record\n"
     yield from (f"* {one.why}." for one in UNSUPPORTED_TRAINERS)
 
 

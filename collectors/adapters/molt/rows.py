@@ -18,7 +18,7 @@ NO_VERSIONS = (
 )
 NO_ROLLOUT = (
     "MOLT asks vLLM for log-probs only if it corrects with them or centers the score, so neither mismatch nor total is "
-    "recorded; --algo.advantage.is_correction_level token records them"
+    "recorded; --algo.advantage.is_correction_level token records them, and so does --algo.advantage.score_centering_top_k"
 )
 OLD_IS_CURRENT = (
     "with --train.force_on_policy MOLT computes no old log-probs and its loss uses the detached current ones; the record has "
