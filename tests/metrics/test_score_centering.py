@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.dialect_golden import read_json
 from support.drawn_supports import drawn, log_softmax
 
 from ratioscope.metrics.analysis.score_centering import (
@@ -133,6 +134,32 @@ def test_what_is_subtracted_is_the_sum_over_the_head_that_trainers_compute(
         head = [a * weight_by_hand(centering, b / a) - tail * b for a, b in zip(q, p, strict=True)]
         expected = tokens.advantage[row] * sum(head * (x - center))
         assert subtracted[row] == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("centering", [each for each in CENTERINGS if each.is_centered], ids=lambda each: each.name)
+def test_what_is_subtracted_is_what_the_own_code_of_a_trainer_subtracts(centering: Centering) -> None:
+    """Vectors of MOLT 0.2.1: the gradient of its term for the log-prob of each token of the head, made by running it."""
+    told = read_json("molt", "score_centering.json")
+    train, rollout = np.array(told["trainer"]), np.array(told["rollout"])
+    n, head = len(train), np.array(told["modes"][centering.outside])
+    ids = np.tile(np.arange(train.shape[1]), (n, 1))
+    tokens = SupportTokens(
+        ids,
+        rollout,
+        train,
+        ids[:, 0],
+        rollout[:, 0],
+        train[:, 0],
+        np.ones(n),
+        np.ones(n, bool),
+        np.arange(n),
+        np.ones(n),
+    )
+    bins = bins_of(tokens)
+    x, x_rest = train - rollout, np.log(bins.p[:, -1] / bins.q[:, -1])
+    center = (np.exp(train) * x).sum(1) + bins.p[:, -1] * x_rest
+    subtracted = bias_left(replace(centering, is_centered=False), bins) - bias_left(centering, bins)
+    assert subtracted == pytest.approx((head * (x - center[:, None])).sum(1), rel=1e-4, abs=1e-6)
 
 
 def test_whole_importance_weights_leave_no_bias_and_centering_subtracts_nothing_from_them() -> None:
