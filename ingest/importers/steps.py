@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ratioscope.arrays import Array, Booleans
+from ratioscope.conversation import conversation_text, is_message
 from ratioscope.errors import FieldError
 
 from .csv_rows import parsed
@@ -208,7 +209,7 @@ def _is_number(value: Any) -> bool:
 def text(value: Any, row: Row) -> str:
     """A text: of a number its digits, of a conversation its messages."""
     if isinstance(value, (list, tuple)):
-        return "\n".join(f"{part['role']}: {part.get('content')}" if _is_message(part) else str(part) for part in value)
+        return conversation_text(value)
     if isinstance(value, np.ndarray) and value.ndim:
         raise FieldError(f"it has the shape {value.shape}; wanted one text or number")
     single = value.item() if isinstance(value, (np.generic, np.ndarray)) else value
@@ -217,13 +218,9 @@ def text(value: Any, row: Row) -> str:
     return str(single)
 
 
-def _is_message(part: Any) -> bool:
-    return isinstance(part, Mapping) and "role" in part
-
-
 def role(value: Any, row: Row, name: str) -> Any:
     """The content of the last message of a role in a conversation."""
-    messages = [part for part in value if _is_message(part) and part["role"] == name] if isinstance(value, list) else []
+    messages = [part for part in value if is_message(part) and part["role"] == name] if isinstance(value, list) else []
     return messages[-1].get("content") if messages else None
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ratioscope.conversation import conversation_text
+
 from ...foreign import Trainer
 
 
@@ -133,10 +135,4 @@ def prompt_text(prompt: Any) -> str | None:
     """The prompt as text: unchanged if it is text, else one line per message of the conversation."""
     if prompt is None or isinstance(prompt, str):
         return prompt
-    return "\n".join(f"{message.get('role')}: {_content(message.get('content'))}" for message in prompt)
-
-
-def _content(content: Any) -> str:
-    if isinstance(content, list):
-        return "".join(part.get("text", f"[{part.get('type')}]") for part in content)
-    return str(content)
+    return conversation_text(prompt)
