@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ratioscope.collectors.batch.given_numbers import SequenceNumbers
+from ratioscope.collectors.batch.text_policy import Text
 from ratioscope.collectors.collector import Collector
 from ratioscope.collectors.process.ranks import label
 from ratioscope.errors import SourceError
@@ -38,16 +39,18 @@ def write(
     config: Any,
     strict: bool,
     resolution: Mapping[str, float] | None = None,
+    text: Text = "full",
 ) -> Written:
     """Writes all samples that no whole unit holds, and lists the rejected rows in a file of the run.
 
-    strict: raises at the first rejected row. resolution: policy -> the largest error of its log-probs, as for Collector.
+    strict: raises at the first rejected row. resolution: policy -> the largest error of its log-probs, as for Collector. text:
+    the texts that are kept, as for Collector; the reasons of rejected rows quote no value either, unless all are.
     ImportChanged if the rows are not those that the whole units were made of.
     """
     done, numbers = Written(), SequenceNumbers(label(None, None))
-    run = {"name": name, "trainer": trainer, "config": config, "resolution": resolution or None}
+    run = {"name": name, "trainer": trainer, "config": config, "resolution": resolution or None, "text": text}
     units, written = Units(staged, run), None
-    with RejectedRows(staged / REJECTED, done, strict) as listing:
+    with RejectedRows(staged / REJECTED, done, strict, quotes=text == "full") as listing:
         for unit in _units(_batches(unique(rows, listing))):
             if units.kept:
                 units.check(_taken(unit, None, numbers, done))

@@ -1,8 +1,9 @@
 """Rows that are not imported, and the file that lists them."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -11,6 +12,8 @@ from ratioscope.ingest.importers.samples import RecordedRow, Rejected
 
 SHOWN = 20
 """The most rejected rows that the terminal shows."""
+_QUOTED = re.compile(r"(['\"]|the sequence ).*", re.DOTALL)
+"""A value of a row that a reason quotes, and all behind it: the end of a value that was cut has no quotation mark."""
 
 
 @dataclass
@@ -29,8 +32,9 @@ class Written:
 class RejectedRows:
     """The file of rejected rows; made with the first."""
 
-    def __init__(self, path: Path, done: Written, strict: bool) -> None:
-        self._path, self._done, self._strict = path, done, strict
+    def __init__(self, path: Path, done: Written, strict: bool, *, quotes: bool = True) -> None:
+        """quotes: False leaves out of a reason what it quotes of the row."""
+        self._path, self._done, self._strict, self._quotes = path, done, strict, quotes
         self._file: Any = None
 
     def __enter__(self) -> "RejectedRows":
@@ -42,6 +46,8 @@ class RejectedRows:
 
     def add(self, rejected: Rejected) -> None:
         """Lists a row. With strict it raises SourceError instead."""
+        if not self._quotes:
+            rejected = replace(rejected, reason=_QUOTED.sub("a value (left out: --no-text)", rejected.reason))
         if self._strict:
             raise SourceError(
                 f"{rejection_words(rejected)}; without --strict, this row is listed and the others are imported"

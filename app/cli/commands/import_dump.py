@@ -17,6 +17,7 @@ from ..terminal import transfer
 from .arguments import AsJson, comma_separated
 
 if TYPE_CHECKING:
+    from ratioscope.collectors.batch.text_policy import Text
     from ratioscope.ingest.importers.joining import Matches
     from ratioscope.ingest.importers.source_files import Options, SourceNumbers
     from ratioscope.ingest.importers.table import ColumnMapping
@@ -62,6 +63,9 @@ DialectOption = Annotated[
     ),
 ]
 RunOfOption = Annotated[str | None, typer.Option("--run", metavar="ID", help="The run of a store that holds several.")]
+NoTextOption = Annotated[
+    bool, typer.Option("--no-text", help="Leave prompts and token texts out of the run, and texts among other values.")
+]
 MemoryOption = Annotated[
     float, typer.Option("--most-memory", metavar="GIB", help="Memory that one file may take when it is decoded.")
 ]
@@ -80,6 +84,7 @@ def import_dump(
     step: StepOption = None,
     name: NameOption = None,
     strict: StrictOption = False,
+    no_text: NoTextOption = False,
     most_memory: MemoryOption = 8.0,
     dialect: DialectOption = None,
     run_id: RunOfOption = None,
@@ -112,7 +117,8 @@ def import_dump(
         raise ConfigError("wanted a dump or a folder of dumps; try: ratioscope import DUMP -o RUN")
     else:
         sources, sides = [source], [named]
-    request = sources, sides, output, comma_separated(on), name, strict
+    text: Text = "ids" if no_text else "full"
+    request = sources, sides, output, comma_separated(on), name, strict, text
     try:
         readings, matches, done = _imported(*request)
     except ImportChanged as error:
@@ -201,6 +207,7 @@ def _imported(
     on: tuple[str, ...],
     name: str | None,
     strict: bool,
+    text: "Text",
 ) -> "tuple[list[SourceNumbers], Matches | None, Written]":
     from ratioscope.ingest.importers.joining import Matches, join
     from ratioscope.ingest.importers.reading import read
@@ -231,6 +238,7 @@ def _imported(
             config=config,
             strict=strict,
             resolution=_resolution(readings),
+            text=text,
         )
         if not done.rows:
             raise SourceError(f"nothing of {config['imported_from']} can be imported: {why(readings, done)}")
