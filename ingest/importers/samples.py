@@ -11,6 +11,7 @@ from ratioscope.errors import ConfigError, FieldError, UnsafeFile
 from . import topk
 from .containers import Content
 from .groups import completions, names_each
+from .repeats import REPEATED, is_known
 from .restricted.inert import opened
 from .row import Row, SetAside, Unreadable, flat, inside
 from .steps import STEPS, TAKES_NONE, counted, number, text, whole
@@ -78,17 +79,18 @@ def samples(
     part: FileKind, content: Content, file: str, facts: Mapping[str, Any]
 ) -> Iterator[RecordedRow | Rejected | SetAside]:
     """The rows of a file of this kind, in their order, and what is no sample of training."""
+    known: set[int] = set()
     for index, values in _numbered(part, _rows(part, content)):
         if isinstance(values, Unreadable) and values.is_cut and part.grows:
             yield SetAside(UNFINISHED)
         elif isinstance(values, Unreadable):
             yield Rejected(file, index, None, values.reason)
         else:
-            yield from _of_row(part, values, content.whole, file, {**facts, "row": index, "line": index})
+            yield from _of_row(part, values, content.whole, file, {**facts, "row": index, "line": index}, known)
 
 
 def _of_row(
-    part: FileKind, values: Any, whole_file: Any, file: str, facts: Mapping[str, Any]
+    part: FileKind, values: Any, whole_file: Any, file: str, facts: Mapping[str, Any], known: set[int]
 ) -> Iterator[RecordedRow | Rejected | SetAside]:
     group = completions(values, part.columns, logprobs=LOGPROBS, per_token=PER_TOKEN) if part.grouped else None
     for place, one in enumerate(split_rows(part, values) if group is None else group):
@@ -100,7 +102,14 @@ def _of_row(
             found = sample(part, Row(one, whole_file, facts), file)
             if group is not None and isinstance(found, RecordedRow):
                 _name(found, place, facts, is_named=names_each(values, part.columns))
-            yield found
+            is_again = isinstance(found, RecordedRow) and is_known(
+                inside(one, part.once) if part.once else None, inside(one, "place"), _logprobs(found), known
+            )
+            yield SetAside(REPEATED) if is_again else found
+
+
+def _logprobs(row: RecordedRow) -> Iterator[bytes]:
+    return (row.values[name].tobytes() for name in LOGPROBS if name in row.values)
 
 
 def _name(row: RecordedRow, place: int, facts: Mapping[str, Any], *, is_named: bool) -> None:

@@ -85,6 +85,8 @@ class FileKind:
     """Makes plain columns of the value of the file, where a trainer's class holds them."""
     split: Callable[[Any], Iterator[Any]] | None = None
     """Makes several rows of one, where a line holds a conversation of several samples."""
+    once: str = ""
+    """The place in a row of an id of which a log has one response: a second one with equal log-probs was written twice."""
     grows: bool = False
     """True if its writer adds lines while it is read: a last line that does not end is set aside."""
     annotated: str = ""

@@ -104,14 +104,14 @@ def test_a_reading_alone_says_how_to_join_it_and_a_missing_key_which_there_are(
     assert "it has no sample, by which it would be joined; it has cached_tokens" in capsys.readouterr().err
 
 
-def _generated(k: int = 3) -> dict[str, Any]:
+def _generated(k: int = 3, name: str = "g") -> dict[str, Any]:
     pairs = [[x, i, None] for i, x in zip(IDS, LOGPS, strict=True)][:k]
-    meta = {"id": "g", "prompt_tokens": 3, "cached_tokens": 1, "weight_version": "4", "output_token_logprobs": pairs}
+    meta = {"id": name, "prompt_tokens": 3, "cached_tokens": 1, "weight_version": "4", "output_token_logprobs": pairs}
     return {"text": "x", "meta_info": meta}
 
 
 def test_a_batch_of_sglang_is_a_list(tmp_path: Path) -> None:
-    (tmp_path / "batch.json").write_text(json.dumps([_generated(), _generated()]))
+    (tmp_path / "batch.json").write_text(json.dumps([_generated(), _generated(name="h")]))
     code, rows = imported(tmp_path / "batch.json", tmp_path / "run")
     assert code == 0 and len(rows) == 2 and rows[1]["token_ids"] == IDS
     assert (rows[0]["prompt_tokens"], rows[0]["cached_tokens"], rows[0]["rollout_version_min"]) == (3, 1, 4)
@@ -123,11 +123,11 @@ def _stream(*parts: Any) -> str:
 
 @pytest.mark.parametrize("way", ["all so far", "piece by piece"])
 def test_a_stream_of_sglang_is_put_together(way: str, tmp_path: Path) -> None:
-    parts = [_generated(k) for k in (1, 2, 3)]
+    streams = [[_generated(k, name) for k in (1, 2, 3)] for name in "gh"]
     if way == "piece by piece":
-        for k, part in enumerate(parts):
+        for k, part in (pair for parts in streams for pair in enumerate(parts)):
             part["meta_info"]["output_token_logprobs"] = part["meta_info"]["output_token_logprobs"][k:]
-    (tmp_path / "log.sse").write_text(": comment\n" + _stream(*parts) * 2)
+    (tmp_path / "log.sse").write_text(": comment\n" + "".join(_stream(*parts) for parts in streams))
     code, rows = imported(tmp_path / "log.sse", tmp_path / "run")
     assert code == 0 and len(rows) == 2 and all(close(row["rollout_logprobs"], LOGPS) for row in rows)
 
@@ -273,3 +273,20 @@ def test_texts_that_are_too_few_or_none_reject_their_row_alone(tmp_path: Path) -
     assert [
         "2 tokens" in each["reason"] or "no list of texts" in each["reason"] for each in rejected(tmp_path / "run")
     ] == [True] * 2
+
+
+@pytest.mark.parametrize("is_of_sglang", [False, True])
+def test_a_response_that_was_logged_twice_counts_once(
+    is_of_sglang: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Some servers give every response one id: with other log-probs it is another response, and so is one without an id."""
+
+    def made(name: str | None) -> dict[str, Any]:
+        return _generated(name=str(name)) if is_of_sglang else {**sampled(), "id": name}
+
+    other = json.loads(json.dumps(made("a")).replace("-1.5", "-1.75"))
+    nameless = json.loads(json.dumps(made(None)).replace('"id": "None"', '"id": null'))
+    log = write(tmp_path / "log.jsonl", made("a"), other, made("a"), made("b"), nameless, nameless)
+    code, rows = imported(log, tmp_path / "run")
+    assert code == 0 and sorted(row["rollout_logprobs"][-1] for row in rows) == [-1.75, *[-1.5] * 4]
+    assert "set aside: responses that the log holds twice, with equal id and log-probs (1)" in capsys.readouterr().out
