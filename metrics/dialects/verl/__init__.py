@@ -100,7 +100,7 @@ _IMPORTANCE: Mapping[str, str] = {
     "std": "from weights clamped to the threshold, as a difference of squares: noise in float32 if the spread is small",
     "eff_sample_size": "a share, not a count; from weights clamped to the threshold, so nearer 1",
     "ratio_fraction_high": "share above the threshold alone; at sequence level a mean over all rows",
-    "ratio_fraction_low": "share below 1 / threshold, a bound that truncation does not use",
+    "ratio_fraction_low": "share below the lower bound of IcePop, or else below 1 / threshold, which truncation does not use",
     "seq_mean": f"{_EMPTY_ROWS}0; at token level from each row's arithmetic mean, not from its product",
     "seq_std": f"{_EMPTY_ROWS}0",
     "seq_max": _LEGACY,
@@ -134,18 +134,24 @@ _REJECTION: Mapping[str, str] = {
 _OTHER: Mapping[str, str] = {
     "rollout_corr/rollout_rs_masked_fraction": "share of tokens rejected; workers still count them in the loss's denominator",
     "rollout_corr/rollout_rs_seq_masked_fraction": "rows with a rejected token over all rows, empty ones included",
-    "rollout_corr/rollout_is_veto_fraction": "before 0.7.1 only, where it is 0.0 while the veto is off",
-    "rollout_corr/rollout_is_catastrophic_token_fraction": "before 0.7.1 only, 0.0 while the veto is off",
+    "rollout_corr/rollout_is_veto_fraction": "the share of sequences that the veto rejects; before 0.7.1 only, 0 while it is off",
+    "rollout_corr/rollout_is_catastrophic_token_fraction": "the share of tokens below the veto's bound; before 0.7.1 only, 0 "
+    "while it is off",
     "training/rollout_probs_diff_valid": "1 if the batch has a valid token",
     "training/rollout_probs_diff_max": "a difference of probabilities, though verl calls it logprob; NaN if any is NaN",
     "training/rollout_probs_diff_mean": "a difference of probabilities, though verl calls it logprob; not logged in bypass mode",
     "training/rollout_probs_diff_std": "a difference of probabilities",
     "training/rollout_actor_probs_pearson_corr": "near 1 even for a large gap, because most probabilities are near 1 "
     "or 0; not comparable between temperatures",
-    "actor/ppo_kl": "log-ratios clamped to +-20; in bypass mode rollout - current over the tokens left (REINFORCE: not clamped)",
-    "actor/pg_clipfrac": "counts a token only if its advantage has the sign that clips, so it is below the share outside the "
-    "clip range",
-    "actor/pg_clipfrac_lower": "the share that the dual clip decides, for negative advantages only",
+    "actor/ppo_kl": "log-ratios clamped to +-20 (not in gspo, geo_mean, clip_cov, dro; in kl_cov the mean of their size); in "
+    "bypass mode rollout - current over the tokens left (REINFORCE: not clamped)",
+    "actor/pg_clipfrac": "the share of tokens at which the loss clips the ratio of current over old, by loss_mode: vanilla, and "
+    "gspo (geometric mean of a sequence), where the advantage makes a bound bind; geo_mean at positive advantages; cispo outside "
+    "the bounds at any advantage; dppo_tv and dppo_kl the share that the trust region drops; clip_cov the share dropped by "
+    "covariance; sapo 0",
+    "actor/pg_clipfrac_lower": "by loss_mode: vanilla the share that the dual clip decides, at a negative advantage and a ratio "
+    "above clip_ratio_c; geo_mean the ordinary clip at negative advantages; dppo_tv and dppo_kl the share kept whose ratio is "
+    "cut off at clip_ratio_c; gspo, cispo and sapo 0",
     "actor/pg_loss": "workers divide by the tokens before rejection, so rejecting shrinks the loss",
 }
 _OTHER_CANONICAL = {
