@@ -37,10 +37,9 @@ def entries(asked: str) -> list[Entry]:
     theirs = named_by_trainers(name, trainer)
     if trainer is not None:
         if not theirs:
-            close = ", ".join(nearest_names(name, trainer))
-            near = f"; close are {close}" if close else ""
-            other = f"; try it without @{trainer}" if named_by_trainers(name) or family(name) else ""
-            raise ConfigError(f"not known: {trainer} has no number '{name}' on record{near}{other}")
+            close, elsewhere = ", ".join(nearest_names(name, trainer)), named_by_trainers(name) or family(name)
+            hints = [f"close are {close}"] * bool(close) + [f"try it without @{trainer}"] * bool(elsewhere)
+            raise ConfigError("; ".join([f"not known: {trainer} has no number '{name}' on record", *hints]))
         return _logged([(own, _of(row, trainer)) for own, row in theirs])
     if name not in BY_NAME and (signals := [each for each in SIGNALS if each.name == name]):
         return [(name, _signal(signals[0]))]
@@ -80,8 +79,8 @@ def _logged(found: list[tuple[str, LoggedName]]) -> list[Entry]:
 def _card(name: str, rows: list[LoggedName]) -> list[tuple[str, str]]:
     if len(rows) == 1:
         return facts_of(rows[0], name)
-    shared = [fact for fact in facts_of(rows[0], name)[1:] if fact[0] != "source"]
-    return [("trainer", ", ".join(row.trainer for row in rows)), *shared]
+    shared = {**dict(facts_of(rows[0], name)), "trainer": ", ".join(row.trainer for row in rows)}
+    return [fact for fact in shared.items() if fact[0] != "source"]
 
 
 def _term(name: str) -> list[Entry]:

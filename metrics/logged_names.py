@@ -101,7 +101,8 @@ def named_by_trainers(name: str, trainer: str | None = None) -> list[tuple[str, 
     if found := [(name, row) for each in asked if (row := logged_name(each, name)) is not None]:
         return [pair for pair in found if "*" not in pair[1].name] or found
     for each in asked:
-        parts = [(own, row) for own, row in _rows(each)[0].items() if _is_part(name, own)]
+        own = _rows(each)[0].items()
+        parts = [pair for pair in own if pair[0].endswith(f"/{name}") or pair[0].startswith(f"{name}/")]
         found += parts if len(parts) <= _FAMILY and (trainer or re.search("[_/]", name)) else []
     return found or [(name, row) for row in [_found(ANY, name)] if row is not None]
 
@@ -157,9 +158,10 @@ def source_of(trainer: str, name: str) -> str:
     """The files of the trainer that hold the name, by the family that it is of; empty: none is on record."""
     about = _about().get(trainer, {})
     bare = (name, *map(name.removeprefix, about.get("prefix", ())))
-    found = (file for family, file in _sources(trainer) if any(fnmatchcase(each, family) for each in bare))
-    own = next(found, None)
-    return source_of(about["like"], name) if own is None and "like" in about else own or ""
+    files = table("logged_names")["source"].get(trainer, {}).items()
+    families = ((own, file) for file, names in files for own in names.split())
+    fits = [(len(own.replace("*", "")), file) for own, file in families if any(fnmatchcase(each, own) for each in bare)]
+    return max(fits)[1] if fits else source_of(about["like"], name) if "like" in about else ""
 
 
 def usual_of(near: str) -> str:
@@ -199,10 +201,6 @@ def _direction(near: str) -> str:
     return (drift or sampled if gap == "drift" else sampled).replace("earlier", earlier).replace("later", later)
 
 
-def _is_part(name: str, own: str) -> bool:
-    return own.endswith(f"/{name}") or own.startswith(f"{name}/")
-
-
 def _found(trainer: str, name: str) -> LoggedName | None:
     exact, patterns = _rows(trainer)
     return exact.get(name) or next((each for each in patterns if fnmatchcase(name, each.name)), None)
@@ -218,14 +216,6 @@ def _kind(kind: str) -> list[Any]:
     """[words], or [words, further facts]."""
     text = table("logged_names")["kinds"][kind]
     return [text] if isinstance(text, str) else text
-
-
-@cache
-def _sources(trainer: str) -> tuple[tuple[str, str], ...]:
-    """(pattern of names, the files that hold them): the pattern with most characters beside * first."""
-    files = table("logged_names")["source"].get(trainer, {}).items()
-    families = ((family, file) for file, names in files for family in names.split())
-    return tuple(sorted(families, key=lambda pair: -len(pair[0].replace("*", ""))))
 
 
 @cache

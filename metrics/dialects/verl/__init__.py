@@ -135,23 +135,20 @@ _OTHER: Mapping[str, str] = {
     "rollout_corr/rollout_rs_masked_fraction": "share of tokens rejected; workers still count them in the loss's denominator",
     "rollout_corr/rollout_rs_seq_masked_fraction": "rows with a rejected token over all rows, empty ones included",
     "rollout_corr/rollout_is_veto_fraction": "the share of sequences that the veto rejects; before 0.7.1 only, 0 while it is off",
-    "rollout_corr/rollout_is_catastrophic_token_fraction": "the share of tokens below the veto's bound; before 0.7.1 only, 0 "
-    "while it is off",
+    "rollout_corr/rollout_is_catastrophic_token_fraction": "the share of tokens below the bound of the veto; before 0.7.1 only",
     "training/rollout_probs_diff_valid": "1 if the batch has a valid token",
     "training/rollout_probs_diff_max": "a difference of probabilities, though verl calls it logprob; NaN if any is NaN",
     "training/rollout_probs_diff_mean": "a difference of probabilities, though verl calls it logprob; not logged in bypass mode",
     "training/rollout_probs_diff_std": "a difference of probabilities",
     "training/rollout_actor_probs_pearson_corr": "near 1 even for a large gap, because most probabilities are near 1 "
     "or 0; not comparable between temperatures",
-    "actor/ppo_kl": "log-ratios clamped to +-20 (not in gspo, geo_mean, clip_cov, dro; in kl_cov the mean of their size); in "
-    "bypass mode rollout - current over the tokens left (REINFORCE: not clamped)",
-    "actor/pg_clipfrac": "the share of tokens at which the loss clips the ratio of current over old, by loss_mode: vanilla, and "
-    "gspo (geometric mean of a sequence), where the advantage makes a bound bind; geo_mean at positive advantages; cispo outside "
-    "the bounds at any advantage; dppo_tv and dppo_kl the share that the trust region drops; clip_cov the share dropped by "
-    "covariance; sapo 0",
-    "actor/pg_clipfrac_lower": "by loss_mode: vanilla the share that the dual clip decides, at a negative advantage and a ratio "
-    "above clip_ratio_c; geo_mean the ordinary clip at negative advantages; dppo_tv and dppo_kl the share kept whose ratio is "
-    "cut off at clip_ratio_c; gspo, cispo and sapo 0",
+    "actor/ppo_kl": "log-ratios clamped to +-20, not in all loss modes (kl_cov: the mean of their size); in bypass mode "
+    "rollout - current over the tokens left",
+    "actor/pg_clipfrac": "the share of tokens at which the loss clips the ratio of current over old: in vanilla and gspo where "
+    "the advantage makes a bound bind, in geo_mean at positive ones, in cispo at any; dropped by the trust region in dppo_tv and "
+    "dppo_kl, by covariance in clip_cov; 0 in sapo",
+    "actor/pg_clipfrac_lower": "at negative advantages the share that the dual clip (vanilla) or the ordinary clip (geo_mean) "
+    "decides; in dppo_* the share kept whose ratio is cut off at clip_ratio_c; 0 in gspo, cispo, sapo",
     "actor/pg_loss": "workers divide by the tokens before rejection, so rejecting shrinks the loss",
 }
 _OTHER_CANONICAL = {
