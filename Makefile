@@ -5,6 +5,8 @@ PORT ?= 0
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 INSTALL := $(PIP) install --constraint constraints.txt
+# for a script beside the clone: Python's own finder takes the clone's folder for the package if it is asked before
+FOUND_FIRST := import sys; sys.meta_path.sort(key=lambda finder: getattr(finder, "__name__", "") != "_EditableFinder")
 
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes: without bytecode each compiles what it imports
 
@@ -104,6 +106,7 @@ clean:  ## remove the environment and every cache
 .venv/.demo: .venv/bin/python pyproject.toml constraints.txt
 	@echo "installing ratioscope with its dashboard (about half a minute)"
 	@$(INSTALL) --editable '.[dashboard]'
+	@echo '$(FOUND_FIRST)' >$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ratioscope_first.pth
 	@touch $@
 
 .venv/.dev: .venv/.demo

@@ -110,3 +110,13 @@ def _absolute_imports(path: Path) -> tuple[str, ...]:
     nodes = list(ast.walk(ast.parse(path.read_text())))
     plain = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     return (*plain, *(node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 0))
+
+
+def test_a_script_beside_the_clone_imports_the_package_and_not_the_folder(tmp_path: Path) -> None:
+    """`make demo` writes this line into its environment; without it an editable install loses to a folder of that name."""
+    (tmp_path / "ratioscope").mkdir()
+    written = (ROOT / "Makefile").read_text().splitlines()
+    (line,) = (each.partition(" := ")[2] for each in written if each.startswith("FOUND_FIRST"))
+    code = f"{line}\nimport ratioscope\nprint(ratioscope.Collector.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "Collector\n"
