@@ -27,7 +27,8 @@ A run that is over, and was not recorded, has often left dumps or logs. `ratiosc
     ratioscope report runs/last-week
 
 The format of each file is detected. `--from NAME` names it. Every row is imported, or listed in `import/rejected.jsonl` of the
-run with its file, row, field and reason; the exit code is 1 then. `--strict` stops at the first such row. Files that trainers
+run with its file, row, field and reason; the exit code is 1 then. `--strict` stops at the first such row. `--no-text` leaves
+prompts, token texts, texts among other values, and values that a reason quotes out of the run; ids stay. Files that trainers
 keep beside their rows, such as settings and optimizer states, are named and fail nothing: a table below lists them. Links,
 files of no known kind and empty files are named, too. An empty file with the name of a dump fails. A file of another name is
 known by its content. Memory does not grow with the size of the source, but for `.pt`, `.pkl` and `.npz` files, which are read
@@ -51,6 +52,13 @@ there is nothing to import, and `ratioscope attach` records both sides.
 A format that rounds its log-probs, such as the 4 decimals of `verifiers`, says so in run.json as `resolution`. Metrics, pages
 and reports then say "not available, because rollout holds 4 decimals" of a K3 or a tail that rounding alone could make.
 Grades still know the size.
+
+## A log of responses
+
+A log of vLLM, SGLang or another server of OpenAI's form may lie by line, in one JSON list, or as a stream of parts, by event or by
+line. Parts of one id become one response. A request beside the response (`request`, `request.body`, `body`, or `messages` and
+`prompt` in the line itself) gives the prompt, as text with a line for each message or as ids, the turn, and the sampling settings.
+Tokens that the server counts and has no log-prob of are counted as "set aside". So is a response that the log holds twice.
 
 ## A run folder of prime-rl
 
