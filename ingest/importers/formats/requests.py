@@ -46,6 +46,6 @@ def turn_of(asked: Mapping[str, Any]) -> int | None:
     messages = asked.get("messages")
     if not isinstance(messages, list) or not messages or not all(map(is_message, messages)):
         return None
-    turns = sum(message["role"] == "assistant" for message in messages)
-    goes_on = messages[-1]["role"] == "assistant" and asked.get("continue_final_message") is True
-    return turns - goes_on
+    is_answer = [message["role"] == "assistant" for message in messages]
+    goes_on = bool(is_answer[-1]) and asked.get("continue_final_message") is True
+    return sum(map(bool, is_answer)) - goes_on
