@@ -69,7 +69,7 @@ def test_the_messages_of_a_request_are_the_prompt_and_tell_the_turn(line: dict[s
 
 def test_messages_beside_the_response_count_and_a_message_that_is_continued_is_no_turn(tmp_path: Path) -> None:
     begun = {"messages": ASKED[:3], "continue_final_message": True}
-    lines = {"messages": ASKED[:2], "response": chat()}, {"request": begun, "response": chat()}
+    lines = {"messages": ASKED[:2], "response": chat()}, {"request": begun, "response": chat(id="d")}
     code, rows = imported(write(tmp_path / "log.jsonl", *lines), tmp_path / "run")
     assert code == 0 and [row["turn"][0] for row in rows] == [0, 0]
     assert rows[0]["prompt_text"] == "system: be brief\nuser: hi"
@@ -112,6 +112,6 @@ ODD: list[Any] = [5, [], [1, "a"], [None], {"role": "user"}, [[]], [["a"]], [1.5
 
 def test_odd_prompts_lose_no_row_and_are_no_text(tmp_path: Path) -> None:
     asked = [{name: each} for name in ("messages", "prompt") for each in ODD]
-    lines = [{"request": each, "response": chat()} for each in [*asked, *ODD, "text"]]
+    lines = [{"request": each, "response": chat(id=str(n))} for n, each in enumerate([*asked, *ODD, "text"])]
     code, rows = imported(write(tmp_path / "log.jsonl", *lines), tmp_path / "run")
     assert code == 0 and len(rows) == len(lines) and {row["prompt_text"] for row in rows} == {None}
