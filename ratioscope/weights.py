@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ratioscope.arrays import Array, Integers
+from ratioscope.arrays import Integers
 
 from .errors import ConfigError
 
@@ -103,24 +103,20 @@ def _local(tensor: Tensor) -> Tensor:
 def _sums(name: str, tensor: Tensor) -> Any:
     """The sum of each block, on the device of the tensor; shape (blocks,), int64."""
     if isinstance(tensor, np.ndarray):
-        return _sums_of_array(name, tensor)
+        if tensor.dtype.hasobject:
+            raise ConfigError(f"{name} holds Python objects; wanted numbers")
+        little = tensor.astype(tensor.dtype.newbyteorder("<"), copy=False)
+        octets = np.ascontiguousarray(little).reshape(-1).view(np.uint8)
+        sums = []
+        for start in range(0, len(octets), 4 * BLOCK * AT_ONCE):
+            part = octets[start : start + 4 * BLOCK * AT_ONCE]
+            short = -len(part) % (4 * BLOCK)
+            words = (np.pad(part, (0, short)) if short else part).view("<i4").reshape(-1, BLOCK)
+            sums.append((words * keys()).sum(axis=1, dtype=np.int64))
+        return np.concatenate(sums) if sums else np.zeros(0, np.int64)
     if not hasattr(tensor, "data_ptr"):
         raise ConfigError(f"{name} is {type(tensor).__name__}; wanted a torch tensor or numpy array")
     return _sums_of_tensor(name, _local(tensor))
-
-
-def _sums_of_array(name: str, array: Array) -> Integers:
-    if array.dtype.hasobject:
-        raise ConfigError(f"{name} holds Python objects; wanted numbers")
-    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    octets = np.ascontiguousarray(little).reshape(-1).view(np.uint8)
-    sums = []
-    for start in range(0, len(octets), 4 * BLOCK * AT_ONCE):
-        part = octets[start : start + 4 * BLOCK * AT_ONCE]
-        short = -len(part) % (4 * BLOCK)
-        words = (np.pad(part, (0, short)) if short else part).view("<i4").reshape(-1, BLOCK)
-        sums.append((words * keys()).sum(axis=1, dtype=np.int64))
-    return np.concatenate(sums) if sums else np.zeros(0, np.int64)
 
 
 def _sums_of_tensor(name: str, tensor: Tensor) -> Tensor:

@@ -158,7 +158,11 @@ def _explained(error: Exception) -> int:
     if isinstance(error, MemoryError):
         terminal.error(f"there is not enough memory for this run ({error}); try fewer steps, or a machine with more")
         return UNREADABLE
-    return _defect(error)
+    import traceback  # a defect of ours: its code is one that no script takes for findings
+
+    traceback.print_exception(error)
+    terminal.error(f"this is a defect of ratioscope {__version__}, not of your run; please report the lines above")
+    return DEFECT
 
 
 def _usage(error: Any) -> str:
@@ -167,12 +171,3 @@ def _usage(error: Any) -> str:
     command = context.command_path if context else "ratioscope"
     message = error.format_message().strip().rstrip(".")
     return f"{message}; try: {command} --help" if message else ""
-
-
-def _defect(error: Exception) -> int:
-    """Reports a defect of ours: prints the traceback and returns a code that no script takes for findings."""
-    import traceback
-
-    traceback.print_exception(error)
-    terminal.error(f"this is a defect of ratioscope {__version__}, not of your run; please report the lines above")
-    return DEFECT

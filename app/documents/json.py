@@ -76,7 +76,8 @@ def json_report(read: Material) -> str:
         read.stage(name.replace("_", " "))
         document[name] = jsonable(member(read))
     if read.run.topk_steps:
-        document["support"] = jsonable(_support(read))
+        found = read.view.of(support_numbers, read.gap, None)
+        document["support"] = jsonable(None if found is None else plain_support(found))
     return _lines(document) + "\n"
 
 
@@ -93,11 +94,6 @@ def _value(value: Any) -> str:
         columns = (f"{json.dumps(name)}: {json.dumps(item, allow_nan=False)}" for name, item in value.items())
         return "{\n  " + ",\n  ".join(columns) + "\n }"
     return json.dumps(value, allow_nan=False)
-
-
-def _support(read: Material) -> dict[str, Any] | None:
-    found = read.view.of(support_numbers, read.gap, None)
-    return None if found is None else plain_support(found)
 
 
 def _columns(frame: pl.DataFrame) -> dict[str, list[Any]]:

@@ -60,7 +60,11 @@ def bundle(run: Run, sequences: int = SEQUENCES) -> bytes:
     sampled = evidence_of(run, gap)
     evidence = _without_names(sampled.evidence)
     result = described(run, diagnose(evidence), sampled, gap)
-    tokens = _tokens(evidence, sequences)
+    rows = np.unique(evidence.row)
+    chosen = rows[np.unique(np.linspace(0, len(rows) - 1, min(sequences, len(rows))).astype(np.int64))]
+    part = evidence.kept(np.isin(evidence.row, chosen))
+    own = {"sequence": _in_order(part.row), "position": part.position, "earlier": part.earlier, "later": part.later}
+    tokens = pl.DataFrame({**own, **part.facts})
     settings = {part: run.info.get(part) for part in PARTS}
     counts = {"version": __version__, "sequences": tokens["sequence"].n_unique(), "tokens": len(tokens)}
     members = {
@@ -106,15 +110,6 @@ def _in_order(codes: Array) -> Integers:
     order = np.empty(len(distinct), np.int64)
     order[np.argsort(first, kind="stable")] = np.arange(len(distinct))
     return np.where(codes == -1, -1, order[index])
-
-
-def _tokens(evidence: Evidence, sequences: int) -> pl.DataFrame:
-    """One row per token of some sequences."""
-    rows = np.unique(evidence.row)
-    chosen = rows[np.unique(np.linspace(0, len(rows) - 1, min(sequences, len(rows))).astype(np.int64))]
-    part = evidence.kept(np.isin(evidence.row, chosen))
-    own = {"sequence": _in_order(part.row), "position": part.position, "earlier": part.earlier, "later": part.later}
-    return pl.DataFrame({**own, **part.facts})
 
 
 def _json(value: Any) -> bytes:

@@ -52,7 +52,13 @@ def threshold_frontier(
     for rule in _rules(known):
         _add_rule(figure, known.filter(pl.col("rule") == rule), rule, spans, theme)
     if chosen is not None and all(map(math.isfinite, chosen[2:])):
-        _add_chosen(figure, chosen, shown, theme)
+        # A ring around the chosen threshold; at the end of the axis if its bias lies beyond. It lies over the figure
+        # and is no trace of it: Plotly redraws all traces if one has changed, which takes six times as long.
+        rule, cap, bias, ess = chosen
+        at = min(max(math.log10(bias), shown[0]), shown[1]) if bias > 0 else shown[0]
+        fact = f"chosen: {rule} at {digits(cap, 5)}, bias {digits(bias)}, ESS {percent(ess)}"
+        place = words("&#160;", theme.text, x=at, y=ess, width=12, hovertext=fact)
+        lay_over(figure, [ring(at, ess, theme.text)], [place])
     figure.update_xaxes(title={"text": "bias: mean |v − w|, log axis"}, **LOGARITHMIC.axis(*shown))
     figure.update_yaxes(title={"text": "ESS after"})
     return figure
@@ -101,17 +107,3 @@ def _labels(caps: Sequence[float], x: Floats, y: Floats) -> list[str]:
         if is_labelled:
             taken.append(place)
     return labels
-
-
-def _add_chosen(
-    figure: go.Figure, chosen: tuple[str, float, float, float], shown: tuple[float, float], theme: Theme
-) -> None:
-    """A ring around the chosen threshold; at the end of the axis if its bias lies beyond.
-
-    It lies over the figure and is no trace of it: Plotly redraws all traces if one has changed, which takes six times as long.
-    """
-    rule, cap, bias, ess = chosen
-    at = min(max(math.log10(bias), shown[0]), shown[1]) if bias > 0 else shown[0]
-    fact = f"chosen: {rule} at {digits(cap, 5)}, bias {digits(bias)}, ESS {percent(ess)}"
-    place = words("&#160;", theme.text, x=at, y=ess, width=12, hovertext=fact)
-    lay_over(figure, [ring(at, ess, theme.text)], [place])

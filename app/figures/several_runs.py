@@ -126,23 +126,18 @@ def _traces(plot: Plot, part: DrawnLine, pen: Pen, texts: Sequence[str]) -> list
         traces.append(_silent(part.raw.middle, plot.scale.place(part.raw.mean), mode="lines", line=pale))
     traces.append(line_trace(plot, part.main, pen, texts))
     if run.slot is not None and len(part.main.middle) > FEW:
-        traces.append(_symbols(plot, part, run.slot, pen.colour))
+        y = plot.scale.place(part.main.mean)
+        known = np.flatnonzero(np.isfinite(y))
+        apart = max(1, len(known) // MARKED)
+        at = known[(run.slot * apart // len(SYMBOLS)) :: apart]
+        marker = {"symbol": SYMBOLS[run.slot], "size": 7, "color": pen.colour}
+        traces.append(_silent(part.main.middle[at], y[at], mode="markers", marker=marker))
     diamond = {"symbol": "diamond-open", "size": 8, "color": pen.colour}
     return [*traces, *infinities(plot, run.x, run.values, diamond, f"{escaped(shortened(run.name))} ")]
 
 
 def _silent(x: Floats, y: Floats, **options: Any) -> Trace:
     return {"type": "scatter", "x": x, "y": y, "hoverinfo": "skip", **options}
-
-
-def _symbols(plot: Plot, part: DrawnLine, slot: int, colour: str) -> Trace:
-    """A few symbols along the line, at other places than those of other lines."""
-    y = plot.scale.place(part.main.mean)
-    known = np.flatnonzero(np.isfinite(y))
-    apart = max(1, len(known) // MARKED)
-    at = known[(slot * apart // len(SYMBOLS)) :: apart]
-    marker = {"symbol": SYMBOLS[slot], "size": 7, "color": colour}
-    return _silent(part.main.middle[at], y[at], mode="markers", marker=marker)
 
 
 def _words(part: DrawnLine, metric: Metric, named: bool) -> list[str]:

@@ -130,16 +130,6 @@ def _number(
     fresh = sum((alert.signal.name, alert.gap, alert.first_step) not in known for alert in run_alerts)
     named = _named(in_force)
     yield Paragraph(f"{fresh} of them new. With {named}: {before}.", head=f"With these rules: {number},")
-    yield Action("as_is", f"back to {named}", Link("", _as_is(in_force)), is_plain=True)
-
-
-def _named(in_force: Rules) -> str:
-    """The rules of the run in words."""
-    return "the default rules" if in_force == RULES else f"the rules of {RULES_FILE}"
-
-
-def _as_is(in_force: Rules) -> dict[str, object]:
-    """The choices of the run's own rules."""
     usual: dict[str, object] = {
         "open_after": RULES.open_after,
         "close_after": RULES.close_after,
@@ -148,7 +138,12 @@ def _as_is(in_force: Rules) -> dict[str, object]:
     }
     for signal in in_force.signals:
         usual |= {f"watch_{signal.name}": signal.watch, f"act_{signal.name}": signal.act}
-    return usual
+    yield Action("as_is", f"back to {named}", Link("", usual), is_plain=True)
+
+
+def _named(in_force: Rules) -> str:
+    """The rules of the run in words."""
+    return "the default rules" if in_force == RULES else f"the rules of {RULES_FILE}"
 
 
 def _timeline(scope: Scope, ordered: Sequence[Alert]) -> Chart:

@@ -60,14 +60,9 @@ def _slice_of_gap(run: Run, gap: str, name: str, title: str) -> SliceOfGap:
     coarse = too_coarse(run)
     held = without_coarse(known, coarse)
     rows = _shortened(held, gap).select(pl.col(name).cast(pl.String), *columns)
-    because = coarse[gap].because if _lost(known, held, gap) else None
+    names = [column for name in AFFECTED if (column := f"{gap}/{name}") in known.columns]
+    because = coarse[gap].because if any(held[name].null_count() > known[name].null_count() for name in names) else None
     return SliceOfGap(gap, name, title, rows.sort(key_order(rows[name])), len(known), None, because)
-
-
-def _lost(measured: pl.DataFrame, held: pl.DataFrame, gap: str) -> bool:
-    """True if the digits of the file were too few for a value of the gap."""
-    names = [column for name in AFFECTED if (column := f"{gap}/{name}") in measured.columns]
-    return any(held[name].null_count() > measured[name].null_count() for name in names)
 
 
 def _shortened(frame: pl.DataFrame, gap: str) -> pl.DataFrame:

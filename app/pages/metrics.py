@@ -201,7 +201,9 @@ def _charts(
         known, with_quantiles = measured(drawing, metrics), False
         yield from not_logged(metrics, known)
         metrics = known
-    said = _said(drawing.scope)
+    # Metric -> its whole run and worst step in words, on paper: nobody can ask there for the numbers behind a chart.
+    shown = _scores_of(drawing.scope) if drawing.scope.face.unasked((drawing.scope.gap,)) else ()
+    said = {score.name: score_words(score) for score in shown}
     charts = [
         Chart(
             f"{prefix}_{metric.name}",
@@ -236,12 +238,6 @@ def _scorecard(scope: Scope) -> Iterator[Block]:
     ]
     titles = ("metric", "whole run", "worst step", "N", "name")
     yield text_table(f"scorecard of {scope.gap}", titles, rows, is_numbers=True)
-
-
-def _said(scope: Scope) -> dict[str, str]:
-    """Metric -> its whole run and worst step in words, on paper: nobody can ask there for the numbers behind a chart."""
-    shown = _scores_of(scope) if scope.face.unasked((scope.gap,)) else ()
-    return {score.name: score_words(score) for score in shown}
 
 
 def _scores_of(scope: Scope) -> list[Score]:

@@ -134,7 +134,7 @@ class Scope:
             return shown.metrics(("step",), chosen, self.gap)
         term = self.only.written
         if term is None or self.from_rows:
-            known = self._part_frame(shown)
+            known = shown.of(_part_frame, shown, self.only, *self._read)
             rows = known if chosen is None else known.filter(self.within)
         else:
             frame = shown.metrics(("step", term.slice), chosen, self.gap)
@@ -172,9 +172,6 @@ class Scope:
     @property
     def _read(self) -> tuple[str, tuple[int, ...]]:
         return self.gap, self.read
-
-    def _part_frame(self, shown: View) -> pl.DataFrame:
-        return shown.of(_part_frame, shown, self.only, *self._read)
 
 
 def _part_statistics(run: Run, view: View, part: Part, gap: str, read: tuple[int, ...]) -> pl.DataFrame:

@@ -71,7 +71,11 @@ def staleness(scope: Scope) -> Iterator[Block]:
     else:
         yield from _lags(scope)
     yield from _parts(scope)
-    yield from _weights(scope)
+    yield Heading("Did the weights arrive?")
+    frame = scope.view.of(weights_table)
+    for words in frame.filter(pl.col("state") == "differs")["finding"]:
+        yield Paragraph(words, "warning")
+    yield Table("weights of the engines", frame, NO_DIGESTS)
     yield Heading("Do engine and trainer use the same settings?")
     yield Markup(partial(both_sides, scope.view.of(_compared)))
     yield Paragraph(TOLD, "muted")
@@ -213,14 +217,6 @@ def _parts_drawn(scope: Scope, theme: ThemeName) -> go.Figure:
 
 def _decomposed(run: Run, steps: range | None) -> pl.DataFrame:
     return decomposition(run.metrics(("step",), steps=steps))
-
-
-def _weights(scope: Scope) -> Iterator[Block]:
-    yield Heading("Did the weights arrive?")
-    frame = scope.view.of(weights_table)
-    for words in frame.filter(pl.col("state") == "differs")["finding"]:
-        yield Paragraph(words, "warning")
-    yield Table("weights of the engines", frame, NO_DIGESTS)
 
 
 def _compared(run: Run) -> tuple[ComparedSetting, ...]:

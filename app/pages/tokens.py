@@ -116,7 +116,20 @@ def _chosen(scope: Scope, shown: Sequence[Shown], listed: Ranked) -> Iterator[Bl
     view, gap, face = scope.view, scope.gap, scope.face
     chosen, row = shown[0]
     at = yield from _sequence(face, shown, gap)
-    yield from _facts(view.run, row, chosen.tokens, listed)
+    facts = [count(len(chosen.tokens), "token"), *known_facts(row, (*FACTS, *CAUSES), 60)]
+    group, actions = row.get("group_id"), []
+    if isinstance(group, str):
+        own = [row["sequence_id"], *listed.rows.filter(group_id=group)["sequence_id"]]
+        actions = [Action("siblings", "all samples of this prompt", Link("samples", {"group": group}), is_plain=True)]
+        if len(set(own)) > 1:
+            beside = Link("", {"beside": compared(own).choices["beside"]})
+            actions.append(Action("siblings_beside", "side by side", beside, is_plain=True))
+    yield Actions("facts", tuple(actions), before=" · ".join(facts))
+    if told := " · ".join(_not_recorded(view.run, chosen.tokens, row)):
+        yield Paragraph(told, "muted")
+    prompt = row.get("prompt_text")
+    if isinstance(prompt, str):
+        yield Drawer("prompt", lambda: (Code(prompt.split("\n"), name="prompt"),))
     about = {**row, "step": chosen.step, "run": view.run.name, "trainer": view.run.info.get("trainer")}
     yield Drawer("JSON of this sequence", partial(_json, face, chosen, about, at), "json")
     yield Paragraph(KEYS, "muted")
@@ -270,24 +283,6 @@ def _strip_at(
 
 def _strip(chosen: SequenceKey, gap: str, theme: ThemeName) -> go.Figure:
     return token_strip(chosen.tokens, gap, theme=THEMES[theme])
-
-
-def _facts(run: Run, row: Mapping[str, Any], tokens: pl.DataFrame, listed: Ranked) -> Iterator[Block]:
-    """Recorded facts of the sequence in one line, missing ones, its prompt, and links to the prompt's other samples."""
-    facts = [count(len(tokens), "token"), *known_facts(row, (*FACTS, *CAUSES), 60)]
-    group, actions = row.get("group_id"), []
-    if isinstance(group, str):
-        own = [row["sequence_id"], *listed.rows.filter(group_id=group)["sequence_id"]]
-        actions = [Action("siblings", "all samples of this prompt", Link("samples", {"group": group}), is_plain=True)]
-        if len(set(own)) > 1:
-            beside = Link("", {"beside": compared(own).choices["beside"]})
-            actions.append(Action("siblings_beside", "side by side", beside, is_plain=True))
-    yield Actions("facts", tuple(actions), before=" · ".join(facts))
-    if told := " · ".join(_not_recorded(run, tokens, row)):
-        yield Paragraph(told, "muted")
-    prompt = row.get("prompt_text")
-    if isinstance(prompt, str):
-        yield Drawer("prompt", lambda: (Code(prompt.split("\n"), name="prompt"),))
 
 
 def _not_recorded(run: Run, tokens: pl.DataFrame, row: Mapping[str, Any]) -> Iterator[str]:

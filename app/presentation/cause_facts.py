@@ -137,18 +137,14 @@ def growth_facts(growth: "Growth") -> list[tuple[str, str]]:
     if growth.because:
         return [("changes over the steps", f"Not available, because {growth.because}.")]
     if not growth.changes:
-        return [("changes over the steps", _none(growth))]
+        steps = f"{growth.steps:,} steps ({growth.first} to {growth.last})"
+        would = f"; a lasting factor of {growth.least:.2f} or more would show" if math.isfinite(growth.least) else ""
+        return [("changes over the steps", f"None: the gap has one level over {steps}{would}.")]
     rows = []
     for change in growth.changes:
         name = f"step {change.course.onset}"
         rows += [(f"change at {name}", change_words(change)), (f"beside {name}", beside_words(change))]
     return rows
-
-
-def _none(growth: "Growth") -> str:
-    steps = f"{growth.steps:,} steps ({growth.first} to {growth.last})"
-    would = f"; a lasting factor of {growth.least:.2f} or more would show" if math.isfinite(growth.least) else ""
-    return f"None: the gap has one level over {steps}{would}."
 
 
 def change_words(change: "LastingChange") -> str:

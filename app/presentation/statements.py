@@ -38,7 +38,11 @@ def statements(finding: Finding, growing: "Doubling | None" = None, *, has_token
     has_tokens: False for a scalar log, of which there is no diagnosis.
     """
     if finding.since_step is not None:
-        yield _now(finding)
+        now = Severity.HEALTHY if finding.now is None else finding.now
+        begun = [step for step in (finding.now_since, finding.since_step) if step is not None]
+        first = finding.now_since if finding.until_step is not None else min(begun, default=None)
+        since = f" since step {first}" if first is not None and now > Severity.HEALTHY else ""
+        yield Statement("now", f"{_graded(now)}{since}", "alerts", help="The course of every alert over the steps.")
         yield _worst(finding)
     if growing is not None:
         yield _trend(growing)
@@ -46,14 +50,6 @@ def statements(finding: Finding, growing: "Doubling | None" = None, *, has_token
         yield Statement(*CAUSE, help="Evidence, remedy and confirmation of each likely cause, and what is ruled out.")
     if finding.checks:
         yield _checks(finding)
-
-
-def _now(finding: Finding) -> Statement:
-    now = Severity.HEALTHY if finding.now is None else finding.now
-    begun = [step for step in (finding.now_since, finding.since_step) if step is not None]
-    first = finding.now_since if finding.until_step is not None else min(begun, default=None)
-    since = f" since step {first}" if first is not None and now > Severity.HEALTHY else ""
-    return Statement("now", f"{_graded(now)}{since}", "alerts", help="The course of every alert over the steps.")
 
 
 def _worst(finding: Finding) -> Statement:

@@ -63,7 +63,9 @@ def write_scalars(
         first = list(islice(own, LOOKED_AT))
         if names.dialect is None:
             names.dialect, done.dialect_unknown = likely_trainer(name for row in first for name in row.values)
-        info = _info(name, names, source, origin, choice)
+        trainer = names.dialect if names.dialect != "ratioscope" else None
+        said = {"format": source.name, "dialect": names.dialect, "version": names.version, "step": choice.step}
+        info = {**run_info(name, trainer, {**_nested(choice.config), "imported_from": origin}), "scalar_log": said}
         log: ScalarLog | None = None
         waiting, attempt = _Waiting(names), 0
         for number, row in done.attempts.of(chain(first, own)):
@@ -78,12 +80,6 @@ def write_scalars(
         why = done.listed.first_rejected
         raise SourceError(f"nothing of {origin} can be imported: {why[0].reason if why else 'it holds no number'}")
     return done
-
-
-def _info(name: str, names: LoggedMetrics, source: ScalarSource, origin: str, choice: LogChoices) -> dict[str, Any]:
-    trainer = names.dialect if names.dialect != "ratioscope" else None
-    said = {"format": source.name, "dialect": names.dialect, "version": names.version, "step": choice.step}
-    return {**run_info(name, trainer, {**_nested(choice.config), "imported_from": origin}), "scalar_log": said}
 
 
 def _nested(settings: Mapping[str, Any]) -> dict[str, Any]:

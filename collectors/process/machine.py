@@ -93,17 +93,13 @@ def code_commits(files: Mapping[str, str]) -> dict[str, str]:
 def _commit(name: str, file: Path) -> str:
     packages = next((folder for folder in file.parents if folder.name in _INSTALLED), None)
     if packages is None:
-        return _head(next(folder / ".git" for folder in file.parents[:_UP] if (folder / ".git").exists()))
+        git = next(folder / ".git" for folder in file.parents[:_UP] if (folder / ".git").exists())
+        if git.is_file():
+            git = git.parent / _read(git.parent, git.name).removeprefix("gitdir:").strip()
+        head = _read(git, "HEAD")
+        return next(_of_branch(git, head.removeprefix("ref:").strip())) if head.startswith("ref:") else head
     (package,) = islice(distributions(name=name.replace(".", "-"), path=[str(packages)]), 1)
     return str(json.loads(package.read_text("direct_url.json") or "{}")["vcs_info"]["commit_id"])
-
-
-def _head(git: Path) -> str:
-    """The commit that is checked out. git: the folder `.git`, or the file of a worktree or submodule that leads to it."""
-    if git.is_file():
-        git = git.parent / _read(git.parent, git.name).removeprefix("gitdir:").strip()
-    head = _read(git, "HEAD")
-    return next(_of_branch(git, head.removeprefix("ref:").strip())) if head.startswith("ref:") else head
 
 
 def _of_branch(git: Path, name: str) -> Iterator[str]:

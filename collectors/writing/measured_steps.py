@@ -233,18 +233,14 @@ def _listed(names: list[str]) -> str:
 
 def _clauses(rows: pa.Table) -> Iterator[str]:
     for policy in POLICIES:
-        values = _unmasked(rows, f"{policy}_logprobs")
+        column = f"{policy}_logprobs"
+        whole = rows.filter(pc.is_valid(rows[column]))
+        values, mask = (pc.list_flatten(whole[name]).to_numpy() for name in (column, "mask"))
+        values = values[mask.astype(bool)] if len(mask) == len(values) else values
+        values = np.asarray(values[np.isfinite(values)], np.float64)
         above = int((values > ROUNDING).sum())
         if above:
             yield f"{above} of {len(values)} {policy}_logprobs are above 0, up to {values.max():.3g}: {_form(values)}"
-
-
-def _unmasked(rows: pa.Table, column: str) -> Floats:
-    """The finite values of a column at unmasked tokens."""
-    whole = rows.filter(pc.is_valid(rows[column]))
-    values, mask = (pc.list_flatten(whole[name]).to_numpy() for name in (column, "mask"))
-    values = values[mask.astype(bool)] if len(mask) == len(values) else values
-    return np.asarray(values[np.isfinite(values)], np.float64)
 
 
 def _form(values: Floats) -> str:

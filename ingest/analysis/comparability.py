@@ -293,13 +293,15 @@ def run_facts(info: Mapping[str, Any]) -> RunFacts:
     name = _model(values)
     plain = "" if name is None else name.rstrip("/").rpartition("/")[2].lower().replace("_", "-")
     engine, trainer = _precisions(info, values)
+    match = _SIZE.search(plain)
+    values_of_replay = [value for key, value in values.items() if _REPLAY.search(key)]
     return RunFacts(
         model=name,
-        billions=_billions(plain),
+        billions=None if match is None else float(match[1]) * (1.0 if match[2] == "b" else 1e-3),
         moe=_moe(plain, values),
         hybrid=_trait(plain, _HYBRID),
         vision=_trait(plain, _VISION),
-        replay=_replay(values),
+        replay=any(_is_on(value) for value in values_of_replay) if values_of_replay else None,
         engine=engine,
         trainer=trainer,
         exact=any(_EXACT.search(key) and _is_on(value) for key, value in values.items()),
@@ -315,11 +317,6 @@ def _model(values: Mapping[str, str]) -> str | None:
     return None
 
 
-def _billions(name: str) -> float | None:
-    match = _SIZE.search(name)
-    return None if match is None else float(match[1]) * (1.0 if match[2] == "b" else 1e-3)
-
-
 def _moe(name: str, values: Mapping[str, str]) -> bool | None:
     experts = [value for key, value in values.items() if _EXPERTS.search(key) and not _OTHER_MODELS.search(key)]
     if experts:
@@ -332,11 +329,6 @@ def _trait(name: str, pattern: re.Pattern[str]) -> bool | None:
     if pattern.search(name):
         return True
     return False if _DENSE.search(name) or _MOE.search(name) else None
-
-
-def _replay(values: Mapping[str, str]) -> bool | None:
-    values_of_replay = [value for key, value in values.items() if _REPLAY.search(key)]
-    return any(_is_on(value) for value in values_of_replay) if values_of_replay else None
 
 
 def _is_on(value: str) -> bool:

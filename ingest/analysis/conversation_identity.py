@@ -54,20 +54,16 @@ def identity_of(run: "Run") -> Identity | None:
     notes = run.events.filter(pl.col("event") == IDENTITY).sort("time", descending=True)["note"]
     for note in notes:
         try:
-            return _identity(json.loads(note))
+            told = json.loads(note)
+            own = {each.name: told[each.name] for each in fields(Identity)}
+            numbers = {name: int(own[name]) for name in ("clean", "realigned", "forked", "sequences")}
+            special = {str(name): (int(lost), int(added)) for name, (lost, added) in own["special"].items()}
+            counts = {name: {str(key): int(times) for key, times in own[name].items()} for name in ("ways", "left_out")}
+            texts = {"tokenizer": str(own["tokenizer"]), "is_rendered": bool(own["is_rendered"])}
+            return Identity(**numbers, **counts, **texts, special=special, steps=tuple(map(int, own["steps"])))  # type: ignore[arg-type]
         except (ValueError, TypeError, KeyError, AttributeError):
             continue
     return None
-
-
-def _identity(told: Any) -> Identity:
-    """The content of a note. An error of Python's own if it is of another form."""
-    own = {each.name: told[each.name] for each in fields(Identity)}
-    numbers = {name: int(own[name]) for name in ("clean", "realigned", "forked", "sequences")}
-    special = {str(name): (int(lost), int(added)) for name, (lost, added) in own["special"].items()}
-    counts = {name: {str(key): int(times) for key, times in own[name].items()} for name in ("ways", "left_out")}
-    texts = {"tokenizer": str(own["tokenizer"]), "is_rendered": bool(own["is_rendered"])}
-    return Identity(**numbers, **counts, **texts, special=special, steps=tuple(map(int, own["steps"])))  # type: ignore[arg-type]
 
 
 def plain_identity(identity: Identity) -> dict[str, Any]:

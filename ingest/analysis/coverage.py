@@ -75,7 +75,8 @@ def _covered(run: "Run", least: float, unheard: tuple[int, int]) -> Covered:
     if run.no_tokens:
         return Covered(_of_numbers(run, least))
     copied, counted = copied_steps(run), _counted(run)
-    measured = _without_copies(counted, copied)
+    of_copies = [(pl.col("gap") == gap) & pl.col("step").is_in(list(steps)) for gap, steps in copied.items()]
+    measured = counted.filter((pl.col("sequences") > 0) & ~pl.any_horizontal(pl.lit(False), *of_copies))
     if measured.is_empty():
         return Covered(_copy(run, copied) if any(gap in copied for gap in SAMPLED) else _nothing(run))
     offered = _offered(run, measured, counted)
@@ -107,12 +108,6 @@ def _counted(run: "Run") -> pl.DataFrame:
     return counted.join(ties(run), on=("step", "gap"), how="left").with_columns(
         tied=tied, zero=pl.col("zero").fill_null(0)
     )
-
-
-def _without_copies(counted: pl.DataFrame, copied: Mapping[str, frozenset[int]]) -> pl.DataFrame:
-    """The rows with a sequence, without those of a gap that is a copy at their step."""
-    of_copies = [(pl.col("gap") == gap) & pl.col("step").is_in(list(steps)) for gap, steps in copied.items()]
-    return counted.filter((pl.col("sequences") > 0) & ~pl.any_horizontal(pl.lit(False), *of_copies))
 
 
 def _of_numbers(run: "Run", least: float) -> Coverage:

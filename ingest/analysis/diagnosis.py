@@ -11,7 +11,7 @@ from ratioscope.errors import SourceError
 from ratioscope.metrics.diagnosis.causes.records import OF_FILLERS, fillers_of
 from ratioscope.metrics.diagnosis.decomposition import diagnose
 from ratioscope.metrics.diagnosis.diagnosis import CannotTell, Diagnosis, Likely, at_read
-from ratioscope.metrics.diagnosis.evidence import CLIP, Evidence
+from ratioscope.metrics.diagnosis.evidence import CLIP
 from ratioscope.metrics.diagnosis.marked import counted
 from ratioscope.metrics.diagnosis.non_finite import AtSteps
 from ratioscope.metrics.diagnosis.on_record import OnRecord
@@ -161,6 +161,7 @@ def described(
     is_part = size is not None and len(sampled.steps) < size.whole.steps
     read = f" {at_read(len(sampled.steps))}" if is_part else ""
     stated = diagnosis.stated(whole, sampled.kl_k3, over=over, among=read)
+    is_named = any(item.cause.code in OF_FILLERS for item in diagnosis.found)
     return RunDiagnosis(
         replace(stated, told_first=told_first(copies, gap, asked)),
         gap,
@@ -175,14 +176,9 @@ def described(
         sampled.columns,
         evidence.record,
         _next(run, diagnosis, sampled),
-        _fillers(diagnosis, evidence),
+        tuple((side, value) for side, value, _ in fillers_of(evidence)) if is_named else (),
         None if evidence.non_finite is None else evidence.non_finite.over_steps,
     )
-
-
-def _fillers(diagnosis: Diagnosis, evidence: Evidence) -> tuple[tuple[str, float], ...]:
-    is_named = any(item.cause.code in OF_FILLERS for item in diagnosis.found)
-    return tuple((side, value) for side, value, _ in fillers_of(evidence)) if is_named else ()
 
 
 def _next(run: Run, diagnosis: Diagnosis, sampled: Sampled) -> Experiment | None:

@@ -3,8 +3,6 @@
 import numpy as np
 import polars as pl
 
-from ratioscope.arrays import Floats
-
 from ..run import Run
 from .growth import FACTS, RowFact
 from .step_rows import columns_of
@@ -41,11 +39,9 @@ def _mean(run: Run, step: int, fact: RowFact) -> tuple[float, float, int]:
     rows = pl.DataFrame(columns_of(run, step, columns))
     chance = pl.col(SAMPLED).cast(pl.Float64).fill_null(1.0)
     both = rows.select(value=fact.value, weight=1 / chance).filter(pl.col("value").is_finite().fill_null(False))
-    return _weighted(both["value"].to_numpy(), both["weight"].to_numpy())
-
-
-def _weighted(values: Floats, weights: Floats) -> tuple[float, float, int]:
-    """Hájek's mean with its standard error, those of a plain mean where all weights are equal."""
+    # Hájek's mean with its standard error, those of a plain mean where all weights are equal.
+    values = both["value"].to_numpy()
+    weights = both["weight"].to_numpy()
     n = len(values)
     if not n:
         return np.nan, np.nan, 0

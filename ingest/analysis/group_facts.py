@@ -109,7 +109,9 @@ def _flat_rewards(grouped: pl.DataFrame) -> tuple[int, int, str]:
 
 
 def _without_version(rows: _Sequences) -> Count:
-    tokens = _sampled(rows)
+    lists = [name for name in ("token_ids", "mask", "rollout_versions") if rows.has(name)]
+    lengths = [pl.col(name).list.len() for name in lists]
+    tokens = pl.max_horizontal(*lengths) if lengths else pl.lit(0)
     of_tokens = pl.col("rollout_versions")
     none = of_tokens.list.len() if rows.has("rollout_versions") else pl.lit(None)
     missing = of_tokens.list.eval(pl.element().is_null()).list.sum() if rows.has("rollout_versions") else pl.lit(None)
@@ -135,13 +137,6 @@ def _wholly_masked(rows: _Sequences) -> Count:
         f"{count:,} of {len(known):,} sequences have no token left in the loss, yet count in averages over sequences"
     )
     return Count("sequences_wholly_masked", count, len(known), words)
-
-
-def _sampled(rows: _Sequences) -> pl.Expr:
-    """The number of tokens of each row."""
-    lists = [name for name in ("token_ids", "mask", "rollout_versions") if rows.has(name)]
-    lengths = [pl.col(name).list.len() for name in lists]
-    return pl.max_horizontal(*lengths) if lengths else pl.lit(0)
 
 
 def plain_counts(counts: Sequence[Count]) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from ratioscope.metrics.diagnosis.history import LEAST_STEPS, Course, History, k
 
 from ..run import Run
 from .gap_history import READ, StepMix, gap_history, step_mix
-from .nearby_changes import NearbyChange, Window, falls_near, labels_that_changed, nearby_changes, window_of
+from .nearby_changes import NearbyChange, Window, falls_near, labels_that_changed, nearby_changes, shift, window_of
 from .step_rows import columns_of
 
 MIXES = ("probability", "position", "lag", "turn", "replica")
@@ -300,7 +300,7 @@ def row_facts(run: Run, onset: int, with_rows: Sequence[int]) -> Iterator[str]:
     if before and after:
         old, new = (_sequences(run, side) for side in (before, after))
         for fact, was, now in zip(FACTS, old, new, strict=True):
-            if words := _shift(was, now):
+            if words := shift(was, now, few=FEW, clear=CLEAR):
                 yield f"{fact.words} went from {words}"
 
 
@@ -311,16 +311,6 @@ def _sequences(run: Run, steps: Sequence[int]) -> list[Floats]:
     rows = pl.concat(frames, how="diagonal_relaxed")
     values = rows.select(fact.value.alias(str(at)) for at, fact in enumerate(FACTS))
     return [column.filter(column.is_finite().fill_null(False)).to_numpy() for column in values]
-
-
-def _shift(was: Floats, now: Floats) -> str:
-    """`0.1 to 0.4` if the means differ clearly, else nothing."""
-    if min(len(was), len(now)) < FEW:
-        return ""
-    low, high = float(was.mean()), float(now.mean())
-    error = float(np.hypot(was.std(ddof=1) / np.sqrt(len(was)), now.std(ddof=1) / np.sqrt(len(now))))
-    clear = abs(high - low) > max(CLEAR * error, LEAST * max(abs(low), abs(high)))
-    return f"{low:.3g} to {high:.3g}" if clear else ""
 
 
 def doubling_of(run: "Run", gap: str) -> Doubling | None:

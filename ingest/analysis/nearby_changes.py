@@ -69,7 +69,27 @@ def nearby_changes(run: Run, window: Window, facts: Mapping[str, Floats], steps:
     """
     yield from _settings(run, window)
     yield from _events(run, window)
-    yield from _facts(window, facts, steps)
+    # Facts whose means over NEAR steps differ clearly between the sides of the onset; of a change that begins with
+    # the record, between its first and its last steps.
+    at, end = (int(np.searchsorted(steps, step)) for step in (window.onset, window.last))
+    sides = (
+        (slice(max(at - NEAR, 0), at), slice(at, at + NEAR))
+        if at > 1
+        else (slice(NEAR), slice(max(end - NEAR, NEAR), end))
+    )
+    for name, values in facts.items():
+        before, after = (values[side][np.isfinite(values[side])] for side in sides)
+        if words := shift(before, after, few=2, clear=CLEAR):
+            yield NearbyChange("fact", window.onset, f"{name} went from {words}")
+
+
+def shift(before: Floats, after: Floats, *, few: int, clear: float) -> str:
+    """`0.1 to 0.4` if the means differ by so many standard errors and by LEAST of the larger; empty if not, or of too few."""
+    if min(len(before), len(after)) < few:
+        return ""
+    low, high = float(before.mean()), float(after.mean())
+    error = float(np.hypot(before.std(ddof=1) / np.sqrt(len(before)), after.std(ddof=1) / np.sqrt(len(after))))
+    return f"{low:.3g} to {high:.3g}" if abs(high - low) > max(clear * error, LEAST * max(abs(low), abs(high))) else ""
 
 
 def _settings(run: Run, window: Window) -> Iterator[NearbyChange]:
@@ -110,26 +130,6 @@ def _events(run: Run, window: Window) -> Iterator[NearbyChange]:
 
 def _named_events(run: Run) -> pl.DataFrame:
     return recorded_events(run).filter(pl.col("event") != "config change")
-
-
-def _facts(window: Window, facts: Mapping[str, Floats], steps: Integers) -> Iterator[NearbyChange]:
-    """Facts whose means over NEAR steps differ clearly between the sides of the onset; of a change that begins with the
-    record, between its first and its last steps.
-    """
-    at, end = (int(np.searchsorted(steps, step)) for step in (window.onset, window.last))
-    sides = (
-        (slice(max(at - NEAR, 0), at), slice(at, at + NEAR))
-        if at > 1
-        else (slice(NEAR), slice(max(end - NEAR, NEAR), end))
-    )
-    for name, values in facts.items():
-        before, after = (values[side][np.isfinite(values[side])] for side in sides)
-        if min(len(before), len(after)) < 2:
-            continue
-        low, high = float(before.mean()), float(after.mean())
-        error = float(np.hypot(before.std(ddof=1) / np.sqrt(len(before)), after.std(ddof=1) / np.sqrt(len(after))))
-        if abs(high - low) > max(CLEAR * error, LEAST * max(abs(low), abs(high))):
-            yield NearbyChange("fact", window.onset, f"{name} went from {low:.3g} to {high:.3g}")
 
 
 def labels_that_changed(

@@ -31,7 +31,16 @@ COLUMNS = {"replica": "replica", "rank": "rank", "minibatch": "minibatch", "fini
 
 def non_finite_of(run: "Run", gap: str, steps: Sequence[int] | None = None) -> NonFinite | None:
     """The tokens of these steps without two finite log-probs; None if there are none. steps: None for all."""
-    counts = _counts(run, gap, steps)
+    frame = run.once(counts_by_step)
+    known = frame if steps is None else frame.filter(pl.col("step").is_in(list(steps)))
+    tokens, without, impossible = (
+        known.get_column(f"{gap}/{name}", default=pl.zeros(len(known), eager=True))
+        .fill_null(0)
+        .cast(pl.Int64)
+        .to_numpy()
+        for name in NAMES
+    )
+    counts = AtSteps(known["step"].to_numpy(), tokens + without, without, impossible)
     bad = counts.without + counts.impossible
     if not bad.any():
         return None
@@ -72,19 +81,6 @@ def tokens_of(records: pa.Table, own: GapRows, columns: Mapping[str, str]) -> To
 def counts_by_step(run: "Run") -> pl.DataFrame:
     """NAMES and FARTHEST of every gap, steps ascending."""
     return run.metrics(by=("step",), names=(*NAMES, FARTHEST)).sort("step")
-
-
-def _counts(run: "Run", gap: str, steps: Sequence[int] | None) -> AtSteps:
-    frame = run.once(counts_by_step)
-    known = frame if steps is None else frame.filter(pl.col("step").is_in(list(steps)))
-    tokens, without, impossible = (
-        known.get_column(f"{gap}/{name}", default=pl.zeros(len(known), eager=True))
-        .fill_null(0)
-        .cast(pl.Int64)
-        .to_numpy()
-        for name in NAMES
-    )
-    return AtSteps(known["step"].to_numpy(), tokens + without, without, impossible)
 
 
 def _texts(records: pa.Table, column: str, rows: np.ndarray) -> tuple[str, ...]:

@@ -144,7 +144,10 @@ def _own_correction(run: Run, steps: Sequence[int], reasons: Mapping[str, float]
         return OwnCorrection("no settings", no_settings(run.info), masked_on_record=on_record)
     try:
         warnings = tuple(str(note) for note in dialect(settings.dialect).parse(settings.config).warnings)
-        counts = _counts(run, steps, settings)
+        counts = _TokenCounts()
+        for step in steps:
+            for done in dialect_carried_out(records_of(run, step), settings.dialect, settings.config):
+                counts.add(done)
     except RatioscopeError as error:
         words = f"the settings on record cannot be carried out on this record: {error}"
         return OwnCorrection("unreadable", words, masked_on_record=on_record)
@@ -154,14 +157,6 @@ def _own_correction(run: Run, steps: Sequence[int], reasons: Mapping[str, float]
     state = _state(settings, counts, None if unseen else on_record)
     words = _words(state, shares, on_record, unseen)
     return OwnCorrection(state, words, *shares, on_record, warnings=warnings)
-
-
-def _counts(run: Run, steps: Sequence[int], settings: OwnSettings) -> _TokenCounts:
-    counts = _TokenCounts()
-    for step in steps:
-        for done in dialect_carried_out(records_of(run, step), settings.dialect, settings.config):
-            counts.add(done)
-    return counts
 
 
 def _masked_on_record(parts: Iterator[pa.Table]) -> float | None:

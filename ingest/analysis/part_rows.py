@@ -47,7 +47,12 @@ def part_statistics(records: pa.Table, gap: str, part: Part) -> pa.Table:
     slices = [SliceCodes("part", ("",), np.where(codes, 0, -1), by_token)]
     table = statistics_table(gap_cells(records, rows, slices))
     whole = statistics_table(gap_cells(records, replace(rows, mask=rows.mask & own), [_every(rows)]))
-    return _with_histograms(table, whole, by_token=by_token)
+    places = {key: place for place, key in enumerate(_keys(whole))}
+    at = np.array([places[key] for key in _keys(table)], np.int64)
+    lists = [name for names in LISTS for name in names if not (by_token and name.startswith(_OF_SEQUENCES))]
+    columns: dict[str, ArrowColumn] = {name: whole[name].take(at) for name in lists}
+    columns["slice"] = pa.array(["all"] * len(table), pa.string())
+    return pa.table([columns.get(name, table[name]) for name in table.schema.names], schema=table.schema)
 
 
 def part_mask(records: pa.Table, rows: GapRows, part: Part) -> tuple[Booleans, bool]:
@@ -103,16 +108,6 @@ def _of_rows(own: Booleans, rows: GapRows) -> Booleans:
 
 def _every(rows: GapRows) -> SliceCodes:
     return SliceCodes("all", ("",), np.zeros(len(rows.rows), np.int64), False)
-
-
-def _with_histograms(table: pa.Table, whole: pa.Table, *, by_token: bool) -> pa.Table:
-    """The rows of `table` as the slice `all`, with the lists of `whole` at the same attempt and step."""
-    places = {key: place for place, key in enumerate(_keys(whole))}
-    at = np.array([places[key] for key in _keys(table)], np.int64)
-    lists = [name for names in LISTS for name in names if not (by_token and name.startswith(_OF_SEQUENCES))]
-    columns: dict[str, ArrowColumn] = {name: whole[name].take(at) for name in lists}
-    columns["slice"] = pa.array(["all"] * len(table), pa.string())
-    return pa.table([columns.get(name, table[name]) for name in table.schema.names], schema=table.schema)
 
 
 def _keys(table: pa.Table) -> list[tuple[object, object]]:

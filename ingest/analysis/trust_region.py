@@ -74,7 +74,14 @@ def trust_region(run: Run, steps: Sequence[int]) -> TrustRegion:
     gap = gap_between(band.anchor, "current")
     if gap not in run.gaps:
         return TrustRegion(trainer, copies, band, because=f"no row has the log-probs of both {band.anchor} and current")
-    newest = _least_age(run, steps)
+    # The least of step - trainer_version at these steps and those right before them; None if no version is on record.
+    # A trainer that makes several steps of one batch computes old once: only the first of them, whose age is the
+    # least, is fresh.
+    recorded = sorted(run.rows_on_disk)
+    before = [recorded[at - 1] for step in steps if (at := bisect_left(recorded, step)) > 0]
+    tables = (run.rows(step, ("trainer_version",)) for step in sorted({*steps, *before}))
+    ages = (pc.min(pc.subtract(each["step"], each["trainer_version"])).as_py() for each in tables)
+    newest = min((age for age in ages if age is not None), default=None)
     counted = [_counted(columns_of(run, step, _READ), gap, band, newest) for step in steps]
     tokens, outside = (sum(column) for column in zip(*counted, strict=True)) if counted else (0, 0)
     if not tokens:
@@ -92,18 +99,6 @@ def _band(run: Run) -> tuple[ClipBand | None, str]:
     except RatioscopeError as error:
         return None, f"the settings on record cannot be read: {error}"
     return found, "" if found else "the loss of the settings on record clips no ratio of single tokens"
-
-
-def _least_age(run: Run, steps: Sequence[int]) -> int | None:
-    """The least of step - trainer_version at these steps and those right before them; None if no version is on record.
-
-    A trainer that makes several steps of one batch computes old once: only the first of them, whose age is the least, is fresh.
-    """
-    recorded = sorted(run.rows_on_disk)
-    before = [recorded[at - 1] for step in steps if (at := bisect_left(recorded, step)) > 0]
-    tables = (run.rows(step, ("trainer_version",)) for step in sorted({*steps, *before}))
-    ages = (pc.min(pc.subtract(each["step"], each["trainer_version"])).as_py() for each in tables)
-    return min((age for age in ages if age is not None), default=None)
 
 
 def _counted(records: pa.Table, gap: str, band: ClipBand, newest: int | None) -> tuple[int, int]:

@@ -104,7 +104,9 @@ def weight_arrivals(run: "Run") -> tuple[Replica, ...]:
 
 def arrivals(weights: Sequence[WeightDigests], tables: Mapping[str, TensorTable]) -> tuple[Replica, ...]:
     """The same of these digests, in the order of time. tables: key -> table of names of tensors."""
-    lines = _complete(weights)
+    # The lines, each with the digests of single tensors, which are written once for equal weights.
+    each = {(line.digest, line.names): line.each for line in weights if line.each is not None}
+    lines = [replace(line, each=each.get((line.digest, line.names))) for line in weights]
     sent = _Sent({_at(line): line for line in lines if line.replica is None}, _of_most_engines(lines), tables)
     engines: dict[str, dict[tuple[int, int], WeightDigests]] = {}
     for line in lines:
@@ -151,12 +153,6 @@ def _of_most_engines(lines: Sequence[WeightDigests]) -> dict[_At, WeightDigests]
         if 2 * count > len(engines) > 1:
             replicas[at] = next(line for line in engines.values() if line.digest == digest)
     return replicas
-
-
-def _complete(lines: Sequence[WeightDigests]) -> list[WeightDigests]:
-    """The lines, each with the digests of single tensors, which are written once for equal weights."""
-    each = {(line.digest, line.names): line.each for line in lines if line.each is not None}
-    return [replace(line, each=each.get((line.digest, line.names))) for line in lines]
 
 
 def plain_arrivals(replicas: Sequence[Replica]) -> list[dict[str, Any]]:

@@ -110,7 +110,19 @@ def cutoffs(parts: Sequence[WriterSteps]) -> Cutoffs:
     first: dict[int, int] = {}
     for part in recorded:
         first[part.attempt] = min(part.first, first.get(part.attempt, part.first))
-    alone = _started_alone(recorded)
+    # (attempt, later attempt) where a writer of the earlier one went on: the later one was no start of the whole job.
+    opened: dict[int, float] = {}
+    jobs: dict[int, set[str]] = {}
+    for part in recorded:
+        if part.opened is not None:
+            opened[part.attempt] = min(part.opened, opened.get(part.attempt, part.opened))
+        jobs.setdefault(part.attempt, set()).update([part.job] if part.job is not None else [])
+    alone = {
+        (part.attempt, by)
+        for part in recorded
+        for by, since in opened.items()
+        if by > part.attempt and _goes_on(part, since) and not (jobs[by] and part.job and part.job not in jobs[by])
+    }
     return Cutoffs(dict(_of_attempts(first, alone)), dict(_of_writers(recorded, alone)))
 
 
@@ -165,22 +177,6 @@ def _takes_over(later: WriterSteps, part: WriterSteps, alone: Collection[tuple[i
     is_said = part.writer in later.takes_over
     is_again = (part.attempt, later.attempt) in alone and part.rank is not None and part.rank == later.rank
     return (is_said or is_again) and not _goes_on(part, later.opened)
-
-
-def _started_alone(parts: Sequence[WriterSteps]) -> set[tuple[int, int]]:
-    """(attempt, later attempt) where a writer of the earlier one went on: the later one was no start of the whole job."""
-    opened: dict[int, float] = {}
-    jobs: dict[int, set[str]] = {}
-    for part in parts:
-        if part.opened is not None:
-            opened[part.attempt] = min(part.opened, opened.get(part.attempt, part.opened))
-        jobs.setdefault(part.attempt, set()).update([part.job] if part.job is not None else [])
-    return {
-        (part.attempt, by)
-        for part in parts
-        for by, since in opened.items()
-        if by > part.attempt and _goes_on(part, since) and not (jobs[by] and part.job and part.job not in jobs[by])
-    }
 
 
 def _goes_on(part: WriterSteps, since: float | None) -> bool:

@@ -169,18 +169,15 @@ class CommitLog:
             file.seek(self._offset)
             while chunk := file.read(_CHUNK):
                 self._offset += len(chunk)
-                self._entries += self._parsed(chunk)
+                *lines, self.tail = (self.tail + chunk).split(b"\n")
+                if len(self.tail) > _LONGEST_LINE:
+                    # no writer of ours writes such a line: forget its bytes, and go on at the next newline
+                    self.tail = self.tail[:1]
+                for line in lines:
+                    self.chain.take(line)
+                self._entries += self._newest(lines)
         entries, self._entries = self._entries, []
         return entries
-
-    def _parsed(self, chunk: bytes) -> list[dict[str, Any]]:
-        *lines, self.tail = (self.tail + chunk).split(b"\n")
-        if len(self.tail) > _LONGEST_LINE:
-            # no writer of ours writes such a line: forget its bytes, and go on at the next newline
-            self.tail = self.tail[:1]
-        for line in lines:
-            self.chain.take(line)
-        return self._newest(lines)
 
     def _newest(self, lines: list[bytes]) -> list[dict[str, Any]]:
         """Entries of the lines, in order, without commits of segments that a later line commits again.

@@ -8,7 +8,6 @@ import hashlib
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +68,17 @@ class Cache:
             return None
         try:
             with open_regular(self._folder, f"{key}.parquet") as file, named_reasons():
-                return _bounded(key, file)
+                nbytes = os.fstat(file.fileno()).st_size
+                if nbytes > MOST_OF_ONE:
+                    raise SourceError(f"it has {nbytes} bytes; at most {MOST_OF_ONE} are read of one kept table")
+                metadata = pq.read_metadata(file)
+                demand_reasonable(metadata)
+                # Any: the stubs do not know page_checksum_verification.
+                # Texts are measured as dictionaries before they are decoded.
+                options: Any = {"page_checksum_verification": True, "read_dictionary": text_leaves(metadata)}
+                with pq.ParquetFile(file, metadata=metadata, **options) as parquet:
+                    opened = Opened(key, parquet, file, nbytes, Allowance(MOST_OF_ONE))
+                    return read(opened, parquet.schema_arrow.names).cast(metadata.schema.to_arrow_schema())
         except SourceError:
             self.forget(key)
             return None
@@ -89,20 +98,6 @@ class Cache:
         with suppress(OSError):
             if self._folder is not None:
                 (self._folder / f"{key}.parquet").unlink(missing_ok=True)
-
-
-def _bounded(key: str, file: BufferedReader) -> pa.Table:
-    """The table in the file. SourceError where the file, or the decoded table, is too large."""
-    nbytes = os.fstat(file.fileno()).st_size
-    if nbytes > MOST_OF_ONE:
-        raise SourceError(f"it has {nbytes} bytes; at most {MOST_OF_ONE} are read of one kept table")
-    metadata = pq.read_metadata(file)
-    demand_reasonable(metadata)
-    # Any: the stubs do not know page_checksum_verification. Texts are measured as dictionaries before they are decoded.
-    options: Any = {"page_checksum_verification": True, "read_dictionary": text_leaves(metadata)}
-    with pq.ParquetFile(file, metadata=metadata, **options) as parquet:
-        opened = Opened(key, parquet, file, nbytes, Allowance(MOST_OF_ONE))
-        return read(opened, parquet.schema_arrow.names).cast(metadata.schema.to_arrow_schema())
 
 
 def _stored(folder: Path, key: str, table: pa.Table) -> bool:

@@ -79,9 +79,5 @@ def named_reasons() -> Iterator[None]:
     except DAMAGE as error:
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # Arrow's own have no number
             raise Unread(f"it cannot be read: {error.strerror}; it is read again once that works") from error
-        raise SourceError(f"it cannot be read as Parquet: {_first_line(error)}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:200]
+        text = str(error).strip() or type(error).__name__
+        raise SourceError(f"it cannot be read as Parquet: {text.splitlines()[0][:200]}") from error

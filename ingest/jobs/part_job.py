@@ -16,7 +16,7 @@ from ..rows.part import Part, part_text
 from ..run import Run
 from ..statistics.row_statistics import frame_of
 from .step_job import settled_rows
-from .step_ledger import KEYS, Digests, Schema, StepLedger
+from .step_ledger import KEYS, Digests, StepLedger
 
 READ = ("mask", "minibatch", "entropy", "advantages", "inclusion_probability")
 READ_MARK = "read"
@@ -28,7 +28,8 @@ class PartResults:
 
     def __init__(self, part: Part, gap: str, cache: Cache) -> None:
         self.part, self.gap = part, gap
-        self.ledger = StepLedger(("part", part_text(part), gap), _schema(), cache)
+        own = frame_of(schema().empty_table()).drop("step").schema
+        self.ledger = StepLedger(("part", part_text(part), gap), {**KEYS, "sampled": pl.Boolean, **own}, cache)
 
     def statistics(self, digests: Digests) -> pl.DataFrame:
         """The statistics as rows of the engine's schema, of the steps that were read and have a token of the part."""
@@ -77,8 +78,3 @@ def part_digests(run: Run, gap: str) -> dict[int, str]:
 def run_suffix(run: Run, gap: str) -> str:
     """The part that a gap of readings adds to the digests of the rows."""
     return "" if gap in GAPS else f" {run.reading_digest(gap)}"
-
-
-def _schema() -> Schema:
-    own = frame_of(schema().empty_table()).drop("step").schema
-    return {**KEYS, "sampled": pl.Boolean, **own}

@@ -211,7 +211,8 @@ def _folded(catalog: Catalog, segments: Sequence[Segment]) -> tuple[pl.DataFrame
             measured.setdefault((writer, gap), set()).add(step)
         waiting = pl.concat([waiting, rows]) if len(waiting) else rows
         if (place + 1) % _FOLDED == 0 or place + 1 == len(segments):
-            total = _merged(pl.concat([total, waiting]) if len(total) else waiting)
+            frame = pl.concat([total, waiting]) if len(total) else waiting
+            total = merge(frame, KEYS).select(frame.columns)
             waiting = pl.DataFrame()
     told = [
         {"writer": writer, "gaps": [gap], "steps": step_spans(steps)}
@@ -227,7 +228,3 @@ def _measurements(segment: Segment, rows: pl.DataFrame) -> Iterator[tuple[str, i
         yield from (
             (segment.writer, *pair) for pair in rows.filter(slice="all").select("step", "gap").unique().iter_rows()
         )
-
-
-def _merged(frame: pl.DataFrame) -> pl.DataFrame:
-    return merge(frame, KEYS).select(frame.columns)

@@ -140,7 +140,15 @@ class LogCopy:
         """Copies what is new. FileNotFoundError; Unreachable. Whatever ends it, the copy is a beginning of the log."""
         have = self.local.stat().st_size if self.local.exists() else 0
         if not 0 < have < self.stored.size or not self._is_continued(have):
-            self._copy_whole()
+            # the whole log takes the place of the copy unless they are equal: readers take another file for another log
+            fresh = self.local.with_name(f".{self.local.name}.part")
+            try:
+                with open(fresh, "wb") as file:
+                    file.writelines(self._chunks())
+                if not self.local.exists() or not filecmp.cmp(fresh, self.local, shallow=False):
+                    os.replace(fresh, self.local)
+            finally:
+                fresh.unlink(missing_ok=True)
 
     def _is_continued(self, have: int) -> bool:
         """Appends what the log has beyond the copy. False, and nothing is changed, if it is another log."""
@@ -158,17 +166,6 @@ class LogCopy:
                 more = min(self.stored.size, have + _CHUNK)
                 data = self.store.read(self.path, have, more) if more > have else b""
         return True
-
-    def _copy_whole(self) -> None:
-        """Puts the whole log in place of the copy, unless they are equal: readers take another file for another log."""
-        fresh = self.local.with_name(f".{self.local.name}.part")
-        try:
-            with open(fresh, "wb") as file:
-                file.writelines(self._chunks())
-            if not self.local.exists() or not filecmp.cmp(fresh, self.local, shallow=False):
-                os.replace(fresh, self.local)
-        finally:
-            fresh.unlink(missing_ok=True)
 
     def _chunks(self) -> Iterator[bytes]:
         """The log in pieces, up to its end or to the first empty answer."""

@@ -92,7 +92,13 @@ def _missing(files: tuple[_Content, ...], measured: tuple[frozenset[str], ...], 
         frozenset().union(*(held for file in files if file.unmeasured for _, held in file.policies_by_writer))
     )
     lacking = {writer: _gaps_of(held) - own for (writer, held), own in zip(policies.items(), measured, strict=True)}
-    split |= _inseparable(files, lacking)
+    # rows of a merged file do not name their writer, so gaps that some of its writers lack cannot be added for one alone
+    merged = (
+        {writer for writer, _ in file.policies_by_writer}
+        for file in files
+        if len({writer for writer, _ in file.policies_by_writer}) > 1
+    )
+    split |= frozenset(gap for writers in merged for writer in writers for gap in lacking[writer])
     lacking = {writer: gaps - split - of_all for writer, gaps in lacking.items()}
     holders = (
         place for place, file in enumerate(files) if any(lacking[writer] for writer, _ in file.policies_by_writer)
@@ -128,16 +134,6 @@ def _without_facts(files: Sequence[_Content], policies: Mapping[str, frozenset[s
         if any(elsewhere - columns.get(writer, frozenset()) for writer in measuring):
             gaps.add(gap)
     return frozenset(gaps)
-
-
-def _inseparable(files: Sequence[_Content], lacking: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """Gaps that some writers of a merged file lack. Its rows do not name their writer, so they cannot be added for one alone."""
-    merged = (
-        {writer for writer, _ in file.policies_by_writer}
-        for file in files
-        if len({writer for writer, _ in file.policies_by_writer}) > 1
-    )
-    return frozenset(gap for writers in merged for writer in writers for gap in lacking[writer])
 
 
 def _gaps_of(policies: frozenset[str]) -> frozenset[str]:

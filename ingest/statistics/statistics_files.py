@@ -43,7 +43,13 @@ as long, because the files of the others are read once for each block of steps."
 def segment_rows(files: ParquetFiles, segment: Segment, asked: Sequence[SliceColumns]) -> list[pa.Table]:
     """For each of `asked` its committed rows, with KEYS and its columns. SourceError where the file is not as committed."""
     with opened_segment(files, segment) as (parquet, _):
-        return _rows(parquet, segment, asked)
+        present = demand_known_segment(parquet.metadata)
+        every = wanted(tuple(name for _, columns in asked for name in columns))
+        groups = sorted(
+            {group for names, _ in asked for name in names for group in groups_of_slice(parquet.metadata, name)}
+        )
+        table = read(parquet, sources(every.names, present), groups, present=present)
+        return [committed_rows(table, slice_columns, segment) for slice_columns in asked]
 
 
 @contextmanager
@@ -68,16 +74,6 @@ def all_rows(files: ParquetFiles, segment: Segment) -> pl.DataFrame:
         present = demand_known_segment(parquet.metadata)
         frame = pl.DataFrame(conformed(read(parquet, SCHEMA.names, present=present), SCHEMA))
     return frame.filter(pl.col("step").is_in(list(segment.steps)))
-
-
-def _rows(parquet: Opened, segment: Segment, asked: Sequence[SliceColumns]) -> list[pa.Table]:
-    present = demand_known_segment(parquet.metadata)
-    every = wanted(tuple(name for _, columns in asked for name in columns))
-    groups = sorted(
-        {group for names, _ in asked for name in names for group in groups_of_slice(parquet.metadata, name)}
-    )
-    table = read(parquet, sources(every.names, present), groups, present=present)
-    return [committed_rows(table, slice_columns, segment) for slice_columns in asked]
 
 
 def committed_rows(table: pa.Table, asked: SliceColumns, segment: Segment) -> pa.Table:

@@ -60,7 +60,12 @@ def export(
     from ...export.export import export as exported
     from ...export.tables import ExportedPart
 
-    _refuse(output, level)
+    if output.suffix not in ENDINGS:
+        raise ConfigError(
+            f"-o {output}: wanted a name that ends in {', '.join(ENDINGS)}; try: -o {output.stem or level}.parquet"
+        )
+    if level not in LEVELS:
+        raise ConfigError(f"--level {level}: wanted one of {', '.join(LEVELS)}; try: --level step")
     chosen, metrics = steps_of(steps), comma_separated(metric)
     demand_metrics(metrics)
     opened_run = opened(run)
@@ -77,16 +82,6 @@ def export(
     else:
         _tell(done, output, opened_run.place)
     return 0
-
-
-def _refuse(output: Path, level: str) -> None:
-    """ConfigError for an ending or a level that there is not."""
-    if output.suffix not in ENDINGS:
-        raise ConfigError(
-            f"-o {output}: wanted a name that ends in {', '.join(ENDINGS)}; try: -o {output.stem or level}.parquet"
-        )
-    if level not in LEVELS:
-        raise ConfigError(f"--level {level}: wanted one of {', '.join(LEVELS)}; try: --level step")
 
 
 def _tell(done: "Exported", output: Path, place: str) -> None:

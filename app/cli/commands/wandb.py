@@ -111,19 +111,15 @@ def show(
         listed = [{"name": key, "canonical": near.get(key), **vars(scalar)} for key, scalar in shown.items()]
         print_json({"dialect": name, "damaged": health.damaged, "torn": health.torn, "numbers": listed})
         return
-    _say_health(health)
+    if health.damaged:
+        say(f"{health.damaged} damaged parts of the file were skipped; their rows are missing", "watch")
+    if health.torn:
+        say("the file ends within a record: it was cut, or it is still being written", "dim")
     if rows:
         say(f"names and definitions of {min(facts_of(row)[0][1] for row in rows.values())}", "bold")
     _print_scalars(shown, near, {key: row.note for key, row in rows.items() if row.note})
     if len(shown) < len(numbers):
         say(f"{len(numbers) - len(shown)} other numbers of the log: --all", "dim")
-
-
-def _say_health(health: "LogDamage") -> None:
-    if health.damaged:
-        say(f"{health.damaged} damaged parts of the file were skipped; their rows are missing", "watch")
-    if health.torn:
-        say("the file ends within a record: it was cut, or it is still being written", "dim")
 
 
 def _print_scalars(shown: "Mapping[str, Scalar]", canonical: Mapping[str, str], notes: Mapping[str, str]) -> None:

@@ -56,7 +56,7 @@ class Diagnoses:
             known = self._of_this_run(question, view, taken=True)
             if known is not None:
                 self._answered[question] = known  # the latest used comes last
-            if known is None or _is_due(known, view.revision):
+            if known is None or (known.revision < view.revision and time.monotonic() - known.ended > REST * known.took):
                 self._open.pop(question, None)
                 self._open[question] = view.revision
                 for oldest in list(self._open)[:-MOST]:
@@ -121,10 +121,6 @@ def _question(view: View, gap: str = "", steps: range | None = None) -> Question
 def diagnoses() -> Diagnoses:
     """The diagnoses of this server."""
     return Diagnoses()
-
-
-def _is_due(known: Answered, revision: int) -> bool:
-    return known.revision < revision and time.monotonic() - known.ended > REST * known.took
 
 
 def _answered(question: Question, revision: int) -> Answered:

@@ -177,24 +177,23 @@ def _read(scope: Scope, view: View, part: Part) -> int:
     results = jobs().part(view.path, part, scope.gap)
     digests = view.of(part_digests, scope.gap)
     chosen = [step for step in scope.steps.recorded(view.steps) if step in digests]
-    _say_without_rows(len(scope.steps.recorded(view.steps)) - len(chosen))
+    steps = len(scope.steps.recorded(view.steps)) - len(chosen)
+    if steps:
+        said, them = f"{count(steps, 'step')} {'has' if steps == 1 else 'have'}", "it" if steps == 1 else "them"
+        st.caption(f":material/info: {said} no token rows, which this filter needs, so charts leave {them} out.")
     missing = results.ledger.missing(digests, chosen)
     if missing and are_few(view, missing):
         with st.spinner("reading token rows"):
-            _read_now(view, results, missing)
+            work = PartWork(view.run, results, missing)
+            for step in work.pieces:
+                work.do(step)
+            work.save()
         missing = results.ledger.missing(digests, chosen)
     elif missing:
         _in_background(view, results, missing)
     if results.sampled(digests):
         st.caption(":material/info: The filter is estimated from the token rows that the budget kept.")
     return len(chosen) - len(missing)
-
-
-def _read_now(view: View, results: PartResults, steps: Sequence[int]) -> None:
-    work = PartWork(view.run, results, steps)
-    for step in work.pieces:
-        work.do(step)
-    work.save()
 
 
 def _in_background(view: View, results: PartResults, missing: Sequence[int]) -> None:
@@ -214,12 +213,6 @@ def _in_background(view: View, results: PartResults, missing: Sequence[int]) -> 
 
 def _start(name: str, view: View, results: PartResults, missing: Sequence[int]) -> None:
     jobs().read_part(name, view.run, results, missing)
-
-
-def _say_without_rows(steps: int) -> None:
-    if steps:
-        said, them = f"{count(steps, 'step')} {'has' if steps == 1 else 'have'}", "it" if steps == 1 else "them"
-        st.caption(f":material/info: {said} no token rows, which this filter needs, so charts leave {them} out.")
 
 
 def say_digits(scope: Scope) -> None:

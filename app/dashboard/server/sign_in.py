@@ -74,7 +74,8 @@ class SignIn:
     def state_of(self, fields: Fields, query: str) -> SignInState:
         """The sign-in state of a request."""
         asked = [value for name, value in parse_qsl(query, keep_blank_values=True) if name == PARAMETER]
-        if self._matches(self._cookies(fields), self._cookie):
+        pairs = (pair.strip().partition("=") for line in fields.get("cookie", ()) for pair in line.split(";"))
+        if self._matches([value for name, _, value in pairs if name == self._name], self._cookie):
             return "link" if asked else "in"
         bearers = [value[7:].strip() for value in fields.get("authorization", ()) if value[:7].lower() == "bearer "]
         if self._matches([*bearers, *asked], self.token):
@@ -89,10 +90,6 @@ class SignIn:
 
     def _derived(self, purpose: str) -> str:
         return hmac.new(self.token.encode(), purpose.encode(), sha256).hexdigest()
-
-    def _cookies(self, fields: Fields) -> list[str]:
-        pairs = (pair.strip().partition("=") for line in fields.get("cookie", ()) for pair in line.split(";"))
-        return [value for name, _, value in pairs if name == self._name]
 
     def _matches(self, presented: Sequence[str], wanted: str) -> bool:
         return any([hmac.compare_digest(value.encode(), wanted.encode()) for value in presented])

@@ -87,19 +87,14 @@ class Server(NamedTuple):
         os.ftruncate(self.threads, 0)
         os.kill(self.pid, signal.SIGUSR2)
         time.sleep(1)  # time to write all stacks
-        return _kept(os.pread(self.threads, 1 << 20, 0).lstrip(b"\0"), self.place)
-
-
-def _kept(stacks: bytes, place: str) -> str:
-    """Keeps the stacks of the threads. Returns a sentence on the file."""
-    try:
-        os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
-        flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW
-        with os.fdopen(os.open(place, flags, 0o600), "wb") as file:
-            file.write(stacks)
-    except OSError:
-        return ""
-    return f" The stacks of its threads are in {place}: please report them."
+        try:
+            os.makedirs(os.path.dirname(self.place), mode=0o700, exist_ok=True)
+            flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW
+            with os.fdopen(os.open(self.place, flags, 0o600), "wb") as file:
+                file.write(os.pread(self.threads, 1 << 20, 0).lstrip(b"\0"))
+        except OSError:
+            return ""
+        return f" The stacks of its threads are in {self.place}: please report them."
 
 
 if __name__ == "__main__":

@@ -39,7 +39,9 @@ class TextFile:
             f"# HELP {gauge} {words}\n# TYPE {gauge} gauge\n{''.join(lines)}"
             for gauge, (words, lines) in gauges.items()
         )
-        self._replace(text)
+        with whole_file(self._path) as file:
+            file.write(text.encode())
+            os.fchmod(file.fileno(), 0o644)  # another user's node exporter reads it
 
     def close(self) -> None:
         pass
@@ -47,11 +49,6 @@ class TextFile:
     def _line(self, gauge: str, labels: Mapping[str, str], value: float) -> str:
         named = ",".join(f'{name}="{_escaped(text)}"' for name, text in {"run": self._name, **labels}.items())
         return f"{gauge}{{{named}}} {_shown(value)}\n"
-
-    def _replace(self, text: str) -> None:
-        with whole_file(self._path) as file:
-            file.write(text.encode())
-            os.fchmod(file.fileno(), 0o644)  # another user's node exporter reads it
 
 
 def prometheus_logger(place: str, run_id: str, name: str) -> TextFile:

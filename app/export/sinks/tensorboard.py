@@ -31,19 +31,15 @@ class EventFile:
     def _append(self, event: bytes) -> None:
         if self._file is None:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._file = self._new_file()
+            taken = [
+                int(part)
+                for path in self._folder.glob("events.out.tfevents.*")
+                if (part := path.name.split(".")[3]).isdigit()
+            ]
+            begins = max([int(time.time()), *(seconds + 1 for seconds in taken)])
+            self._file = (self._folder / f"events.out.tfevents.{begins}.ratioscope").open("xb")
             self._record(_event(time.time()) + _field(3, _VERSION))
         self._record(event)
-
-    def _new_file(self) -> BinaryIO:
-        """A file of a name that is not taken; its seconds are later than those of every earlier file."""
-        taken = [
-            int(part)
-            for path in self._folder.glob("events.out.tfevents.*")
-            if (part := path.name.split(".")[3]).isdigit()
-        ]
-        begins = max([int(time.time()), *(seconds + 1 for seconds in taken)])
-        return (self._folder / f"events.out.tfevents.{begins}.ratioscope").open("xb")
 
     def _record(self, data: bytes) -> None:
         assert self._file is not None

@@ -73,7 +73,12 @@ class Sync:
             session.log(self.record.rows, row.content(), counts)
             self.record.rows += 1
             self.record.steps[str(row.step)] = row.digest
-        self._alert(session)
+        new = [alert for alert in events_and_alerts(self.run).alerts if alert.severity > self._sent_severity(alert)]
+        for alert in sorted(new, key=lambda alert: (-alert.severity, alert.first_step))[:MOST_ALERTS]:
+            title = f"{alert.severity.label}: {alert.signal.title} ({alert.gaps})"
+            session.alert(scrubbed_text(title), scrubbed_text(f"{until(alert)}: {alert.reading}"), int(alert.severity))
+        for alert in new:
+            self.record.alerts[_key(alert)] = int(alert.severity)
         keep(self.record, self.file)
         return len(rows)
 
@@ -102,15 +107,6 @@ class Sync:
     @property
     def _made_of(self) -> str:
         return f"{self.run.digest} {__version__} {'text' if self.target.text else 'no text'}"
-
-    def _alert(self, session: Session) -> None:
-        """Sends alerts that are new, or worse than when they were sent."""
-        new = [alert for alert in events_and_alerts(self.run).alerts if alert.severity > self._sent_severity(alert)]
-        for alert in sorted(new, key=lambda alert: (-alert.severity, alert.first_step))[:MOST_ALERTS]:
-            title = f"{alert.severity.label}: {alert.signal.title} ({alert.gaps})"
-            session.alert(scrubbed_text(title), scrubbed_text(f"{until(alert)}: {alert.reading}"), int(alert.severity))
-        for alert in new:
-            self.record.alerts[_key(alert)] = int(alert.severity)
 
     def _sent_severity(self, alert: Alert) -> int:
         return self.record.alerts.get(_key(alert), 0)

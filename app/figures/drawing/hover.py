@@ -41,7 +41,10 @@ def tell_steps(figure: go.Figure) -> None:
     drawn = np.unique(np.concatenate([np.zeros(0), *lines]))
     for trace in traces:
         if trace.name == EVENTS and len(drawn):
-            trace.x = _snapped(np.asarray(trace.x, np.float64), drawn)
+            # a mark too near to a drawn place to tell them apart moves to that place.
+            marks = np.asarray(trace.x, np.float64)
+            nearest = drawn[np.abs(marks[:, None] - drawn[None, :]).argmin(axis=1)]
+            trace.x = np.where(np.abs(marks - nearest) * ONE <= np.ptp(drawn), nearest, marks)
     places = np.unique(np.concatenate([drawn, *(_places(trace) for trace in traces)]))
     for trace in traces:
         _fill(trace, _lacking(trace, places))
@@ -64,12 +67,6 @@ def _lacking(trace: Any, places: Floats) -> Floats:
     at = np.searchsorted(places, own)
     beside = np.concatenate([at - 1, at + 1])
     return np.setdiff1d(places[beside[(beside >= 0) & (beside < len(places))]], own)
-
-
-def _snapped(marks: Floats, drawn: Floats) -> Floats:
-    """The marks; a mark too near to a drawn place to tell them apart moves to that place."""
-    nearest = drawn[np.abs(marks[:, None] - drawn[None, :]).argmin(axis=1)]
-    return np.where(np.abs(marks - nearest) * ONE <= np.ptp(drawn), nearest, marks)
 
 
 def _fill(trace: Any, lacking: Floats) -> None:

@@ -117,7 +117,8 @@ def _card(
     sized = count(size, metric.level) if size else "no standard error"
     below = f"{sure}{sized}{at}" if value is not None else "not available"
     spread = f"<small> ± {spread}</small>" if spread else ""
-    grade = _grade(value, limits)
+    graded = [limit for limit in limits if limit.severity]
+    grade = reading_of(value, graded) or ("healthy" if graded and value is not None else "")
     return (
         f'<div class="{grade}" title="{_lines(_about(metric, gap))}"><h6>{escaped(metric.title)} <span>{unit}</span></h6>'
         f"<p>{spoken}{spread}</p>{_sparkline(frame, name, theme.of_gap(gap))}<span>{below}</span>"
@@ -129,12 +130,6 @@ def _times(floor: NoiseFloor | None, metric: Metric, gap: str, value: float | No
     """The value beside that of the baseline or pinned run, in words."""
     said = "" if floor is None else times_words(floor, metric, gap, value, error)
     return f"<span>{escaped(said, 120)}</span>" if said else ""
-
-
-def _grade(value: float | None, limits: Sequence[Limit]) -> str:
-    """The worst grade that the value has reached; empty if nothing grades the metric."""
-    graded = [limit for limit in limits if limit.severity]
-    return reading_of(value, graded) or ("healthy" if graded and value is not None else "")
 
 
 def _limit_words(limits: Sequence[Limit], theme: Theme) -> str:

@@ -220,7 +220,12 @@ def _fact_lines(row: dict[str, object]) -> Iterator[str]:
         value = _number(row, name)
         if value is not None:
             yield f"{name} {digits(value)}{' nats' if name == 'entropy' else ''}"
-    yield from _version(row)
+    sampled, trainer = _number(row, "rollout_version"), _number(row, "trainer_version")
+    if sampled is None:
+        sampled = _number(row, "rollout_version_min")
+    if sampled is not None:
+        lag = "" if trainer is None else f" · lag {int(trainer - sampled)}"
+        yield f"rollout version {int(sampled)}{lag}"
     if row.get("mask") is False:
         yield "masked: not sampled by the policy"
     elif row.get("loss_mask") is False:
@@ -233,16 +238,6 @@ def _moved(row: dict[str, object], gap: str) -> str:
     if earlier is None or later is None:
         return ""
     return f" · {_signed(100 * (_exp(later) - _exp(earlier)))} percentage points"
-
-
-def _version(row: dict[str, object]) -> Iterator[str]:
-    """The weights that sampled the token, and how many versions they lag behind the trainer's."""
-    sampled, trainer = _number(row, "rollout_version"), _number(row, "trainer_version")
-    if sampled is None:
-        sampled = _number(row, "rollout_version_min")
-    if sampled is not None:
-        lag = "" if trainer is None else f" · lag {int(trainer - sampled)}"
-        yield f"rollout version {int(sampled)}{lag}"
 
 
 def _number(row: dict[str, object], name: str) -> float | None:

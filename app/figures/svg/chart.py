@@ -55,20 +55,15 @@ def svg_chart(figure: go.Figure, label: str, *, width: float, kind: str = "") ->
     layout = figure.layout.to_plotly_json()
     every: Any = figure.data
     traces = tuple(trace.to_plotly_json() for trace in every)
-    sheet = _Sheet(layout, traces, width, float(layout["height"]), _margin(layout))
+    own = {**MARGIN, **(layout.get("margin") or {})}
+    names = (layout.get("yaxis") or {}).get("ticktext")
+    longest = max((len(str(name)) for name in names), default=0) if names is not None else 0
+    sheet = _Sheet(layout, traces, width, float(layout["height"]), {**own, "l": max(own["l"], LETTER * longest + 16)})
     body = "".join(_parts(sheet))
     box = f"0 0 {short(width)} {short(sheet.height)}"
     return (
         f'<svg class="chart{kind and f" {kind}"}" viewBox="{box}" role="img" aria-label="{escaped(label)}">{body}</svg>'
     )
-
-
-def _margin(layout: Mapping[str, Any]) -> Mapping[str, float]:
-    """The margins of the figure, the left one wide enough for the names of its ticks."""
-    own = {**MARGIN, **(layout.get("margin") or {})}
-    names = (layout.get("yaxis") or {}).get("ticktext")
-    longest = max((len(str(name)) for name in names), default=0) if names is not None else 0
-    return {**own, "l": max(own["l"], LETTER * longest + 16)}
 
 
 def _parts(sheet: _Sheet) -> Iterator[str]:
@@ -80,7 +75,11 @@ def _parts(sheet: _Sheet) -> Iterator[str]:
         trace_markup(trace, x, _axis(sheet, "yaxis2", tall) if trace.get("yaxis") == "y2" else y)
         for trace in sheet.traces
     ]
-    yield from _heading(sheet)
+    title = sheet.layout.get("title") or {}
+    yield text(title.get("text") or "", LEFT, TITLE_BASE, size=TITLE).replace("<text ", '<text class="title" ', 1)
+    notes = (title.get("subtitle") or {}).get("text") or ""
+    if notes.strip():
+        yield text(notes, LEFT, TITLE_BASE + NOTE_LINE + 1, size=NOTES, leading=NOTE_LINE)
     yield f'<g transform="translate({short(sheet.margin["l"])} {short(sheet.margin["t"])})">'
     yield from _grid(x, y)
     yield f'<svg width="{short(wide)}" height="{short(tall)}">'
@@ -99,14 +98,6 @@ def _axis(sheet: _Sheet, name: str, length: float) -> Axis:
     across = name.startswith("x")
     own = [trace["x" if across else "y"] for trace in sheet.traces if trace.get("yaxis", "y") == "y"]
     return axis_of(sheet.layout.get(name) or {}, length, own, across=across)
-
-
-def _heading(sheet: _Sheet) -> Iterator[str]:
-    title = sheet.layout.get("title") or {}
-    yield text(title.get("text") or "", LEFT, TITLE_BASE, size=TITLE).replace("<text ", '<text class="title" ', 1)
-    notes = (title.get("subtitle") or {}).get("text") or ""
-    if notes.strip():
-        yield text(notes, LEFT, TITLE_BASE + NOTE_LINE + 1, size=NOTES, leading=NOTE_LINE)
 
 
 def _grid(x: Axis, y: Axis) -> Iterator[str]:

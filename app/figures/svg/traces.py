@@ -86,16 +86,7 @@ def _scatter(trace: Trace, x: Axis, y: Axis) -> TraceMarkup:
 
 
 def _line(trace: Trace, across: Floats, up: Floats) -> str:
-    path = _path(across, up, closed=trace.get("fill") == "toself")
-    if not path:
-        return ""
-    style = trace.get("line") or {}
-    fill = _fill(trace.get("fillcolor")) if trace.get("fill") == "toself" else ' fill="none"'
-    return f'<path d="{path}"{fill}{stroke(style)}/>'
-
-
-def _path(across: Floats, up: Floats, *, closed: bool) -> str:
-    """A part for each unbroken stretch of at least two points."""
+    closed = trace.get("fill") == "toself"
     known = np.isfinite(across) & np.isfinite(up)
     points = zip(known.tolist(), across.tolist(), up.tolist(), strict=True)
     parts = []
@@ -103,7 +94,12 @@ def _path(across: Floats, up: Floats, *, closed: bool) -> str:
         corners = [f"{short(px)} {short(py)}" for _, px, py in stretch] if there else []
         if len(corners) > 1:
             parts.append(f"M{'L'.join(corners)}{'z' if closed else ''}")
-    return "".join(parts)
+    path = "".join(parts)
+    if not path:
+        return ""
+    style = trace.get("line") or {}
+    fill = _fill(trace.get("fillcolor")) if trace.get("fill") == "toself" else ' fill="none"'
+    return f'<path d="{path}"{fill}{stroke(style)}/>'
 
 
 def _marks(trace: Trace, across: Floats, up: Floats) -> str:
@@ -250,29 +246,22 @@ def heat(trace: dict[str, Any], x: Axis, y: Axis) -> str:
     across, up = (np.asarray(trace[name], np.float64) for name in ("x", "y"))
     left, right = (float(end) for end in x.place(across[[0, -1]]))
     bottom, top = (float(end) for end in y.place(up[[0, -1]]))
-    levels = _levels(np.asarray(trace["z"], np.float64), trace["zmin"], trace["zmax"])
-    rows = _rows(up, max(1, round(FINE * (bottom - top))))
+    z = np.asarray(trace["z"], np.float64)
+    low = trace["zmin"]
+    with np.errstate(invalid="ignore"):
+        share = np.clip((z - low) / ((trace["zmax"] - low) or 1.0), 0.0, 1.0)
+        levels = 1 + np.rint(share * (LEVELS - 1))
+    levels = np.where(np.isfinite(z), levels, 0).astype(np.uint8)
+    count = max(1, round(FINE * (bottom - top)))
+    middles = up[-1] - (np.arange(count) + 0.5) / count * (up[-1] - up[0])
+    cells: Integers = np.searchsorted(up, middles, side="right").astype(np.int64) - 1
+    rows = np.clip(cells, 0, len(up) - 2)
     pixels = levels[rows]
     box = f'x="{short(left)}" y="{short(top)}" width="{short(right - left)}" height="{short(bottom - top)}"'
     return "".join(
         f'<image class="{theme}" {box} preserveAspectRatio="none" href="data:image/png;base64,{_png(pixels, palette)}"/>'
         for theme, palette in zip(THEMES, _palettes(trace["colorscale"]), strict=True)
     )
-
-
-def _levels(z: Floats, low: float, high: float) -> npt.NDArray[np.uint8]:
-    """The place of each cell in the palette; 0 is clear."""
-    with np.errstate(invalid="ignore"):
-        share = np.clip((z - low) / ((high - low) or 1.0), 0.0, 1.0)
-        levels = 1 + np.rint(share * (LEVELS - 1))
-    return np.where(np.isfinite(z), levels, 0).astype(np.uint8)
-
-
-def _rows(edges: Floats, count: int) -> Integers:
-    """The cell of each row of the picture, from the top."""
-    middles = edges[-1] - (np.arange(count) + 0.5) / count * (edges[-1] - edges[0])
-    cells: Integers = np.searchsorted(edges, middles, side="right").astype(np.int64) - 1
-    return np.clip(cells, 0, len(edges) - 2)
 
 
 def _palettes(stops: Sequence[tuple[float, str]]) -> Iterator[bytes]:

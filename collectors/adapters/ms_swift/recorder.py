@@ -246,10 +246,11 @@ class SwiftRecorder:
         if self._recording.has_collector:
             return
         tokenizer = getattr(trainer.template, "tokenizer", None)
+        accelerator = getattr(trainer, "accelerator", None)
         self._recording.describe(
             trainer=installed("ms-swift"),
             config=self._recording.watch(lambda: settings(trainer)),
-            rank=_rank(trainer),
+            rank=int(accelerator.process_index if accelerator is not None else trainer.process_index),
             decode=None if tokenizer is None else self._recording.watch(lambda: decoder(tokenizer)),
             versions=VERSIONS,
         )
@@ -287,11 +288,6 @@ def _sampled_with(trainer: Trainer) -> int | None:
         return None if trainer.use_fast_infer else _updates(trainer)  # without vLLM its own model samples
     loaded = getattr(trainer, "_last_loaded_step", None)  # Megatron's counts the calls of a training step
     return _updates(trainer) if loaded == trainer._step else None
-
-
-def _rank(trainer: Trainer) -> int:
-    accelerator = getattr(trainer, "accelerator", None)
-    return int(accelerator.process_index if accelerator is not None else trainer.process_index)
 
 
 def _is_first_of_copies(trainer: Trainer) -> bool:

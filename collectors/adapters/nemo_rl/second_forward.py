@@ -54,7 +54,13 @@ class NemoAgain:
             return
 
         def score(places: list[int]) -> list[Tensor]:
-            part = _cut(data, places, policy.cfg["make_sequence_length_divisible_by"])
+            # these rows without the columns that are padding in all of them
+            multiple = policy.cfg["make_sequence_length_divisible_by"]
+            part = type(data)({name: data[name] for name in READ if name in data}).select_indices(places)
+            width = -(-int(part["input_lengths"].max()) // multiple) * multiple
+            for name in ("input_ids", "token_mask"):
+                if name in part:
+                    part[name] = part[name][:, :width]
             whole = old.new_zeros((len(places), old.shape[1]))
             found = _scored(policy, part)
             whole[:, : found.shape[1]] = found
@@ -104,16 +110,6 @@ class WorkerAgain:
 def _timed(timer: Any) -> dict[str, Any]:
     """The counts of a worker's timer. A forward that raises leaves it running, and NeMo-RL's next call would then raise."""
     return {name: copy.deepcopy(value) for name, value in vars(timer).items() if isinstance(value, dict)}
-
-
-def _cut(data: Any, places: list[int], multiple: int) -> Any:
-    """These rows without the columns that are padding in all of them."""
-    part = type(data)({name: data[name] for name in READ if name in data}).select_indices(places)
-    width = -(-int(part["input_lengths"].max()) // multiple) * multiple
-    for name in ("input_ids", "token_mask"):
-        if name in part:
-            part[name] = part[name][:, :width]
-    return part
 
 
 def _scored(policy: Policy, data: Any) -> Tensor:

@@ -44,7 +44,13 @@ class SkyrlAgain:
         ranks = dispatch._actor_groups["policy"].actor_infos[0].rank.dp_size
 
         def score(places: list[int]) -> list[Tensor]:
-            outputs = dispatch.forward("policy", _without_padding(batch, places)).loss_fn_outputs
+            # these rows without the columns that are padding in all of them, which come first
+            attended = batch["attention_mask"][places]
+            first = int(attended.any(0).int().argmax())
+            made = type(batch)({"sequences": batch["sequences"][places, first:], "attention_mask": attended[:, first:]})
+            width = int(made["sequences"].shape[1])
+            made.metadata = {"response_length": min(batch.metadata["response_length"], width - 1), MARK: True}
+            outputs = dispatch.forward("policy", made).loss_fn_outputs
             return [old.new_tensor(output["logprobs"]) for output in outputs]
 
         found = self._recording.collector.read_again(trainer.global_step, rows, score, (), ranks)
@@ -68,16 +74,6 @@ def again_begins(call: Call) -> ExitStack | None:
 def again_ends(call: Call) -> None:
     if call.noted is not None:
         call.noted.close()
-
-
-def _without_padding(batch: Any, places: list[int]) -> Any:
-    """These rows without the columns that are padding in all of them, which come first."""
-    attended = batch["attention_mask"][places]
-    first = int(attended.any(0).int().argmax())
-    made = type(batch)({"sequences": batch["sequences"][places, first:], "attention_mask": attended[:, first:]})
-    width = int(made["sequences"].shape[1])
-    made.metadata = {"response_length": min(batch.metadata["response_length"], width - 1), MARK: True}
-    return made
 
 
 def _fault(trainer: Trainer, batch: Any) -> str:

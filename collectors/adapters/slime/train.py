@@ -115,7 +115,14 @@ class TrainSide:
             )
         self._rollout = noted(args, rollout_id, data, arrived, place, self._version(args, pushes))
         if place.speaks:
-            self._note_events(rollout_id, args)
+            if self._waiting is not None:
+                waiting, self._waiting = self._waiting, None
+                self._recording.event("weight_sync", rollout_id, waiting)
+            begins, self._has_begun = not self._has_begun, True
+            if begins and rollout_id > 0 and not getattr(args, "release_train", False):  # this flag restarts processes
+                self._recording.say_once("resume", rollout_id, f"training goes on with rollout {rollout_id}")
+            if self._rollout is not None and self._rollout.version is None:
+                self._recording.say_once("no_trainer_version", rollout_id, NO_PUSHES)
 
     def step_begins(self, call: Call) -> None:
         if self._rollout is not None:
@@ -250,16 +257,6 @@ class TrainSide:
             return version_of(max(last, 1), args)
         version = version_of(pushes, args)
         return None if version is None else version + min(self._unpushed, interval(args) - 1)
-
-    def _note_events(self, rollout_id: int, args: Arguments) -> None:
-        if self._waiting is not None:
-            waiting, self._waiting = self._waiting, None
-            self._recording.event("weight_sync", rollout_id, waiting)
-        begins, self._has_begun = not self._has_begun, True
-        if begins and rollout_id > 0 and not getattr(args, "release_train", False):  # this flag restarts processes
-            self._recording.say_once("resume", rollout_id, f"training goes on with rollout {rollout_id}")
-        if self._rollout is not None and self._rollout.version is None:
-            self._recording.say_once("no_trainer_version", rollout_id, NO_PUSHES)
 
     def _say(self, rollout: Rollout, kind: str, note: str) -> None:
         if rollout.place.speaks:

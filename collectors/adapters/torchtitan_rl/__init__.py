@@ -113,7 +113,9 @@ class recorder:
     def begins(self, call: Call) -> None:
         trainer = call.target
         self._computed, self._packed = [], None
-        if _holds_the_copy(trainer):
+        # the first of the ranks with the same tokens
+        meshes = [trainer.parallel_dims.get_optional_mesh(name) for name in ("tp", "cp", "pp")]
+        if not any(mesh.get_local_rank() for mesh in meshes if mesh is not None):
             self._packed = unpacked(call.arguments["training_data"][trainer.dp_rank])
 
     def computed(self, call: Call) -> None:
@@ -163,12 +165,6 @@ class recorder:
 def _own(packed: Packed, chunks: list[Any]) -> Any:
     """The values of the recorded tokens, from those of all tokens in chunks; None if there are none."""
     return None if any(chunk is None for chunk in chunks) else packed.own(sys.modules["torch"].cat(chunks))
-
-
-def _holds_the_copy(trainer: Any) -> bool:
-    """Whether this rank is the first of those with the same tokens."""
-    meshes = [trainer.parallel_dims.get_optional_mesh(name) for name in ("tp", "cp", "pp")]
-    return not any(mesh.get_local_rank() for mesh in meshes if mesh is not None)
 
 
 def settings(trainer: Any) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def shaped(data: Any, kind: NumpyType, shape: Any, order: str) -> Array:
         for index, item in enumerate(data):  # np.array would look into the items
             array[index] = item
         return array.reshape(shape)
-    if kind.kind not in SIMPLE and not _is_text(kind.kind):
+    if kind.kind not in SIMPLE and not (kind.kind[:1] in ("U", "S") and kind.kind[1:].isdigit() and len(kind.kind) < 7):
         raise UnsafeFile(f"it holds a numpy array of type {kind.kind[:40]!r}; wanted plain numbers, texts or objects")
     if not isinstance(data, (bytes, bytearray)) or len(data) != count * kind.dtype.itemsize:
         raise UnsafeFile("it gives a numpy array more or fewer bytes than its shape has")
@@ -132,7 +132,3 @@ def elements(shape: Any) -> int:
     for size in shape:
         count *= size
     return count
-
-
-def _is_text(kind: str) -> bool:
-    return kind[:1] in ("U", "S") and kind[1:].isdigit() and len(kind) < 7

@@ -258,13 +258,8 @@ def _folder_of_run(file: Path, folders: Collection[Path]) -> Path:
 
 def _order(file: Path) -> tuple[bool, int, str]:
     """The place among the event files of a run: those of hyperparameters first, then by time."""
-    return _TIME.fullmatch(file.parent.name) is None, _time(file), file.name
-
-
-def _time(file: Path) -> int:
-    """The second in which an event file was begun, which its name has."""
     digits = [part for part in file.name.split(".") if part.isdigit() and len(part) < 16]
-    return int(digits[0]) if digits else 0
+    return _TIME.fullmatch(file.parent.name) is None, int(digits[0]) if digits else 0, file.name
 
 
 def _last_step(file: Path) -> int:
