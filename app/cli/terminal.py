@@ -7,7 +7,7 @@ Text from outside passes through `escape.terminal` and never through rich's mark
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,8 @@ from ..presentation.json_values import jsonable
 if TYPE_CHECKING:
     from rich.console import Console
 
+MOST_SHOWN = 12
+"""Most lines of one kind in the terminal; --json has all."""
 UNCUT = 100_000
 """Width of a stream that is no terminal: wide enough that no line is ever broken."""
 STYLES = {"healthy": "green", "watch": "yellow", "act": "bold red", "partly measured": "yellow", "not measured": "dim"}
@@ -59,6 +61,12 @@ def note(message: str) -> None:
 def say(line: str = "", style: str | None = None) -> None:
     """Prints one line on standard output. style: a severity, for its colour, or a style of rich."""
     console().print(shown(line), style=STYLES.get(style or "", style))
+
+
+def first_of(lines: Sequence[str]) -> list[str]:
+    """The first lines of a list, and the number of the others, which --json has."""
+    more = len(lines) - MOST_SHOWN
+    return [*lines[:MOST_SHOWN], *([f"and {more} more: --json"] if more > 0 else [])]
 
 
 def say_gap(gap: str, run: str) -> None:

@@ -3,10 +3,8 @@
 from dataclasses import asdict
 
 from ...presentation.digits import count
-from ..terminal import print_json, say, working
+from ..terminal import first_of, print_json, say, working
 from .arguments import AsJson, OwnRun, WritersEnded
-
-MOST_SHOWN = 12
 
 
 def compact(run: OwnRun, writers_ended: WritersEnded = False, as_json: AsJson = False) -> int:
@@ -25,8 +23,6 @@ def compact(run: OwnRun, writers_ended: WritersEnded = False, as_json: AsJson = 
         say("nothing to merge")
     if done.condensed:
         say(f"shortened {count(done.condensed, 'commit log')} for readers")
-    for item in done.skipped[:MOST_SHOWN]:
-        say(f"{item.what} was left as it is: {item.reason}")
-    if len(done.skipped) > MOST_SHOWN:
-        say(f"and {len(done.skipped) - MOST_SHOWN} more: --json")
+    for line in first_of([f"{item.what} was left as it is: {item.reason}" for item in done.skipped]):
+        say(line)
     return 0

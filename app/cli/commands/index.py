@@ -11,7 +11,7 @@ from ratioscope.errors import ConfigError
 from ...presentation.digits import count
 from ..exit_codes import OK, UNREADABLE
 from ..interruption import ended_in_order
-from ..terminal import counting, error, print_json, say, working
+from ..terminal import counting, error, first_of, print_json, say, working
 from .arguments import AsJson, RunFolder, comma_separated, opened
 from .corrections import of_trainer
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ratioscope.ingest.indexing.task import Engine
     from ratioscope.ingest.jobs.correction_results import AnyCorrection
 
-MOST_SHOWN = 12
 PLACES = {"all": "", "corrections": ", corrections"}
 USUAL = "usual"
 """The name of the corrections that `ratioscope corrections` shows without a trainer."""
@@ -130,7 +129,6 @@ def _print(done: "Indexed", run: str) -> None:
         error(f"{count(done.lost, 'step')} did not stay in the cache, which is full; try fewer slices with --by")
     if done.failed:
         error(f"{count(len(done.failed), 'step')} could not be computed; to try these again: ratioscope index {run}")
-    for (slice, step), why in list(done.failed.items())[:MOST_SHOWN]:
-        say(f"step {step}{PLACES.get(slice, f' by {slice}')}: {why}")
-    if len(done.failed) > MOST_SHOWN:
-        say(f"and {len(done.failed) - MOST_SHOWN} more: --json")
+    failed = [f"step {step}{PLACES.get(slice, f' by {slice}')}: {why}" for (slice, step), why in done.failed.items()]
+    for line in first_of(failed):
+        say(line)

@@ -11,7 +11,7 @@ from ...blocks import Block, Facts, Heading, Paragraph
 from ...presentation.digits import count, size_on_disk
 from ..blocks_printed import print_blocks
 from ..next_steps import after_info, print_next
-from ..terminal import print_json, say
+from ..terminal import first_of, print_json, say
 from .arguments import AsJson, BaselineName, RulesFile, RunFolder, floor_named, opened
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 MOST_FETCHED = 64 << 20
 """Bytes of token rows that are fetched from a store for the diagnosis. A convention: some seconds."""
-MOST_SHOWN = 12
-"""Most lines of one kind in the terminal; --json holds all."""
 
 
 def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None, as_json: AsJson = False) -> int:
@@ -139,9 +137,7 @@ def _blocks(run: "Run", facts: Mapping[str, Any], checked: str, floor: "NoiseFlo
     ):
         if lines:
             yield Heading(title)
-        yield from (Paragraph(f"  {line}") for line in lines[:MOST_SHOWN])
-        if len(lines) > MOST_SHOWN:
-            yield Paragraph(f"  and {len(lines) - MOST_SHOWN} more: --json")
+        yield from (Paragraph(f"  {line}") for line in first_of(lines))
 
 
 def _plain_settings(run: "Run") -> dict[str, Any]:

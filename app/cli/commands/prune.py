@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 
 from ...presentation.digits import count, size_on_disk
-from ..terminal import print_json, say, working
+from ..terminal import first_of, print_json, say, working
 from .arguments import AsJson, OwnRun, WritersEnded
 
-MOST_SHOWN = 12
 _DAY = 86_400.0
 
 KeepStepsOption = Annotated[int | None, typer.Option(min=0, help="Delete token rows of all steps except the newest N.")]
@@ -45,8 +44,6 @@ def prune(
     say(f"{size} {'deleted' if yes else 'would be deleted'}{rows}" if done.files else "nothing to delete")
     if done.files and not yes:
         say("to delete them: --yes")
-    for item in done.skipped[:MOST_SHOWN]:
-        say(f"kept: {item.what}: {item.reason}")
-    if len(done.skipped) > MOST_SHOWN:
-        say(f"and {len(done.skipped) - MOST_SHOWN} more: --json")
+    for line in first_of([f"kept: {item.what}: {item.reason}" for item in done.skipped]):
+        say(line)
     return 0

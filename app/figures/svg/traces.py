@@ -251,12 +251,11 @@ def heat(trace: dict[str, Any], x: Axis, y: Axis) -> str:
     with np.errstate(invalid="ignore"):
         share = np.clip((z - low) / ((trace["zmax"] - low) or 1.0), 0.0, 1.0)
         levels = 1 + np.rint(share * (LEVELS - 1))
-    levels = np.where(np.isfinite(z), levels, 0).astype(np.uint8)
     count = max(1, round(FINE * (bottom - top)))
     middles = up[-1] - (np.arange(count) + 0.5) / count * (up[-1] - up[0])
     cells: Integers = np.searchsorted(up, middles, side="right").astype(np.int64) - 1
-    rows = np.clip(cells, 0, len(up) - 2)
-    pixels = levels[rows]
+    rows = np.clip(cells, 0, len(up) - 2)  # the cell of each row of the picture, from the top
+    pixels = np.where(np.isfinite(z), levels, 0).astype(np.uint8)[rows]  # 0 is clear
     box = f'x="{short(left)}" y="{short(top)}" width="{short(right - left)}" height="{short(bottom - top)}"'
     return "".join(
         f'<image class="{theme}" {box} preserveAspectRatio="none" href="data:image/png;base64,{_png(pixels, palette)}"/>'
