@@ -1,6 +1,7 @@
 """A number as a reader wants it, the same in verdicts, pages, files and the terminal: three digits, a true minus sign."""
 
 import math
+from collections.abc import Sequence
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -69,3 +70,13 @@ def size_on_disk(nbytes: float) -> str:
             return f"{nbytes:,.0f} {unit}" if unit == "bytes" else f"{nbytes:,.1f} {unit}"
         nbytes /= 1000
     return f"{nbytes:,.1f} TB"
+
+
+def first_few(names: Sequence[str], most: int = 3) -> str:
+    """The first names, and the number of the others.
+
+    >>> first_few(["a", "b", "c", "d", "e"]), first_few(["a", "b"])
+    ('a, b, c and 2 more', 'a, b')
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"

@@ -1,17 +1,15 @@
 """A poll in sentences, as blocks and as JSON: which replica holds other weights, of which step, and what was not compared."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from ratioscope.ingest.analysis.weight_arrivals import OF_MOST, Arrival
 
 from ..blocks import Block, Paragraph, text_table
-from ..presentation.digits import count
+from ..presentation.digits import count, first_few
 from .answers import PAUSES
 from .polls import Known, Poll, by_maker
 
-NAMED = 3
-"""Tensors that a sentence names; it counts the others."""
 ALONE = (
     "nothing to compare with: wanted a second --engine, --model DIR, --digests STEP=FILE, or --run RUN with polls of earlier"
     " syncs"
@@ -25,11 +23,11 @@ def _findings(poll: Poll) -> Iterator[str]:
             yield _difference(poll, arrival)
     for split in poll.splits:
         for replica, names in split.odd.items():
-            yield f"replica {replica}: {count(len(names), 'tensor')} unlike those of most replicas: {_listed(names)}"
+            yield f"replica {replica}: {count(len(names), 'tensor')} unlike those of most replicas: {first_few(names)}"
         if split.names:
             yield (
-                f"replicas {_listed(split.replicas, 8)} hold different weights in {count(len(split.names), 'tensor')},"
-                f" {_listed(split.names)}; no majority shows which of them is wrong: wanted more replicas, --model or --digests"
+                f"replicas {first_few(split.replicas, 8)} hold different weights in {count(len(split.names), 'tensor')},"
+                f" {first_few(split.names)}; no majority shows which of them is wrong: wanted more replicas, --model or --digests"
             )
 
 
@@ -40,7 +38,7 @@ def _difference(poll: Poll, arrival: Arrival) -> str:
     number = min(arrival.compared, len(own.checksums))  # an entry may stand for those without a byte
     many = f"{len(arrival.differing)} of {count(number, 'tensor')}" if arrival.differing else "all tensors"
     verb = "differs" if len(arrival.differing) == 1 else "differ"
-    names = f": {_listed(arrival.differing)}" if arrival.differing else ""
+    names = f": {first_few(arrival.differing)}" if arrival.differing else ""
     step = None if arrival.holds is None else poll.steps.get(arrival.holds)
     what = arrival.differing[0] if len(arrival.differing) == 1 else "the weights" if arrival.is_older else "these"
     held = "" if step is None else f"; it holds {what} of step {step}"
@@ -55,7 +53,7 @@ def _agreements(poll: Poll, known: Known) -> Iterator[str]:
         equal = [one for one in group if one.replica not in odd]
         if len(equal) > 1:
             tensors = count(len(equal[0].checksums), "tensor")
-            yield f"replicas {_listed([one.replica for one in equal], 8)} hold equal weights: {tensors} each"
+            yield f"replicas {first_few([one.replica for one in equal], 8)} hold equal weights: {tensors} each"
     for one in poll.found:
         if one.state == "equal":
             yield f"replica {one.replica} holds the weights that it should: {count(one.compared, 'tensor')} equal"
@@ -67,28 +65,22 @@ def _agreements(poll: Poll, known: Known) -> Iterator[str]:
 def _left_out(poll: Poll) -> Iterator[str]:
     """Tensors and replicas that were not compared, and why."""
     if len(makers := by_maker(poll.held)) > 1:
-        groups = (f"{_listed([one.replica for one in group], 8)} ({group[0].by})" for group in makers)
+        groups = (f"{first_few([one.replica for one in group], 8)} ({group[0].by})" for group in makers)
         yield f"not compared with each other, because their checksums are made otherwise: {'; '.join(groups)}"
     for reference in poll.references:
         if reference.unmapped:
-            yield f"no mapping known of {count(len(reference.unmapped), 'tensor')}: {_listed(reference.unmapped)}"
+            yield f"no mapping known of {count(len(reference.unmapped), 'tensor')}: {first_few(reference.unmapped)}"
         if reference.doubtful:
             yield (
                 f"{count(len(reference.doubtful), 'tensor')} with other checksums than the checkpoint's, and none equal of the"
-                f" same kind: other weights, or held in another form: {_listed(reference.doubtful)}"
+                f" same kind: other weights, or held in another form: {first_few(reference.doubtful)}"
             )
     for names in dict.fromkeys(one.empty for one in poll.held if one.empty):
-        own = _listed([one.replica for one in poll.held if one.empty == names], 8)
+        own = first_few([one.replica for one in poll.held if one.empty == names], 8)
         yield (
             f"replica {own}: {count(len(names), 'tensor')} without a byte, whose checksums prove nothing (the engine has packed"
-            f" the weights elsewhere): {_listed(names)}"
+            f" the weights elsewhere): {first_few(names)}"
         )
-
-
-def _listed(names: Sequence[str], most: int = NAMED) -> str:
-    """The first names, and the number of the others."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"
 
 
 def blocks(poll: Poll, known: Known, log: str | None) -> Iterator[Block]:

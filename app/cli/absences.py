@@ -3,6 +3,8 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ..presentation.digits import first_few
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -59,4 +61,4 @@ def unscored_rows(frame: "pl.DataFrame", gap: str, keys: Sequence[str]) -> str:
     named = [
         " ".join(f"{key} {value}" for key, value in zip(keys, row, strict=True)) for row in rows.select(keys).rows()
     ]
-    return ", ".join(named[:MOST_NAMED]) + (f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else "")
+    return first_few(named, MOST_NAMED)

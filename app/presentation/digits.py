@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-from ratioscope.metrics.digits import digits, signed, size_on_disk, whole_percent
+from ratioscope.metrics.digits import digits, first_few, signed, size_on_disk, whole_percent
 
-__all__ = ["a_step", "count", "digits", "percent", "plus_minus", "signed", "size_on_disk", "whole_percent"]
+__all__ = ["a_step", "count", "digits", "first_few", "percent", "plus_minus", "signed", "size_on_disk", "whole_percent"]
 
 
 SMALLEST, LEAST_ERROR = 1e-4, 1e-6

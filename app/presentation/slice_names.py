@@ -11,6 +11,7 @@ from ratioscope.metrics.analysis.concentration import Concentration
 from ratioscope.metrics.analysis.slice_parts import NUMERIC, bucket_label
 from ratioscope.metrics.engines.slices import WRITTEN
 
+from .digits import first_few
 from .sentence import capital
 
 
@@ -102,8 +103,6 @@ def key_order(keys: pl.Series) -> pl.Series:
 
 MOST = 2
 """Sentences on a page."""
-NAMED = 3
-"""The most buckets that are named."""
 
 
 def concentration_words(concentrations: Sequence[tuple[SliceWords, Concentration | None]], title: str) -> list[str]:
@@ -125,8 +124,7 @@ def _named(words: SliceWords, part: Concentration) -> str:
     labels = part.labels
     if len(labels) > 1 and part.is_range and words.name in NUMERIC:
         return f"{labels[0]} to {labels[-1]}"
-    shown = ", ".join(labels[:NAMED])
-    return shown if len(labels) <= NAMED else f"{shown} and {len(labels) - NAMED} more"
+    return first_few(labels)
 
 
 def _rounded(share: float) -> str:

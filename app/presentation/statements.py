@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING
 
 from ratioscope.metrics.grading.finding import Check, Finding, Severity
 
-from .digits import count
+from .digits import count, first_few
 from .theme import MARKS
 
 if TYPE_CHECKING:
     from ratioscope.metrics.diagnosis.doubling import Doubling
 
 CAUSE = ("why", "whole diagnosis", "why")
-NAMED = 3
-"""Checks that were not made and are named. The tooltip names all."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +75,10 @@ def _checks(finding: Finding) -> Statement:
 
 
 def _named(absent: list[Check]) -> str:
-    """The names of checks that were not made."""
+    """The names of checks that were not made; the tooltip names all."""
     if not absent:
         return ""
-    more = f" and {len(absent) - NAMED} more" if len(absent) > NAMED else ""
-    return f"; not checked: {', '.join(check.name.replace('_', ' ') for check in absent[:NAMED])}{more}"
+    return f"; not checked: {first_few([check.name.replace('_', ' ') for check in absent])}"
 
 
 def _graded(severity: Severity) -> str:

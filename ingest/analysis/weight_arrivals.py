@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ratioscope.metrics.diagnosis.on_record import DELIVERY, OnRecord
+from ratioscope.metrics.digits import first_few
 from ratioscope.weights import FUSED
 
 from ..commits.weight_entries import TensorTable, WeightDigests
@@ -25,8 +26,6 @@ OF_MOST = "compared with the weights that most engines hold"
 OF_ENGINES = f"{OF_MOST}, because the trainer's digests {ABSENT}"
 OURS = "ratioscope"
 """The maker of digests by `ratioscope.weights`."""
-_NAMED = 3
-"""Tensors that a sentence names; it counts the others."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +64,9 @@ class Arrival:
         if self.is_older or not self.differing:
             what = f"the weights of version {self.holds}" if self.holds is not None else "other weights"
             number = len(self.differing)
-            apart = f": {number} of {self.compared} tensors differ, {_some(self.differing)}" if number else ""
+            apart = f": {number} of {self.compared} tensors differ, {first_few(self.differing)}" if number else ""
             return f"{engine} holds {what} where version {self.version} was sent{apart}{left}"
-        many = f"{len(self.differing)} of {self.compared} tensors differ from version {self.version}: {_some(self.differing)}"
+        many = f"{len(self.differing)} of {self.compared} tensors differ from version {self.version}: {first_few(self.differing)}"
         held = f"; it holds those of version {self.holds}" if self.holds is not None else ""
         return f"{engine}: {many}{held}{left}"
 
@@ -272,9 +271,9 @@ def _not_compared(own: TensorTable, wanted: TensorTable, *, has_hint: bool) -> s
     if only or missing:
         parts.append(
             f"names differ and no mapping is known: {_count(only)} only in the engine"
-            + (f" ({_some(only)})" if only else "")
+            + (f" ({first_few(only)})" if only else "")
             + f", {_count(missing)} only in the trainer"
-            + (f" ({_some(missing)})" if missing else "")
+            + (f" ({first_few(missing)})" if missing else "")
         )
     fused = sorted({engine for engine, own in FUSED.items() for module in own if any(f".{module}." in n for n in only)})
     if fused and has_hint:
@@ -284,11 +283,6 @@ def _not_compared(own: TensorTable, wanted: TensorTable, *, has_hint: bool) -> s
 
 def _count(names: Sequence[str]) -> str:
     return f"{len(names)} tensor{'' if len(names) == 1 else 's'}"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def weight_proof(run: "Run", steps: Sequence[int], replicas: Sequence[str]) -> OnRecord:

@@ -10,6 +10,7 @@ from shlex import quote
 from ratioscope.errors import SourceError
 from ratioscope.inside import entries, is_file
 from ratioscope.layout import COMMITS, RUN_FILE, RUN_MEMBERS, STATISTICS, TOKENS, is_offline
+from ratioscope.metrics.digits import first_few
 
 HOLDS = f"a run folder holds {RUN_FILE}, {TOKENS}/, {STATISTICS}/ and {COMMITS}/"
 DEMO = "`ratioscope demo` opens one"
@@ -86,9 +87,8 @@ def _no_run(folder: Path) -> str:
     if not names:
         return f"{folder} is an empty folder: nothing has been recorded in it yet; {HOLDS}, {DEMO}"
     if runs := runs_in(folder) or [run for name in names[:_MOST_ENTERED] for run in runs_in(folder / name)]:
-        shown = ", ".join(str(run) for run in runs[:_MOST_SHOWN])
-        more = f" and {len(runs) - _MOST_SHOWN} more" if len(runs) > _MOST_SHOWN else ""
-        return f"{folder} is no run, but holds {'runs' if len(runs) > 1 else 'one'}: open {shown}{more}"
+        shown = first_few([*map(str, runs)], _MOST_SHOWN)
+        return f"{folder} is no run, but holds {'runs' if len(runs) > 1 else 'one'}: open {shown}"
     shown = ", ".join(names[:_MOST_SHOWN]) + (", ..." if len(names) > _MOST_SHOWN else "")
     has_files = _has_files(folder) or any(_has_files(folder, name) for name in names[:_MOST_ENTERED])
     dumps = f"; if a trainer wrote them: ratioscope import {quote(str(folder))} -o RUN" if has_files else ""

@@ -12,6 +12,8 @@ import numpy as np
 
 from ratioscope.arrays import Booleans, Integers
 
+from ..digits import first_few
+
 Side = Literal["engine", "trainer"]
 DELIVERY = ("never_synced", "sync_broke", "corrupted_load", "stuck_replica", "missed_syncs")
 """Codes of causes in which an engine does not hold the weights that it was sent."""
@@ -55,9 +57,8 @@ class SyncBreak:
         rhythm = f"every {self.every} steps" if self.every > 1 else "at every step"
         until = f"regular weight syncs, {rhythm}, ended at step {self.last}: the one due at step {self.due} is missing"
         if not self.has_ended:
-            steps = ", ".join(str(first) for first, _ in self.spans[:3])
-            more = f" and {len(self.spans) - 3} more" if len(self.spans) > 3 else ""
-            return f"weight syncs came {rhythm}, but none when one was due at step {steps}{more}"
+            steps = first_few([str(first) for first, _ in self.spans])
+            return f"weight syncs came {rhythm}, but none when one was due at step {steps}"
         if not self.late:
             return f"{until}, and none came later"
         steps = " and ".join(map(str, self.late)) if len(self.late) < 3 else f"{self.late[0]} to {self.late[-1]}"
