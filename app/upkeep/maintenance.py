@@ -1,4 +1,4 @@
-"""`compact`, `prune` and `repair`: ingest proposes changes, collectors write them. Only this layer may use both."""
+"""`compact`, `prune`, `repair`: ingest reads the run and proposes changes, collectors write them. Only this layer uses both."""
 
 import os
 import time

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
+from operator import add
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -57,12 +58,7 @@ class Tally:
         return self.offered - self.written - self.dropped - self.left_out
 
     def __add__(self, other: "Tally") -> "Tally":
-        return Tally(
-            self.offered + other.offered,
-            self.written + other.written,
-            self.dropped + other.dropped,
-            self.left_out + other.left_out,
-        )
+        return Tally(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True)

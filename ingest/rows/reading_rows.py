@@ -5,7 +5,8 @@ and counted in a Fit.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from operator import add
 
 import numpy as np
 import pyarrow as pa
@@ -48,12 +49,7 @@ class Fit:
     """Readings of another length than their sequence."""
 
     def __add__(self, other: "Fit") -> "Fit":
-        return Fit(
-            self.fitting + other.fitting,
-            self.replaced + other.replaced,
-            self.unknown + other.unknown,
-            self.mismatched + other.mismatched,
-        )
+        return Fit(*map(add, astuple(self), astuple(other)))
 
 
 class ReadingRows:
