@@ -63,11 +63,12 @@ def unavailable(statistics: pl.DataFrame, gaps: Sequence[str] = tuple(GAPS)) -> 
 def why_absent(metric: Metric, gap: str, frame: pl.DataFrame) -> str:
     """The reason why a metric has no value in the last row of a metric frame."""
 
-    def value(name: str) -> float | None:
-        column = f"{gap}/{name}"
-        return frame[column][-1] if column in frame.columns and len(frame) else None
+    return metric.absent if metric.why is None else metric.why(lambda name: value_in(frame, f"{gap}/{name}", -1))
 
-    return metric.absent if metric.why is None else metric.why(value)
+
+def value_in(frame: pl.DataFrame, column: str, row: int = 0) -> float | None:
+    """The value of a column in the first row, or in another one; None without the column or without a row."""
+    return frame[column][row] if column in frame.columns and len(frame) else None
 
 
 def statistics_read(names: Container[str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from ratioscope.ingest.run import Run
 from ratioscope.ingest.statistics.metric_columns import distribution_frame
 from ratioscope.metrics.definitions.weights import ESS
 from ratioscope.metrics.distribution import Level
-from ratioscope.metrics.frame import metric_frame
+from ratioscope.metrics.frame import metric_frame, value_in
 from ratioscope.metrics.grading.limits import Limit, limits_of
 from ratioscope.metrics.metric import Metric
 
@@ -162,7 +162,7 @@ class Scope:
             return self.view.whole(name, steps)
         rows = self.view.of(_part_statistics, self.view, self.only, *self._read)
         frame = metric_frame(rows if steps is None else rows.filter(pl.col("step").is_in(list(steps))), ())
-        return frame[name][0] if name in frame.columns and len(frame) else None
+        return value_in(frame, name)
 
     def bound_of_ess(self, level: Level, steps: StepRange) -> str:
         """`≤ ` if the tail of these weights cannot be trusted, so that their ESS is only a bound; else empty."""

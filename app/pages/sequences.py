@@ -10,6 +10,7 @@ import polars.selectors as cs
 
 from ratioscope.ingest.analysis.sequence_lines import POINTS, log_ratio_lines, text_previews, tokens_within
 from ratioscope.metrics.corrections.correction import weighted_gap
+from ratioscope.metrics.frame import value_in
 from ratioscope.metrics.grading.coverage import NOT_MEASURED
 
 from ..blocks import Action, Actions, Block, Column, Paragraph, Section, Table
@@ -257,7 +258,7 @@ def _kept(view: View, step: int, gap: str, frame: pl.DataFrame) -> str:
         return f"{read}. Estimates from them weigh each by the inverse of its chance."
     metrics = view.metrics(("step",), None, gap).filter(step=step)
     name = f"{gap}/sequences"
-    offered = metrics[name][0] if name in metrics.columns and len(metrics) else None
+    offered = value_in(metrics, name)
     of = f" of {count(offered, 'sequence')}" if offered is not None and math.isfinite(offered) else ""
     low, high = percent(float(drawn.min())), percent(float(drawn.max()))
     share = low if low == high else f"{low} to {high}"

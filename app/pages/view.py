@@ -16,6 +16,7 @@ from ratioscope.ingest.run import Run
 from ratioscope.metrics.definitions.registry import of_column
 from ratioscope.metrics.diagnosis.judged import judged
 from ratioscope.metrics.distribution import Level
+from ratioscope.metrics.frame import value_in
 from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.grading.run_rules import RunRules
 from ratioscope.metrics.grading.severity import decided
@@ -132,7 +133,7 @@ class View:
             return None
         gap = asked_gap(name.rpartition("/")[0])
         frame = self.metrics((), None, *gap) if every else self.of(_whole_of, metric.name, steps, *gap)
-        value = frame[name][0] if name in frame.columns and len(frame) else None
+        value = value_in(frame, name)
         return None if value is None else float(value)
 
     def grades(self) -> pl.DataFrame:

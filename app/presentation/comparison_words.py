@@ -11,6 +11,7 @@ from ratioscope.ingest.analysis.run_settings import by_part, settings
 from ratioscope.metrics.analysis.comparison import Compared, Estimate, Paired, holm, over_runs
 from ratioscope.metrics.analysis.slice_parts import size_metric
 from ratioscope.metrics.definitions.registry import BY_NAME, METRICS
+from ratioscope.metrics.frame import value_in
 
 from .digits import count, digits, plus_minus
 from .metric_places import names_at
@@ -163,12 +164,8 @@ def _side(frames: Sequence[pl.DataFrame], column: str) -> Estimate:
 
 
 def _estimate(frame: pl.DataFrame, column: str) -> Estimate:
-    value, error = (_first(frame, name) for name in (column, f"{column}_se"))
+    value, error = (value_in(frame, name) for name in (column, f"{column}_se"))
     return Estimate() if value is None else Estimate(value, math.nan if error is None else error, 1)
-
-
-def _first(frame: pl.DataFrame, name: str) -> float | None:
-    return frame[name][0] if name in frame.columns and len(frame) else None
 
 
 def _judged(comparisons: Sequence[Compared]) -> list[float]:

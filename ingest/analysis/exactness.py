@@ -10,6 +10,7 @@ import polars as pl
 from ratioscope.errors import SourceError
 from ratioscope.metrics.diagnosis.grid import Grid, grid_of
 from ratioscope.metrics.engines.arrow_columns import measured_rows
+from ratioscope.metrics.frame import value_in
 from ratioscope.record import sides
 
 from ..rows.token_frame import token_frame
@@ -131,7 +132,7 @@ def exactness_of(run: Run) -> Exactness:
     told = {side: grid for side, parts in samples.items() if (grid := grid_of(np.concatenate(parts))) is not None}
     grids = told | {side: grid for side, grid in given_grids(run.info).items() if side in samples}
     whole = run.metrics(by=(), names=("tokens", "max_abs_log_ratio"))
-    all_tokens, largest = (_value(whole, f"{chosen}/{name}") for name in ("tokens", "max_abs_log_ratio"))
+    all_tokens, largest = (value_in(whole, f"{chosen}/{name}") for name in ("tokens", "max_abs_log_ratio"))
     unseen = max(0, int(all_tokens or 0) - sum(step.tokens for step in steps))
     return Exactness(chosen, tuple(steps), unseen, largest, grids)
 
@@ -168,7 +169,3 @@ def _step(step: int, frame: pl.DataFrame) -> StepExactness:
 def _first(step: int, frame: pl.DataFrame, equal: Sequence[bool]) -> FirstDifference:
     row = frame.row(int(np.argmin(equal)), named=True)
     return FirstDifference(step, row["sequence_id"], row["position"], row["replica"], row["earlier"], row["later"])
-
-
-def _value(frame: pl.DataFrame, column: str) -> float | None:
-    return frame[column][0] if column in frame.columns and len(frame) else None

@@ -20,6 +20,7 @@ from ratioscope.metrics.dialects import dialect
 from ratioscope.metrics.dialects.effect import dialect_carried_out
 from ratioscope.metrics.dialects.translation import correction_in
 from ratioscope.metrics.engines.arrow_columns import flat_values, list_lengths
+from ratioscope.metrics.frame import value_in
 from ratioscope.metrics.known.trainers import DIALECT, trainer_named
 from ratioscope.record import MASK_REASONS
 
@@ -132,8 +133,7 @@ def own_correction_of(run: Run, steps: Sequence[int], gap: str = "mismatch") -> 
 
 
 def _outside(run: Run, gap: str) -> float | None:
-    frame, name = run.metrics(by=(), names=(OUTSIDE,)), f"{gap}/{OUTSIDE}"
-    value = frame[name][0] if name in frame.columns and len(frame) else None
+    value = value_in(run.metrics(by=(), names=(OUTSIDE,)), f"{gap}/{OUTSIDE}")
     return None if value is None else float(value)
 
 

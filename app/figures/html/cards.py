@@ -9,6 +9,7 @@ import polars as pl
 
 from ratioscope.arrays import Floats
 from ratioscope.metrics.card import card
+from ratioscope.metrics.frame import value_in
 from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.grading.limits import Limit, reading_of
 from ratioscope.metrics.metric import Metric
@@ -109,7 +110,7 @@ def _card(
     frame: pl.DataFrame, metric: Metric, gap: str, limits: Sequence[Limit], floor: NoiseFloor | None, theme: Theme
 ) -> str:
     name = f"{gap}/{metric.name}"
-    value, error, size = (_last(frame, column) for column in (name, f"{name}_se", f"{gap}/{metric.level}s"))
+    value, error, size = (value_in(frame, column, -1) for column in (name, f"{name}_se", f"{gap}/{metric.level}s"))
     unit = "" if metric.unit == "1" else metric.unit
     at = f" · step {frame['step'][-1]}" if len(frame) else ""
     spoken, _, spread = value_with_error(metric, value, error).partition(" ± ")
@@ -146,10 +147,6 @@ def _about(metric: Metric, gap: str) -> str:
     elsewhere = (f"{place.trainer}: {place.name}" for place in card(metric.name).elsewhere if place.gap == gap)
     facts = (metric.name, metric.formula, metric.meaning, f"{metric.estimator}; {metric.weighting}", metric.direction)
     return "\n".join((*(fact for fact in facts if fact), *elsewhere))
-
-
-def _last(frame: pl.DataFrame, name: str) -> float | None:
-    return frame[name][-1] if name in frame.columns and len(frame) else None
 
 
 def _lines(text: str) -> str:
