@@ -311,7 +311,8 @@ def _worst(frame: pl.DataFrame, metric: Metric, gap: str) -> str:
 def _course(scope: Scope, name: str, theme: ThemeName, **more: Any) -> go.Figure:
     """The chart of a metric. more: as `metric_over_steps` has it."""
     metric = BY_NAME[name]
-    verdict, limits, events = scope.view.verdict(), scope.limits(metric), _within(scope)
+    verdict, limits, events = scope.view.verdict(), scope.limits(metric), scope.view.events()
+    events = events if scope.steps.whole else events.filter(scope.within)
     since = verdict.since_step if metric.signal == verdict.signal and scope.gap == verdict.gap else None
     return metric_over_steps(
         scope.course(), metric, scope.gap, limits=limits, events=events, beside=scope.beside, since=since,
@@ -323,12 +324,6 @@ def _with_severity(scope: Scope, name: str, theme: ThemeName) -> go.Figure:
     figure = _course(scope, name, theme, free=STRIP, height=DECIDING)
     add_severity(figure, _grades(scope), THEMES[theme], with_readings)
     return figure
-
-
-def _within(scope: Scope) -> pl.DataFrame:
-    """The events of the chosen steps."""
-    events = scope.view.events()
-    return events if scope.steps.whole else events.filter(scope.within)
 
 
 def _sequences_at(scope: Scope, point: Mapping[str, Any]) -> Link | None:

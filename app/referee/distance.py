@@ -94,8 +94,9 @@ def sums_of(run: "Run", gaps: Iterable[str], steps: Iterable[int]) -> dict[str, 
         frame = run.tokens([step], [*KEYS, *wanted]).collect()
         sampled = frame.filter(pl.col("mask").fill_null(True))
         for gap in wanted:
-            if (own := _sums_of_step(sampled, gap)) is not None:
-                sums[gap][step] = own
+            own, code, weight = rows_with(sampled, (gap,))
+            if not own.is_empty():
+                sums[gap][step] = sequence_sums(own[gap].to_numpy(), code, weight)
     return dict(sums)
 
 
@@ -117,11 +118,6 @@ def distances_of(run: "Run", gap: str, steps: list[int]) -> dict[int | None, Dis
     by_step = sums_of(run, (gap,), steps)[gap]
     whole: dict[int | None, Distance] = {None: sums_of_steps(by_step.values()).distance} if by_step else {}
     return whole | {step: own.distance for step, own in by_step.items()}
-
-
-def _sums_of_step(frame: pl.DataFrame, gap: str) -> SequenceSums | None:
-    own, code, weight = rows_with(frame, (gap,))
-    return None if own.is_empty() else sequence_sums(own[gap].to_numpy(), code, weight)
 
 
 def rows_with(frame: pl.DataFrame, gaps: Sequence[str]) -> tuple[pl.DataFrame, Integers, Floats]:
