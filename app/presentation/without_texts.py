@@ -18,6 +18,7 @@ from ratioscope.ingest.files.quarantine import Quarantined
 from ratioscope.ingest.rows.text_columns import changed
 from ratioscope.ingest.rows.windows import Span
 from ratioscope.ingest.run import Run
+from ratioscope.metrics.engines.arrow_columns import is_recorded
 from ratioscope.metrics.grading.run_rules import RunRules
 
 from .privacy import scrubbed_settings, scrubbed_text
@@ -185,7 +186,7 @@ def _frame(frame: pl.DataFrame, **changes: Change) -> pl.DataFrame:
 
 def _table(table: pa.Table, changes: Mapping[str, Change]) -> pa.Table:
     for name, change in changes.items():
-        if name in table.column_names and table[name].null_count < len(table):
+        if is_recorded(table, name):
             new = {text: None if text is None else change(text) for text in set(table[name].to_pylist())}
             field = table.schema.field(name)
             values = pa.array([new[text] for text in table[name].to_pylist()], field.type)

@@ -170,8 +170,13 @@ def _is_running(writer: Opening, but: int | None = None) -> bool:
     ended: nobody here can know, and a restarted container would wait for its predecessor for ever. Its later rows belong to
     its own attempt.
     """
-    named = process.Process(writer.get("host"), int(writer["pid"]), writer.get("started"), writer.get("namespace"))
+    named = process_of(writer)
     return not writer["closed"] and named.pid != but and named.life(process.here()) == "alive"
+
+
+def process_of(writer: Opening) -> process.Process:
+    """The process that an open line names."""
+    return process.Process(writer.get("host"), int(writer["pid"]), writer.get("started"), writer.get("namespace"))
 
 
 def _logs(root: Path) -> list[str]:

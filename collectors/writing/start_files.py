@@ -24,7 +24,7 @@ from ratioscope.layout import RUN_FILE, RUN_MEMBERS, SCALARS, STARTS, STATISTICS
 
 from ..process.trainer_process import trainer_process
 from .durable_file import create_whole, delete, make_folder
-from .joining import begins_anew, is_named, is_same_name, openings
+from .joining import begins_anew, is_named, is_same_name, openings, process_of
 from .run_file import MOST_BYTES, is_certain, is_restarted, job, launch
 from .same_experiment import differences, trainer_of, without_ids
 
@@ -77,7 +77,7 @@ def _start(base: Path, number: int) -> Start | None:
         folder = str(found["folder"])
         if not re.fullmatch(rf"{re.escape(base.name)}(-[1-9]\d{{0,8}})?", folder):
             return None
-        there = process.Process(found.get("host"), int(found["pid"]), found.get("started"), found.get("namespace"))
+        there = process_of(found)
         told = int(found["rank"]), str(found["token"]), found.get("part_of"), str(found["launch"]), found.get("job")
         return Start(*told, there, found.get("parent"), folder, float(found["time"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -185,11 +185,6 @@ def _are_side_by_side(folder: Path, first: Start, own: Start) -> bool:
 
 def _others(folder: Path, own: Start) -> Iterator[process.Process]:
     yield from (process_of(each) for each in openings(folder) if each.get("rank") != own.rank and not each["closed"])
-
-
-def process_of(writer: Mapping[str, Any]) -> process.Process:
-    """The process that an open line names."""
-    return process.Process(writer.get("host"), int(writer["pid"]), writer.get("started"), writer.get("namespace"))
 
 
 def differences_to(run: Path, info: Mapping[str, Any], rank: int) -> list[str]:

@@ -17,7 +17,7 @@ from ratioscope.inside import entries, is_file
 from ratioscope.layout import COMMITS, RUN_FILE, STARTS, STATISTICS, TOKENS
 
 from .durable_file import make_root, write_whole
-from .joining import is_named, is_same_name, openings
+from .joining import is_named, is_same_name, openings, process_of
 from .run_file import new_run, start_run
 from .same_experiment import in_words
 from .start_files import (
@@ -30,7 +30,6 @@ from .start_files import (
     is_of_a_run,
     is_same_start,
     names_in,
-    process_of,
     run_file_of,
     starts_of,
     this_start,

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 
+from ratioscope.metrics.pieces import portions
+
 from ..files.cache import Cache, cache_key
 
 BLOCK = 512
@@ -78,5 +80,4 @@ class StepLedger:
     def blocks(self, digests: Digests) -> dict[str, Sequence[int]]:
         """Cache key -> steps of the block. The key is made of the first step's digest, so a growing run adds to the last one."""
         steps = sorted(digests)
-        blocks = (steps[start : start + BLOCK] for start in range(0, len(steps), BLOCK))
-        return {cache_key((*self._name, digests[block[0]])): block for block in blocks}
+        return {cache_key((*self._name, digests[block[0]])): block for block in portions(steps, BLOCK)}

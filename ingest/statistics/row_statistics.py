@@ -22,6 +22,7 @@ from ratioscope.metrics.engines.loops import Loops
 from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.metrics.engines.statistics_table import schema
 from ratioscope.metrics.merging import KEYS, merge
+from ratioscope.metrics.pieces import portions
 from ratioscope.record import GAPS
 
 from ..commits.entries import TokenFile
@@ -115,9 +116,11 @@ class RowStatistics:
     ) -> list[CachedSteps]:
         """The steps in blocks, ascending. The names change with every digest of a file."""
         ordered = sorted(steps)
-        parts = (ordered[start : start + SEGMENT_STEPS] for start in range(0, len(ordered), SEGMENT_STEPS))
         work = sum(file.tokens for files in steps.values() for file in files)
-        return [self._named({step: steps[step] for step in part}, made, by_step, pair, work) for part in parts]
+        return [
+            self._named({step: steps[step] for step in part}, made, by_step, pair, work)
+            for part in portions(ordered, SEGMENT_STEPS)
+        ]
 
     def _named(
         self, steps: FilesByStep, made: OnDemand | None, by_step: bool, pair: Pair | None, work: int
@@ -172,8 +175,8 @@ class RowStatistics:
                 else self.step(step, block.steps[step], made, pair, loops=loops_for(block.work))
             )
 
-        with ThreadPoolExecutor(_THREADS) as pool:
-            parts = (part for few in _batches(list(block.steps)) for part in pool.map(one, few))
+        with ThreadPoolExecutor(_THREADS) as pool:  # as many steps at a time as threads, so that memory holds no more
+            parts = (part for few in portions(list(block.steps), _THREADS) for part in pool.map(one, few))
             tables = list(parts if by_step else folded(parts))
         if by_step and self.aside.times == before:
             self._recent.update(zip(block.names.values(), tables, strict=True))
@@ -218,11 +221,6 @@ class RowStatistics:
 
 def _what(made: OnDemand | None, pair: Pair | None) -> str:
     return f"{made.name if made else 'written'}{f' of {pair.gap}' if pair else ''}"
-
-
-def _batches(steps: Sequence[int]) -> Iterator[Sequence[int]]:
-    """As many steps at a time as there are threads, so that memory holds no more."""
-    return (steps[start : start + _THREADS] for start in range(0, len(steps), _THREADS))
 
 
 @dataclass(frozen=True)

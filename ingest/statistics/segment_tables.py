@@ -4,7 +4,7 @@ Rows of segments that may still be replaced are kept in memory. The gaps and ste
 the next start: `benchmarks/dashboard.py` measures the time that this saves ("a second start").
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ratioscope.errors import SourceError
 from ratioscope.layout import SEGMENT_STEPS
+from ratioscope.metrics.pieces import portions
 
 from ..commits.entries import OverallFile, Segment
 from ..files.parquet_files import FileSignature, ParquetFiles
@@ -78,7 +79,7 @@ class SegmentTables:
     def prefetch(self, segments: Sequence[Segment], slices: Sequence[SliceColumns]) -> None:
         """Opens each segment once for several slices, each of which is then read with `parts`, up to MOST_PREFETCHED bytes."""
         self._prefetched, nbytes = {own: {} for own in slices}, 0
-        for few in _portions(segments, _KEPT_AT_ONCE):
+        for few in portions(segments, _KEPT_AT_ONCE):
             if nbytes >= MOST_PREFETCHED:
                 return
             for own, parts in zip(slices, self._parts_of_slices(few, slices), strict=True):
@@ -107,7 +108,7 @@ class SegmentTables:
             self.prefetch(missing, slices)
             known = dict(self._prefetched.get(slices[0], {}))
             rest = [segment for segment in missing if self.version(segment) not in known]
-            for few in _portions(rest, _AT_ONCE):
+            for few in portions(rest, _AT_ONCE):
                 known |= {part.version: part for part in self.parts(few, ("all",), ())}
             self._measured |= {
                 version: _measured_in(versions[version], part.rows)
@@ -245,10 +246,6 @@ def gaps_by_writer(
         for step in own if steps is None else filter(steps.__contains__, own):
             gaps.setdefault((writer, step), set()).add(gap)
     return gaps
-
-
-def _portions(segments: Sequence[Segment], size: int) -> Iterator[Sequence[Segment]]:
-    return (segments[start : start + size] for start in range(0, len(segments), size))
 
 
 def _paths(segment: Segment) -> list[str]:

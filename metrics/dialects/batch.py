@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from ratioscope.arrays import Array, Booleans, Integers
 from ratioscope.errors import SchemaError
 
-from ..engines.arrow_columns import flat_values, list_lengths
+from ..engines.arrow_columns import flat_values, is_recorded, list_lengths
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -166,30 +166,26 @@ def record_arrays(records: pa.Table) -> dict[str, Any]:
     lengths = _lengths(records)
     arrays: dict[str, Any] = {"response_lengths": lengths}
     for column, (name, kind) in TOKENS.items():
-        if _recorded(records, column) and (column in NEVER_LEFT_OUT or not records[column].null_count):
+        if is_recorded(records, column) and (column in NEVER_LEFT_OUT or not records[column].null_count):
             arrays[name] = _flat(records, column, kind, lengths)
-    if _recorded(records, "extra"):
+    if is_recorded(records, "extra"):
         arrays |= _raw(records["extra"], lengths)
-    if _recorded(records, "group_id"):
+    if is_recorded(records, "group_id"):
         # A number for each value, in order of appearance.
         names = records["group_id"].to_numpy().astype(str)
         _, first, codes = np.unique(names, return_index=True, return_inverse=True)
         arrays["group_ids"] = np.asarray(np.argsort(np.argsort(first))[codes], np.int64)
-    if _recorded(records, "reward"):
+    if is_recorded(records, "reward"):
         arrays["rewards"] = records["reward"].to_numpy()
-    if _recorded(records, "trainer_version"):
+    if is_recorded(records, "trainer_version"):
         arrays["current_version"] = np.asarray(pc.max(records["trainer_version"]).as_py())
     return arrays
-
-
-def _recorded(records: pa.Table, column: str) -> bool:
-    return column in records.column_names and records[column].null_count < len(records)
 
 
 def _lengths(records: pa.Table) -> Integers:
     """The number of tokens of each row, from the first policy on record."""
     for column in TOKENS:
-        if column.endswith("_logprobs") and _recorded(records, column):
+        if column.endswith("_logprobs") and is_recorded(records, column):
             return list_lengths(records[column])
     raise SchemaError(f"the records hold no log-probs; they have the columns {records.column_names}")
 

@@ -143,6 +143,11 @@ def taken(column: Any, rows: Integers) -> Any:
     return column if len(rows) == len(column) else column.take(rows)
 
 
+def is_recorded(records: pa.Table, column: str) -> bool:
+    """True if some row has a value of the column."""
+    return column in records.column_names and records[column].null_count < len(records)
+
+
 def list_lengths(column: ArrowColumn) -> Integers:
     """Number of elements of each row's list; 0 for null."""
     lengths: Integers = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)

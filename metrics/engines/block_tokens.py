@@ -12,7 +12,7 @@ from ratioscope.record import kin
 from ..columns import SHIFTS, log_weights
 from ..distribution import PLAIN
 from ..metric import SAMPLED
-from ..pieces import repeated
+from ..pieces import portions, repeated
 from .arrow_columns import GapRows
 from .loops import LogWeights
 from .numpy_program import Columns
@@ -103,7 +103,7 @@ def tokens_at_once(
     rows: GapRows, blocks: Sequence[Block], slices: Sequence[SliceCodes], most: int
 ) -> Iterator[tuple[Sequence[Block], Tokens]]:
     """Blocks and their tokens: up to so many blocks at once, if all are alike, so that the sums of each sequence are the same."""
-    for few in (blocks[first : first + most] for first in range(0, len(blocks), most)):
+    for few in portions(blocks, most):
         tokens = block_tokens(rows, Block(few[0].first, few[-1].last, few[0].start, few[-1].stop), slices)
         is_complete = {bool(rows.mask[block.start : block.stop].all()) for block in few}
         if len(few) == 1 or (tokens.sound and len(is_complete) == 1):

@@ -13,7 +13,7 @@ from ratioscope.arrays import Integers
 from ratioscope.record import FIELDS, TOKEN_FIELDS
 
 from ..pieces import places, repeated
-from .arrow_columns import ArrowColumn, list_lengths, pc, row_keys, whole
+from .arrow_columns import ArrowColumn, is_recorded, list_lengths, pc, row_keys, whole
 
 POSITIONS = "positions"
 _FILL = {"float32": float("nan"), "bool": True, "int16": 0, "int32": 0, "int64": 0, "string": ""}
@@ -25,7 +25,7 @@ def gathered(records: pa.Table) -> pa.Table:
 
     If several parts have a whole value of a column, the first one counts. Slices are put at their positions.
     """
-    sliced = POSITIONS in records.column_names and records[POSITIONS].null_count < len(records)
+    sliced = is_recorded(records, POSITIONS)
     if not sliced and pc.count_distinct(records["sequence_id"]).as_py() == len(records):  # nearly always
         return records
     # The row of the result that each row is a part of, numbered in the order of first appearance.

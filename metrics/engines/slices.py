@@ -15,7 +15,7 @@ import pyarrow as pa
 from ratioscope.arrays import Codes
 
 from ..pieces import places, repeated
-from .arrow_columns import ArrowColumn, GapRows, encoded, flat_values, pc, taken, whole
+from .arrow_columns import ArrowColumn, GapRows, encoded, flat_values, is_recorded, pc, taken, whole
 from .loops import NUMPY_LOOPS, Loops
 
 Labels = ArrowColumn | npt.NDArray[np.generic] | Sequence[object]
@@ -57,11 +57,11 @@ class SliceCodes:
 def written_slices(records: pa.Table, gap: GapRows, loops: Loops = NUMPY_LOOPS) -> list[SliceCodes]:
     """The slices of every statistics file whose columns are on record."""
     slices = [SliceCodes("all", ("",), np.zeros(len(gap.rows), np.int64), False)]
-    if _recorded(records, "replica"):
+    if is_recorded(records, "replica"):
         slices.append(labelled("replica", records["replica"], gap))
     slices += lag_slice(records, gap)
     slices += [position_slice(gap), probability_slice(gap, loops)]
-    if _recorded(records, "turn"):
+    if is_recorded(records, "turn"):
         slices.append(labelled("turn", records["turn"], gap))
     return slices
 
@@ -81,10 +81,10 @@ def lag_slice(records: pa.Table, gap: GapRows) -> list[SliceCodes]:
 
     A sequence of several versions that has no versions per token counts by its oldest version.
     """
-    if not _recorded(records, "trainer_version"):
+    if not is_recorded(records, "trainer_version"):
         return []
     trainer = whole(taken(records["trainer_version"], gap.rows))
-    if _recorded(records, "rollout_versions"):
+    if is_recorded(records, "rollout_versions"):
         versions = flat_values(taken(records["rollout_versions"], gap.rows), gap.lengths, None)
         row = repeated(np.arange(len(gap.rows)), gap.lengths)
         lag = pc.subtract(trainer.take(pa.array(row)), versions)
@@ -92,7 +92,7 @@ def lag_slice(records: pa.Table, gap: GapRows) -> list[SliceCodes]:
         alone = lag.take(first)
         mixed = pc.any(pc.not_equal(lag, alone.take(pa.array(row)))).as_py() or lag.null_count
         return [_lags(lag, by_token=True) if mixed else _lags(alone, by_token=False)]
-    if _recorded(records, "rollout_version_min"):
+    if is_recorded(records, "rollout_version_min"):
         lag = pc.subtract(trainer, whole(taken(records["rollout_version_min"], gap.rows)))
         return [_lags(lag, by_token=False)]
     return []
@@ -141,7 +141,3 @@ def slices_again(
 def _lags(values: ArrowColumn, *, by_token: bool) -> SliceCodes:
     keys, codes = encoded(values)
     return SliceCodes("lag", keys, codes, by_token)
-
-
-def _recorded(records: pa.Table, name: str) -> bool:
-    return name in records.column_names and records[name].null_count < len(records)
