@@ -45,7 +45,8 @@ def entries(asked: str) -> list[Entry]:
         return [(name, _signal(signals[0]))]
     if supported := [each for each in SUPPORT_METRICS if each.name == name.rpartition("/")[2]]:
         return [(name, _supported(supported[0]))]
-    term, ours = _term(name), family(name)
+    found = _terms().get(_plain(name))
+    term, ours = [] if found is None else [(found[0], [("term", found[1])])], family(name)
     if theirs and not ours and not term:
         return _logged(theirs)
     if not ours and term:
@@ -81,11 +82,6 @@ def _card(name: str, rows: list[LoggedName]) -> list[tuple[str, str]]:
         return facts_of(rows[0], name)
     shared = {**dict(facts_of(rows[0], name)), "trainer": ", ".join(row.trainer for row in rows)}
     return [fact for fact in shared.items() if fact[0] != "source"]
-
-
-def _term(name: str) -> list[Entry]:
-    found = _terms().get(_plain(name))
-    return [] if found is None else [(found[0], [("term", found[1])])]
 
 
 @cache

@@ -150,7 +150,7 @@ def functions(text: str) -> Callable[[str], Function]:
         address, kinds = engine.get_function_address(name), dict[int, Any]()
 
         def call(*given: Any) -> None:
-            words = [*map(_word, _flat(given))]
+            words = [*map(_word, [one for each in given for one in (each if isinstance(each, list) else [each])])]
             if len(words) not in kinds:
                 kinds[len(words)] = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(words))(address)
             kinds[len(words)](*words)
@@ -158,10 +158,6 @@ def functions(text: str) -> Callable[[str], Function]:
         return call
 
     return named
-
-
-def _flat(given: Sequence[Any]) -> list[Any]:
-    return [one for each in given for one in (each if isinstance(each, list) else [each])]
 
 
 def _word(given: Any) -> int:
