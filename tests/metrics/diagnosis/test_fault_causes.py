@@ -8,6 +8,7 @@ import pytest
 from support import fault_runs
 from support.fault_runs import RUNS
 from support.paths import ROOT
+from support.sizes import FULL
 
 from ratioscope.metrics.diagnosis.confidence import LEVELS, confidence
 from ratioscope.metrics.diagnosis.decomposition import diagnose
@@ -75,7 +76,8 @@ def test_each_doubt_lowers_the_confidence_by_a_level() -> None:
 )
 def test_without_a_fact_no_other_cause_is_named_with_high_confidence(run: fault_runs.FaultRun) -> None:
     evidence = fault_runs.evidence(run.name)
-    for absent in evidence.facts:
+    first, every = (0, 1) if FULL else (len(run.name), 3)  # a third of the facts, another one from run to run
+    for absent in [*evidence.facts][first % every :: every]:
         facts = {name: values for name, values in evidence.facts.items() if name != absent}
         likely = diagnose(replace(evidence, facts=facts)).likely
         right = not likely or likely[0].confidence != "high" or likely[0].cause.code in run.causes
