@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 from support.sizes import FEW, FULL, MANY
-from support.slow import FIXTURES, QUICK, is_for_release, is_slow
+from support.slow import ALONE, FIXTURES, QUICK, is_for_release, is_slow, may_be_for_release
 
 from ratioscope.collectors.process import notice
 from ratioscope.collectors.process.variables import VARIABLES
@@ -47,7 +47,9 @@ MAY_SKIP = ("upstream", "device")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    return True if config.getoption("markexpr") == QUICK and is_slow(collection_path) else None
+    expression, path = config.getoption("markexpr"), collection_path
+    left_out = expression == QUICK and is_slow(path) or expression == ALONE and not may_be_for_release(path)
+    return True if left_out else None
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -15,9 +15,11 @@ from support.sizes import FULL
 
 QUICK = "not slow"
 """The expression of `make quick`. Under it the files below are not imported either: that alone costs seconds."""
+ALONE = "release"
+"""The expression of `make test-release`."""
 FILES = {
     "app/dashboard": "Streamlit runs, and a browser",
-    "bank": "every tenth run of the bank is recorded and diagnosed",
+    "bank": "some runs of the bank are recorded and diagnosed",
     "app/figures/test_honest_charts": "Streamlit runs",
     "app/browser/test_browser_policy": "a browser",
     "app/presentation/test_narrow": "a browser",
@@ -87,7 +89,7 @@ FILES = {
     "ingest/test_step_bounds": "whole runs, and Streamlit",
     "ingest/test_verify": "every kind of damage to a whole run",
     "metrics/diagnosis/test_fault_causes": "every labelled run is diagnosed",
-    "metrics/diagnosis/test_healthy_shapes": "two hundred runs are diagnosed",
+    "metrics/diagnosis/test_healthy_shapes": "a run is diagnosed in many shapes",
     "metrics/diagnosis/test_real_causes": "every real run is diagnosed",
     "metrics/dialects/test_dialect_trl_package": "TRL's own trainers",
     "metrics/test_agreement": "a process for each kind of processor",
@@ -131,6 +133,12 @@ def is_for_release(path: Path, fixtures: Collection[str], test: Callable[..., No
     """True if `make test-release` runs a test: at full size all those that have two sizes. test: its function."""
     has_sizes = FULL and (is_hypothesis_test(test) or _names_full(path, test))
     return has_sizes or _is_among(path, (*RELEASE,)) or not RELEASE_FIXTURES.isdisjoint(fixtures)
+
+
+def may_be_for_release(path: Path) -> bool:
+    """True if a file may hold a test that `make test-release` runs, by the words in it; each worker imports what it collects."""
+    words = ("hypothesis", "import FULL", *(f"def {name}(" for name in RELEASE_FIXTURES))
+    return path.suffix != ".py" or _is_among(path, (*RELEASE,)) or any(word in _read(path) for word in words)
 
 
 def _names_full(path: Path, test: Callable[..., None] | None) -> bool:
