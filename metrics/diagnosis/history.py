@@ -75,6 +75,8 @@ class Course:
     """The last step that may be the onset, likewise."""
     falls: tuple[int, ...] = ()
     """Steps of the resets."""
+    of_sizes: bool = False
+    """True if it is the course of the usual size of a log-ratio, and K3, the mean of few large tokens, has none."""
     fit: float = 0.0
     """Gain of the log-likelihood over one level, less the price of its parameters (half the difference of BIC)."""
     alternatives: tuple["Course", ...] = ()

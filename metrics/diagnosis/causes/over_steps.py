@@ -14,7 +14,7 @@ from ..fading import fading
 from ..fits import prompts
 from ..history import LEAST_STEPS, Course, History, course
 from ..raised_steps import LEAST_SPAN, RaisedSteps, raised_steps
-from ..share import Share, level_ratios, share_explained, undone_by_leaving
+from ..share import Share, level_ratios, share_explained, strata, undone_by_leaving
 from ..sharpening import sharpening
 from ..step_noise import log_error
 from ..subset_faults import CLEAR_LABEL, FEW_TOKENS, codes, log_sizes, mean_by, ratio_of, subset_fault
@@ -30,6 +30,8 @@ LEAST_SIZE, OF_SIZE = 1.1, 0.15
 Other weights move every token. Conventions."""
 DOUBLED = 2.0
 """Factor of the usual size of a log-ratio from which on it alone shows a course. A convention."""
+RARE = 5.0
+"""A log-ratio of so many times the usual one of its step is rare. A convention."""
 GROWN = 3.0
 """A gap that grew by less than this factor is a lasting change, not a missing sync."""
 STEADY = 12.0
@@ -72,7 +74,9 @@ def _courses(evidence: Evidence) -> tuple[Course, Course]:
         return Course("flat"), Course("flat")
     own = course(history)
     if own.kind == "flat" and evidence.has("step"):
-        by_size = course(_sizes_by_step(evidence))
+        found = course(_sizes_by_step(evidence))
+        others = tuple(replace(each, of_sizes=True) for each in found.alternatives)
+        by_size = replace(found, of_sizes=True, alternatives=others)
         return (by_size, by_size) if by_size.factor > DOUBLED**2 else (own, own)
     if history.fixed_mix is None or own.kind == "flat":
         return own, own
@@ -84,7 +88,10 @@ def _courses(evidence: Evidence) -> tuple[Course, Course]:
 
 
 def _sizes_by_step(evidence: Evidence) -> History:
-    """The squared usual size of a log-ratio at each step that was read, at equal probability; sequences are independent."""
+    """The squared usual size of a log-ratio at each step that was read, at equal probability; sequences are independent.
+
+    Its mean over the tokens is that of K3, so that a level of it is one of the gap.
+    """
     (steps, index), row = evidence.step_codes, evidence.row_codes
     sizes = log_sizes(evidence)
     means, counts = mean_by(index, sizes, len(steps))
@@ -92,7 +99,9 @@ def _sizes_by_step(evidence: Evidence) -> History:
     rows = np.bincount(of_row, minlength=len(steps))
     squares = np.bincount(of_row, np.bincount(row, sizes - means[index]) ** 2, minlength=len(steps))
     error = 2 * np.sqrt(squares * rows / np.maximum(rows - 1, 1)) / counts
-    return History(steps, np.exp(2 * means), np.where(rows > 1, error, np.inf), counts.astype(np.float64))
+    level = np.exp(2 * means)
+    level *= evidence.mean(evidence.distance) / max(float(np.average(level, weights=counts)), 1e-300)
+    return History(steps, level, np.where(rows > 1, error, np.inf), counts.astype(np.float64))
 
 
 def _tested(
@@ -154,7 +163,8 @@ def _is_rounding(evidence: Evidence, shape: Course) -> bool:
         return False
     begins = np.quantile(history.steps, AT_FIRST)
     has_level = any(each.onset > begins for each in (shape, *shape.alternatives))
-    most = np.log(GROWN if has_level else STEADY) + 2 * sharpening(evidence)
+    learns = not evidence.record.fixed_weights
+    most = np.log(STEADY if learns and not has_level else GROWN) + 2 * sharpening(evidence)
     highest = max(evidence.mean(evidence.distance), shape.floor * shape.factor)
     return bool(np.log(max(shape.factor, 1e-300)) <= most and is_noise(highest, noise(evidence)))
 
@@ -188,13 +198,27 @@ def _is_lag(evidence: Evidence, onset: int) -> bool:
 
 
 def _at_level_before(evidence: Evidence, bad: Booleans, shape: Course) -> Share:
-    """The share of the gap that vanishes if the bad tokens have the level of the others; without any, the course's floor."""
+    """The share of the gap that vanishes if the bad tokens have the level of the others; without any, the course's floor.
+
+    Rare tokens beside a course of usual sizes are another matter, and keep their gap.
+    """
     before = evidence.kept(~bad)
     floor = before.mean(before.distance) if len(before) else shape.floor
+    if shape.of_sizes:
+        bad = bad & ~_rare(evidence)
     share = share_explained(evidence, np.where(bad, floor, evidence.distance))
     if not share.before:
         return share
     return replace(share, error=min(float(np.hypot(share.error, shape.error * share.after / share.before)), 1.0))
+
+
+def _rare(evidence: Evidence) -> Booleans:
+    """True for a token whose log-ratio is many times the usual one of its step, at equal probability, shape (tokens,)."""
+    size, stratum, (steps, index) = np.abs(evidence.log_ratio), strata(evidence), evidence.step_codes
+    for labels, count in ((stratum, int(stratum.max()) + 1), (index, len(steps))):
+        usual = np.array([np.median(size[labels == at]) if (labels == at).any() else 1.0 for at in range(count)])
+        size = size / np.maximum(usual[labels], 1e-300)
+    return np.asarray(size > RARE, np.bool_)
 
 
 @once
