@@ -539,7 +539,6 @@ CAUSES = (
         "adapter on one side only, and at another scale.",
         course="grows",
         estimate="{times} the gap at first",
-        alike=("never_synced",),
         sided={
             "engine": "the engine counts the adapter otherwise than the trainer, or does not have it",
             "trainer": "the trainer counts the adapter otherwise than the engine",
