@@ -1,6 +1,7 @@
 """Faults of the record itself: fillers in place of log-probs, and log-probs that were stored with few digits."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from ..cause import Cause, Result
 from ..evidence import Evidence, once
 from ..grid import grid_of, widths
 from ..marked import marked_of, places, since_read
-from ..share import share_explained, undone_by_leaving
+from ..share import expected_from, share_explained
 from .not_log_probs import IMPOSSIBLE
 
 APART = 0.05
@@ -35,6 +36,8 @@ RUN = 3
 """So many fillers in a row are a span that nobody sampled, not single missing values."""
 AT_AN_END = 0.9
 """Share of the fillers at one end of the responses from which on the mask may be one token off. A convention."""
+SURE = 1.0
+"""Nats by which the other side denies a 0 that stands alone, on a side that is never sure otherwise. A convention."""
 SIDES = ("sampler", "trainer")
 OF_FILLERS = ("filler_values", "unscored_tokens")
 """Codes of the causes that name fillers."""
@@ -56,6 +59,8 @@ def _found_fillers(evidence: Evidence) -> Iterator[tuple[str, float, Booleans]]:
         (SIDES[0], evidence.earlier, evidence.later),
         (SIDES[1], evidence.later, evidence.earlier),
     ):
+        if _is_lone_zero(own, other):
+            yield side, 0.0, own == 0
         values, counts = np.unique(own, return_counts=True)
         often = np.argsort(-counts, kind="stable")[:20]
         for value in values[often]:
@@ -76,6 +81,15 @@ def _found_fillers(evidence: Evidence) -> Iterator[tuple[str, float, Booleans]]:
                 continue
             if _is_denied(evidence, value, (own, other), same, apart) and _is_scattered(evidence, apart):
                 yield side, float(value), apart if value == 0 else same
+
+
+def _is_lone_zero(own: Floats, other: Floats) -> bool:
+    """True if fewer than RUN tokens have log-prob 0, and by all its other numbers this side is sure of no token.
+
+    A policy that comes within float32 of certainty comes near it at other tokens.
+    """
+    zero = own == 0
+    return bool(0 < zero.sum() < RUN and own[~zero].max(initial=-np.inf) < -NEAR and other[zero].max() < -SURE)
 
 
 def _is_denied(evidence: Evidence, value: float, sides: tuple[Floats, Floats], same: Booleans, apart: Booleans) -> bool:
@@ -132,7 +146,7 @@ def _without_fillers(evidence: Evidence, spans: bool) -> Result:
     is_floor = all(_is_floor(evidence, *filler) for filler in fillers)
     if (not is_floor and _in_spans(evidence, bad) >= 0.5) != spans:
         return none
-    share = share_explained(evidence, undone_by_leaving(evidence, bad))
+    share = share_explained(evidence, _as_others(evidence, bad, fillers))
     if share.share <= 0 and share.after > UNLIKE and evidence.mean(bad) < SCARCE:
         return none
     read = " that were read" if evidence.sampled else ""
@@ -157,7 +171,19 @@ def _without_fillers(evidence: Evidence, spans: bool) -> Result:
             "where": at,
         },
         alike=("filler_values",) if spans else (),
+        doubts=() if bad.sum() >= RUN else (f"fewer than {RUN} such numbers are no repetition",),
     )
+
+
+def _as_others(evidence: Evidence, bad: Booleans, fillers: Sequence[tuple[str, float, Booleans]]) -> Floats:
+    """Distance of each token if those with a filler were like the others of the probability that the honest side gives them."""
+    honest = evidence.later.copy()
+    for side, _, tokens in fillers:
+        if side == SIDES[1]:
+            honest[tokens] = evidence.earlier[tokens]
+    earlier, later = (np.where(bad, honest, own) for own in (evidence.earlier, evidence.later))
+    usual = expected_from(replace(evidence, earlier=earlier, later=later), ~bad)
+    return np.where(bad, usual, evidence.distance)
 
 
 def _is_floor(evidence: Evidence, side: str, value: float, tokens: Booleans) -> bool:

@@ -57,6 +57,20 @@ def test_one_number_that_no_sampler_can_draw_is_a_filler_and_one_of_the_trainer_
     assert list(_found_fillers(replace(evidence, later=later))) == []
 
 
+def test_a_single_0_on_a_side_that_is_never_sure_is_a_filler() -> None:
+    evidence = run(two({"noise": 0.1}, {"noise": 0.1}), SMALL)
+    unsure = evidence.kept(np.maximum(evidence.earlier, evidence.later) < -0.05)
+    at = np.arange(len(unsure)) == int(unsure.later.argmin())
+    with_one = unsure.with_earlier(np.where(at, 0.0, unsure.earlier))
+    assert [(side, value, int(own.sum())) for side, value, own in _found_fillers(with_one)] == [("sampler", 0.0, 1)]
+    result = CAUSE["filler_values"].test(with_one)
+    assert result.doubts and result.share is not None and result.share.share > 0.1, "its part of the gap is told"
+    # a policy that comes near certainty elsewhere may be certain here
+    sure = with_one.earlier.copy()
+    sure[np.flatnonzero(~at)[0]] = -1e-5
+    assert list(_found_fillers(with_one.with_earlier(sure))) == []
+
+
 @pytest.mark.parametrize("with_texts_of_tools", [True, False])
 def test_swapped_lists_of_conversations_are_found_by_place_or_by_sampled_token(with_texts_of_tools: bool) -> None:
     draws, rows = np.random.default_rng(0), 32
