@@ -6,13 +6,16 @@ from ratioscope.arrays import Booleans, Floats, Integers
 
 from ..cause import Cause, Result, undecided
 from ..evidence import Evidence, distances
-from ..share import share_explained
+from ..share import Share, share_explained
 
 SHIFTS = (-3, -2, -1, 1, 2, 3)
 BOUND = 1.0
 """A |x| above this counts as this when lists are compared, so that one token cannot decide."""
 BETTER = 4.0
 """Another alignment is better if its mean |x| is less than a quarter of the own one."""
+BY_CHANCE, UNRELATED = 0.15, 1.0
+"""A share up to which another alignment may fit by chance, if K3 in nats/token is still above this when it is undone: then the
+two lists have nothing to do with each other. Conventions."""
 LEAST_OVERLAP = 4
 """Tokens that two lists need in common to be compared."""
 WIDTH, ROWS = 24, 256
@@ -66,14 +69,21 @@ def shifted(evidence: Evidence) -> Result:
     # The recorded list runs ahead of its tokens if a token's own value stands before it.
     part = f"{evidence.mean_of_rows(sequences):.0%}"
     effect = f"{part} of the sequences fit when the sampler's list is moved by {-shift:+d}"
+    share = share_explained(evidence, after)
+    is_clear = sequences.sum() > 2 * (best == -shift).sum() and not _is_chance(share)
     return Result(
-        bool(sequences.sum() > 2 * (best == -shift).sum()),
+        bool(is_clear),
         effect,
         "one shifted sequence would show",
-        share_explained(evidence, after),
+        share,
         undone,
         {"shift": -shift, "sequences": part},
     )
+
+
+def _is_chance(share: Share) -> bool:
+    """True if some lists may fit better in another way by chance alone, because no alignment fits most of them."""
+    return share.share < BY_CHANCE and share.after > UNRELATED
 
 
 def _orders(evidence: Evidence) -> tuple[Integers, ...]:
@@ -133,9 +143,9 @@ def permuted_rows(evidence: Evidence) -> Result:
         known[starts[row] + to], earlier[starts[row] + to] = True, evidence.earlier[other][source]
     undone = evidence.with_earlier(earlier).kept(known)
     after = np.where(known, distances(evidence.later - earlier), undone.mean(undone.distance) if len(undone) else 0.0)
-    share = evidence.mean_of_rows(best != itself)
-    effect = f"{share:.0%} of the sequences fit the sampler's list of another sequence of their step"
-    return Result(True, effect, "", share_explained(evidence, after), undone, {"sequences": f"{share:.0%}"})
+    part, share = f"{evidence.mean_of_rows(best != itself):.0%}", share_explained(evidence, after)
+    effect = f"{part} of the sequences fit the sampler's list of another sequence of their step"
+    return Result(not _is_chance(share), effect, "", share, undone, {"sequences": part})
 
 
 CAUSES = (

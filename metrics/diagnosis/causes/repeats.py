@@ -3,8 +3,9 @@
 from ..cause import Cause, Result, undecided
 from ..evidence import Evidence
 from ..fading import fades
-from ..fits import repeats
+from ..fits import correlation, repeats
 from ..share import share_explained
+from ..wake import wake
 from .numerics import USUAL
 from .sources import few_sequences
 
@@ -15,6 +16,8 @@ VARIES, MOSTLY = 0.25, 0.7
 most of the gap. The sides of the labelled runs have 0.00 but for this fault and, on the trainer's side, packed rows."""
 REPEATS = 0.2
 """The other side repeats itself if it varies by no more than this part. Two sides that round at random vary alike."""
+RELATED = 0.3
+"""Sides that draw at random still score the same tokens; log-probs that correlate by less are those of other tokens."""
 LEAST_GAP = 0.02
 """K3 in nats/token below which kernels that depend on the batch may vary as much, most at a low temperature."""
 
@@ -30,8 +33,10 @@ def train_mode(evidence: Evidence) -> Result:
     )
     shown = f"a variance of the trainer alone above {VARIES:.0%} would show"
     varies = found.later > VARIES and found.earlier < REPEATS * found.later and size > LEAST_GAP
-    if not varies or fades(evidence) or few_sequences(evidence) is not None:
+    if not varies or fades(evidence) or few_sequences(evidence) is not None or wake(evidence) is not None:
         return Result(False, effect, shown)
+    if (related := correlation(evidence.earlier, evidence.later)) < RELATED:
+        return Result(False, f"{effect}, but the log-probs of the two sides correlate at {related:.2f}", shown)
     doubts = {
         "few tokens repeat another one": found.tokens < FEW_REPEATED,
         f"they vary by no more than {MOSTLY:.0%} of the gap": found.later < MOSTLY,

@@ -1,5 +1,7 @@
 """Responses that were decoded and encoded again: other ids from a point on, or the same ids after other ones."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from ratioscope.arrays import Booleans
@@ -8,6 +10,7 @@ from ..cause import Cause, Parameter, Result, absent, undecided
 from ..evidence import Evidence
 from ..fits import correlation
 from ..subset_faults import FEW_TOKENS, subset_fault
+from ..wake import wake
 from .change_points import change_points, changed
 
 UNRELATED, RELATED = 0.5, 0.8
@@ -65,9 +68,25 @@ def _other_context(evidence: Evidence) -> Result:
     return subset_fault(evidence, bad, words, 2.0, parameters, by_size=True)
 
 
+def _single_ids(evidence: Evidence) -> Result:
+    """Single tokens that the trainer hardly expects, with clean tokens before them and bad ones right after them."""
+    found = wake(evidence)
+    if found is None:
+        return absent("no token that the trainer hardly expects has a larger gap right after it than right before it")
+    share = evidence.mean_of_rows(found.first >= 0)
+    parameters: dict[str, Parameter] = {
+        "sequences": f"{share:.0%}",
+        "position": int(np.median(evidence.position[found.first[found.first >= 0]])),
+        "spread": 0,
+    }
+    words = f"the tokens from one that the trainer hardly expects, in {share:.0%} of the sequences,"
+    result = subset_fault(evidence, found.later, words, 2.0, parameters, by_size=True)
+    return replace(result, doubts=("the ids are not on record as they were sampled",))
+
+
 def retokenised(evidence: Evidence) -> Result:
     """Sequences are clean up to a point of their own and bad after it, or bad after tokens that have no counterpart."""
-    results = (_other_ids(evidence), _other_context(evidence), changed(evidence, upward=True))
+    results = (_other_ids(evidence), _other_context(evidence), changed(evidence, upward=True), _single_ids(evidence))
     return max(results, key=lambda result: (result.holds, result.share.share if result.share else -1.0))
 
 

@@ -14,6 +14,7 @@ from ..cause import Cause, Parameter, Result, undecided
 from ..evidence import Evidence, distances, once
 from ..fits import mean_weight, slope
 from ..share import Share, expected_from, share_explained
+from ..wake import wake
 from .token_biases import token_rows
 
 LEAST = 500
@@ -44,6 +45,8 @@ NEARLY = 0.3
 BETWEEN = (1.4, 4.0)
 """Bans at likely places give as much, and grammars as little: labelled bans have 0 to 3.3, grammars 2.1 to 9."""
 WITHOUT_ENTROPY = "without the entropy, top-p and the like look as bans and grammars do"
+LOPSIDED = 1.5
+"""After a ban the lowest log-ratios lie so many times as far from the middle one as the highest ones. A convention."""
 EARLY = 0.8
 """Share of the clearly negative tokens in the first half of the places from which on a ban of the end token is as likely."""
 LARGEST = 700.0
@@ -165,10 +168,12 @@ def _excluded(evidence: Evidence) -> Truncation:
     # how much likelier a token with a clearly negative log-ratio is right after another one; 1 for independent tokens
     low = _low(evidence)
     next_to = (np.diff(evidence.row) == 0) & (np.diff(evidence.position) == 1)
-    both, first = (low[1:] & low[:-1] & next_to).sum(), (low[:-1] & next_to).sum()
+    pairs = low[1:] & low[:-1] & next_to
+    both, first = pairs.sum(), (low[:-1] & next_to).sum()
     usual = low[1:][next_to].mean() if first >= 10 else 0.0
     by_entropy, in_runs = by_mass.share / max(one_sided.share, 1e-9), (float(both / first / usual) if usual else 1.0)
-    least_runs = in_runs * (1 - 2 / np.sqrt(max(both, 1)))  # at two standard errors of the number of pairs
+    # At two standard errors of the number of sequences with a pair: one ban that binds again has its pairs in few of them.
+    least_runs = in_runs * (1 - 2 / np.sqrt(max(len(np.unique(evidence.row[1:][pairs])), 1)))
     in_spans = in_runs > TOGETHER and not _ends_are_banned(evidence)
     other = "grammar" if in_spans else "banned_tokens"
     kind = "truncation" if by_entropy > BY_ENTROPY or is_only else other
@@ -179,8 +184,14 @@ def _excluded(evidence: Evidence) -> Truncation:
         BETWEEN[0] < in_runs and least_runs < BETWEEN[1] or kind == "grammar" and _comes_early(evidence)
     ):
         alike |= {"grammar", "banned_tokens"}
+    # Numbers that were moved alike lie close to their middle one, or as far above it as below it; excluded mass varies.
+    least, low_end, middle, high_end, most = np.quantile(evidence.log_ratio, [0.01, 0.05, 0.5, 0.95, 0.99])
+    is_lopsided = kind == "truncation" or middle - least > LOPSIDED * (most - middle)
+    is_moved = high_end - low_end < abs(middle)
+    is_of_ids = wake(evidence) is not None  # an id that was changed lowers the mean weight, too
     is_deep = kind != "grammar" and evidence.mean(evidence.log_ratio < -DEEP) > MOST_DEEP
-    found = kind if excludes and not is_deep and explains.share > LEAST_SHARE else ""
+    is_excluded = excludes and is_lopsided and not (is_moved or is_deep or is_of_ids)
+    found = kind if is_excluded and explains.share > LEAST_SHARE else ""
     return Truncation(found, by_mass, one_sided, tuple(sorted(alike - {kind})))
 
 

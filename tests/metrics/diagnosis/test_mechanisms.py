@@ -16,6 +16,7 @@ from ratioscope.metrics.diagnosis.confidence import CERTAIN
 from ratioscope.metrics.diagnosis.decomposition import MOST_RIVALS, diagnose
 from ratioscope.metrics.diagnosis.evidence import Evidence
 from ratioscope.metrics.diagnosis.fits import repeats
+from ratioscope.metrics.diagnosis.wake import wake
 
 SMALL = Shape(steps=5, rows=32, length=48)
 
@@ -69,6 +70,39 @@ def test_a_single_0_on_a_side_that_is_never_sure_is_a_filler() -> None:
     sure = with_one.earlier.copy()
     sure[np.flatnonzero(~at)[0]] = -1e-5
     assert list(_found_fillers(with_one.with_earlier(sure))) == []
+
+
+def _of_other_ids(evidence: Evidence, with_wake: bool) -> Evidence:
+    """A token of each sequence is another id for the trainer, which reads those behind it after that one."""
+    draws = np.random.default_rng(0)
+    behind = evidence.position - draws.integers(4, 20, evidence.rows)[evidence.row_codes]
+    wake = np.where(
+        (behind > 0) & with_wake, draws.normal(0, 1.0, len(behind)) * np.exp(-np.maximum(behind, 0) / 4), 0.0
+    )
+    later = np.where(behind == 0, evidence.later - 6.0, evidence.later + wake)
+    return replace(evidence, later=np.minimum(later, 0.0))
+
+
+def test_an_id_that_was_changed_shows_by_its_wake_and_a_token_that_is_off_alone_has_none() -> None:
+    plain = run(two({"noise": 0.02}, {"noise": 0.02}), replace(SMALL, length=24))
+    found = diagnose(_of_other_ids(plain, with_wake=True))
+    first = found.likely[0]
+    assert first.cause.code == "retokenised" and first.confidence != "high", found.answer
+    assert wake(plain) is None and wake(_of_other_ids(plain, with_wake=False)) is None
+
+
+def test_numbers_that_were_moved_alike_are_not_what_a_ban_leaves() -> None:
+    plain = run(two({"noise": 0.05}, {"noise": 0.05}), SMALL)
+    for part in (0.02, 0.1, 0.3):
+        moved = diagnose(replace(plain, later=plain.later - part))
+        assert not {item.cause.code for item in moved.likely} & {"banned_tokens", "grammar"}, moved.answer
+
+
+def test_lists_that_have_nothing_to_do_with_each_other_are_neither_shifted_nor_drawn_at_random() -> None:
+    plain = run(two({"noise": 0.02}, {"noise": 0.02}), SMALL)
+    order = np.lexsort((-plain.position, plain.row))  # each list back to front
+    found = diagnose(replace(plain, later=plain.later[order]))
+    assert [item.cause.code for item in found.likely if item.confidence != "low"] == [], found.answer
 
 
 @pytest.mark.parametrize("with_texts_of_tools", [True, False])
