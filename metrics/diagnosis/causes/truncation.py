@@ -45,6 +45,8 @@ NEARLY = 0.3
 BETWEEN = (1.4, 4.0)
 """Bans at likely places give as much, and grammars as little: labelled bans have 0 to 3.3, grammars 2.1 to 9."""
 WITHOUT_ENTROPY = "without the entropy, top-p and the like look as bans and grammars do"
+MOVED, AS_WELL = "moved_log_probs", 0.95
+"""The cause that moves all log-probs alike, and the part of what excluded mass explains from which on it does as well."""
 LOPSIDED = 1.5
 """After a ban the lowest log-ratios lie so many times as far from the middle one as the highest ones. A convention."""
 EARLY = 0.8
@@ -184,13 +186,16 @@ def _excluded(evidence: Evidence) -> Truncation:
         BETWEEN[0] < in_runs and least_runs < BETWEEN[1] or kind == "grammar" and _comes_early(evidence)
     ):
         alike |= {"grammar", "banned_tokens"}
+    if kind == "truncation":
+        moved = distances(evidence.log_ratio - evidence.mean(evidence.log_ratio))
+        if share_explained(evidence, moved).share > AS_WELL * by_mass.share:
+            alike |= {MOVED}
     # Numbers that were moved alike lie close to their middle one, or as far above it as below it; excluded mass varies.
     least, low_end, middle, high_end, most = np.quantile(evidence.log_ratio, [0.01, 0.05, 0.5, 0.95, 0.99])
-    is_lopsided = kind == "truncation" or middle - least > LOPSIDED * (most - middle)
-    is_moved = high_end - low_end < abs(middle)
+    is_ban = middle - least > LOPSIDED * (most - middle) and high_end - low_end >= abs(middle)
     is_of_ids = wake(evidence) is not None  # an id that was changed lowers the mean weight, too
     is_deep = kind != "grammar" and evidence.mean(evidence.log_ratio < -DEEP) > MOST_DEEP
-    is_excluded = excludes and is_lopsided and not (is_moved or is_deep or is_of_ids)
+    is_excluded = excludes and (kind == "truncation" or is_ban) and not (is_deep or is_of_ids)
     found = kind if is_excluded and explains.share > LEAST_SHARE else ""
     return Truncation(found, by_mass, one_sided, tuple(sorted(alike - {kind})))
 
@@ -212,7 +217,8 @@ def _tested(evidence: Evidence, kind: str) -> Result:
     shown = f"a mean weight below {min(1 - CLEAR * error, 0.998):.4f} with a one-sided gap would show"
     kept_mass: dict[str, Parameter] = {"kept_mass": round(mean, 4)}
     known = evidence.has("entropy")
-    doubts = (() if known else (WITHOUT_ENTROPY,)) + ((NOT_TOLD,) if alike else ())
+    doubts = (() if known else (WITHOUT_ENTROPY,)) + ((NOT_TOLD,) if {*alike} - {MOVED} else ())
+    doubts += ("one number off all log-probs explains nearly as much",) if MOVED in alike else ()
     if kind != "truncation":
         undone = evidence.kept(evidence.log_ratio >= 0)
         ids = token_rows(evidence) if holds and evidence.has("token") else None

@@ -92,10 +92,12 @@ def test_an_id_that_was_changed_shows_by_its_wake_and_a_token_that_is_off_alone_
 
 
 def test_numbers_that_were_moved_alike_are_not_what_a_ban_leaves() -> None:
-    plain = run(two({"noise": 0.05}, {"noise": 0.05}), SMALL)
-    for part in (0.02, 0.1, 0.3):
+    for noise, part in ((0.05, 0.02), (0.05, 0.1), (0.05, 0.3), (0.005, 0.03), (0.005, 0.1)):
+        plain = run(two({"noise": noise}, {"noise": noise}), SMALL)
         moved = diagnose(replace(plain, later=plain.later - part))
         assert not {item.cause.code for item in moved.likely} & {"banned_tokens", "grammar"}, moved.answer
+        for item in (each for each in moved.likely if each.cause.code == "truncation"):
+            assert "moved_log_probs" in item.instead and item.confidence != "high", moved.answer
 
 
 def test_lists_that_have_nothing_to_do_with_each_other_are_neither_shifted_nor_drawn_at_random() -> None:
