@@ -92,8 +92,8 @@ def test_an_id_that_was_changed_shows_by_its_wake_and_a_token_that_is_off_alone_
 
 
 def test_numbers_that_were_moved_alike_are_not_what_a_ban_leaves() -> None:
-    for noise, part in ((0.05, 0.02), (0.05, 0.1), (0.05, 0.3), (0.005, 0.03), (0.005, 0.1)):
-        plain = run(two({"noise": noise}, {"noise": noise}), SMALL)
+    for size, part in ((0.05, 0.02), (0.05, 0.1), (0.05, 0.3), (0.005, 0.03), (0.005, 0.1)):
+        plain = run(two({"noise": size}, {"noise": size}), SMALL)
         moved = diagnose(replace(plain, later=plain.later - part))
         assert not {item.cause.code for item in moved.likely} & {"banned_tokens", "grammar"}, moved.answer
         for item in (each for each in moved.likely if each.cause.code == "truncation"):
