@@ -55,9 +55,10 @@ Grades still know the size.
 
 ## A log of responses
 
-A log of vLLM, SGLang or another server of OpenAI's form may lie by line, in one JSON list, or as a stream of parts, by event or by
-line. Parts of one id become one response. A request beside the response (`request`, `request.body`, `body`, or `messages` and
-`prompt` in the line itself) gives the prompt, as text with a line for each message or as ids, the turn, and the sampling settings.
+A log of vLLM, SGLang or another server of OpenAI's form may lie by line, in one JSON list, or as a stream of parts, by event or
+by line. Parts of one id become one response. A request beside the response (`request`, `request.body`, `body`, or `messages`
+and `prompt` in the line itself) gives the prompt, as text with a line for each message or as ids, the turn, and the sampling
+settings.
 Tokens that the server counts and has no log-prob of are counted as "set aside". So is a response that the log holds twice.
 
 ## A run folder of prime-rl
