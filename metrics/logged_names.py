@@ -263,6 +263,6 @@ def _of_dialect(trainer: str, name: str, like: LoggedName | None, about: dict[st
 
 
 def _read(row: LoggedName) -> str:
-    if row.trainer in NAMES and row.name in (tables := dialect(row.trainer)).CANONICAL | tables.NOTES:
+    if row.trainer in NAMES and row.name in {**(tables := dialect(row.trainer)).CANONICAL, **tables.NOTES}:
         return f" (compared with {', '.join(tables.VERSIONS)})"
     return f" (read in {_about()[row.trainer]['read']})" if row.trainer in _about() else ""
