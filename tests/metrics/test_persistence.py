@@ -42,14 +42,14 @@ def test_noise_of_another_shape_is_no_bias_either(steps: int, shape: str, most: 
 def _shaped(random: np.random.Generator, steps: int, shape: str) -> np.ndarray:
     drawn = random.normal(size=steps)
     if shape == "heavy":
-        return random.standard_t(3, steps)
+        return np.asarray(random.standard_t(3, steps))
     if shape == "skewed":
-        return np.exp(drawn) - math.exp(0.5)
+        return np.asarray(np.exp(drawn) - math.exp(0.5))
     if shape == "mostly 0":
         return drawn * (random.random(steps) < 0.1)
     if shape == "growing":
-        return drawn * np.geomspace(0.01, 1, steps)
-    return drawn + random.choice([-3, 3]) * (-1.0) ** np.arange(steps)
+        return np.asarray(drawn * np.geomspace(0.01, 1, steps))
+    return np.asarray(drawn + random.choice([-3, 3]) * (-1.0) ** np.arange(steps))
 
 
 def test_a_plain_error_would_call_correlated_noise_persistent_far_too_often() -> None:

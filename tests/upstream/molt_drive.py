@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from support.hollow import hollow
 
 import ratioscope
 
-torch = pytest.importorskip("torch", reason="MOLT runs on torch")
 pytest.importorskip("ray", reason="MOLT's actors are Ray's")
 pytest.importorskip("molt", reason="the molt-rl package is not importable here")
 
@@ -93,7 +93,7 @@ def arguments(*, correction: str, entropy: bool, epochs: int, top_k: int, on_pol
     )  # fmt: skip
 
 
-class Bigram(torch.nn.Module):  # type: ignore[misc]
+class Bigram(torch.nn.Module):
     """A model whose logits after a token are a row of its table."""
 
     def __init__(self) -> None:

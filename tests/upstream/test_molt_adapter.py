@@ -25,6 +25,7 @@ from ratioscope.metrics.analysis.support_bins import bins_of
 
 pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]
 
+torch = pytest.importorskip("torch", reason="MOLT runs on torch")
 driving = pytest.importorskip("upstream.molt_drive", reason="the package is not importable here")
 SAMPLES, MICRO_BATCH, PER_UPDATE, drive = driving.SAMPLES, driving.MICRO_BATCH, driving.PER_UPDATE, driving.drive
 CENTERED: dict[str, Any] = {"top_k": 4, "epochs": 1, "strict": True}
@@ -119,7 +120,6 @@ def test_the_distances_that_molt_logs_are_ours(tmp_path: Path) -> None:
 @pytest.mark.parametrize("centering", [each for each in CENTERINGS if each.is_centered], ids=lambda each: each.name)
 def test_what_molt_subtracts_is_what_our_correction_subtracts(centering: Centering) -> None:
     """MOLT's own function. The gradient of its term is the coefficient of each head token; we sum it times the score."""
-    torch = pytest.importorskip("torch")
     tokens = drawn(np.random.default_rng(5), n=50, k=4, gap=0.5)
     mode = {"one": "none", "clamp": "clip", "zero": "mask"}[centering.outside]
     low, high = (None, None) if mode == "none" else (centering.low, centering.high)

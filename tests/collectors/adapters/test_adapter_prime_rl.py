@@ -185,8 +185,11 @@ def test_both_sides_at_the_sampling_mask_are_those_that_the_loss_centers_with(tm
     losses = Losses(dims=(None, None))
     losses.begin(1)
     losses.receive([batch])
-    given = {"trainer_logprobs": flat[0].split(lengths)}
-    sides = {"trainer_mask_logprobs": train.split(lengths), "inference_mask_logprobs": sampler.split(lengths)}
+    given = {"trainer_logprobs": torch.split(flat[0], lengths)}
+    sides = {
+        "trainer_mask_logprobs": torch.split(train, lengths),
+        "inference_mask_logprobs": torch.split(sampler, lengths),
+    }
     trained = losses.computed({**given, **sides})
     assert trained is not None
     packed = PackedSequences.of_tensors(batch, lengths)
@@ -198,7 +201,7 @@ def test_both_sides_at_the_sampling_mask_are_those_that_the_loss_centers_with(tm
         collector.log(step=1, **rows)
     found = support_of(ratioscope.open_run(tmp_path / "run"), 1, "total")
     assert len(found) == 5 and (found.ids[1] >= 0).sum() == 2  # the padding is no token
-    for part in ({}, {"trainer_mask_logprobs": None}, {"inference_mask_logprobs": sampler.split(lengths)}):
+    for part in ({}, {"trainer_mask_logprobs": None}, {"inference_mask_logprobs": torch.split(sampler, lengths)}):
         losses.receive([batch])
         bare = losses.computed({**given, **part})
         assert bare is not None and len(bare.heads) < 2

@@ -41,7 +41,7 @@ def test_skyrl_reads_the_settings_as_overrides(outside: str, loss: str) -> None:
 def test_flags_are_a_line_each_and_hold_the_bounds(trainer: str, outside: str) -> None:
     centering = CENTERED[outside]
     lines = centering_settings(trainer, centering, 32).splitlines()
-    flags = dict(line.split(" ", 1) if " " in line else (line, "") for line in lines)
+    flags = {name: value for name, _, value in (line.partition(" ") for line in lines)}
     assert len(flags) == len(lines) and all(name.startswith("--") for name in flags)
     assert "32" in (flags.get("--algo.advantage.score_centering_top_k"), flags.get("--score-centering-top-k"))
     bounds = [f"{centering.low:g}", f"{centering.high:g}"]
