@@ -67,6 +67,10 @@ LOGS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {"train/vllm_kl": "mismatch/kl_direct"},
         {"train/is_filter_ratio": "band of the correction", "train/logprobs_diff": "reference model"},
     ),
+    "molt": (
+        {"train/vllm_kl": "mismatch/kl_direct", "train/mismatch/k3_kl": "total/kl_k3"},
+        {"train/mismatch/bitwise_frac": "differ in any bit", "train/sc_sampler_head_mass": "likeliest tokens"},
+    ),
     "open_instruct": (
         {},
         {"debug/vllm_local_reverse_kl": "no KL", "val/rho_weight": "after the clamp", "objective/kl1_avg": "not the sampler"},
