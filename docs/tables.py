@@ -7,10 +7,10 @@ from pathlib import Path
 from api_page import api_page
 from import_formats import import_page
 from known_faults import known_faults_page
+from later_versions import LATER_VERSIONS, TRIED
 from trainer_pages import trainer_pages
 
 from ratioscope.app.presentation.trainers import against, sampler_logprobs
-from ratioscope.collectors.later_versions import LATER_VERSIONS, TRIED
 from ratioscope.collectors.trainers import ADAPTERS
 from ratioscope.collectors.unsupported_trainers import UNSUPPORTED_TRAINERS
 from ratioscope.metrics.card import Card, card, lines
