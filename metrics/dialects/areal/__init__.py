@@ -44,6 +44,7 @@ CANONICAL: dict[str, str | None] = {
     "ppo_actor/update/n_valid_tokens": "mismatch/tokens",
 }
 
+_RECOMPUTED = "without use_decoupled_loss, where log-probs are recomputed, of old instead of rollout"
 NOTES: dict[str, str] = {
     "ppo_actor/update/behave_imp_weight/avg": "after the clamp, over the tokens whose weight is still above 0: it does not "
     "show how large the rejected weights were",
@@ -52,9 +53,9 @@ NOTES: dict[str, str] = {
     "ppo_actor/update/importance_weight/avg": "in 1.0.4 rejected tokens count as 0: it is (1 - filtered share) * mean",
     "ppo_actor/update/rs_filtered_fraction": "a mean over micro-batches, however many tokens each has",
     "ppo_actor/update/compute_logp/kl_div_direct/avg": "compares rollout with current of each minibatch, so it includes the "
-    "policy update; rejected tokens do not count",
+    f"policy update; rejected tokens do not count; {_RECOMPUTED}",
     "ppo_actor/update/compute_logp/kl_div_dual/avg": "K3 of current over rollout, so it includes the policy update; rejected "
-    "tokens do not count",
+    f"tokens do not count; {_RECOMPUTED}",
     "ppo_actor/update/version_stats/sample_staleness_theta_avg": "a mean over micro-batches; versions are read one position "
     "late, so the first token of each generated segment is left out",
     "ppo_actor/update/entropy/avg": "0 if the batch has no entropy",

@@ -97,8 +97,10 @@ _IMPORTANCE: Mapping[str, str] = {
     f"{_LEGACY}; at sequence level long rows weigh more",
     "max": "at token level never above the threshold from 0.8.0 on; at sequence level the maximum of untruncated products",
     "min": "at sequence level the minimum of untruncated products, not clamped: it underflows to 0",
-    "std": "from weights clamped to the threshold, as a difference of squares: noise in float32 if the spread is small",
-    "eff_sample_size": "a share, not a count; from weights clamped to the threshold, so nearer 1",
+    "std": "from weights clamped to the threshold, or set to 0 by IcePop, as a difference of squares: noise in float32 if the "
+    "spread is small",
+    "eff_sample_size": "a share, not a count; from weights after the bounds (clamped, so nearer 1, or with IcePop 0 outside); at "
+    "sequence level each token has its sequence's product",
     "ratio_fraction_high": "share above the threshold alone; at sequence level a mean over all rows",
     "ratio_fraction_low": "share below the lower bound of IcePop, or else below 1 / threshold, which truncation does not use",
     "seq_mean": f"{_EMPTY_ROWS}0; at token level from each row's arithmetic mean, not from its product",
