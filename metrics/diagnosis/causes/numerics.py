@@ -40,6 +40,8 @@ MOSTLY_EQUAL = 0.9
 """Rounding moves every uncertain token: if more of them are equal, few tokens have a gap of another kind."""
 LEAST_GROWN = 2.0
 """A factor of sizes from the first to the last quarter of the positions that rounding does not have: labelled runs have 1.3."""
+LEAST_TOKENS = 800
+"""The least number of tokens whose largest hundredth is no single token. A convention."""
 LEAST_FLIPS = 0.0015
 """K3 in nats/token up to which healthy mixtures of experts have rare tokens on other routes: bf16 alone gives 1e-4 to 1e-3."""
 MOSTLY_AT_AN_END = 0.5
@@ -205,8 +207,8 @@ def _spread(evidence: Evidence, chosen: Booleans) -> TokenSpread:
 
 def router_flips(evidence: Evidence) -> Result:
     """Few tokens have nearly the whole gap, on both sides of 0, while the others are as close as ever."""
-    if len(evidence) < 1000:
-        return undecided(f"{len(evidence)} tokens are too few; 1000 are needed")
+    if len(evidence) < LEAST_TOKENS:
+        return undecided(f"{len(evidence)} tokens are too few; {LEAST_TOKENS} are needed")
     shape = noise(evidence)
     x = np.abs(evidence.log_ratio)
     rare = x > 8 * np.median(x[x > 0]) if (x > 0).any() else np.zeros(len(x), np.bool_)
@@ -271,7 +273,6 @@ def _larger_than_rounding(evidence: Evidence) -> Result:
     honest = -max(5 * error, 0.02, UNSEEN * size) < mean - 1 < max(5 * error, 0.02)
     without_outlying = size - _part(evidence, largest(evidence))  # other weights move every token
     everywhere = without_outlying > HEALTHY and (shape.tail < RARE or not shape.kurtosis > KURTOSIS)
-    faded_by_prompt = fades(evidence) and is_less_sure(evidence)
     # The mean of normal log-ratios that are honest is minus half of their variance: the larger they are, the more are negative.
     spread = float(np.sqrt(2 * max(-evidence.mean(evidence.log_ratio), 0.0)))
     most_negative = max(0.8, NormalDist().cdf(spread / 2) + 0.15)
@@ -281,10 +282,11 @@ def _larger_than_rounding(evidence: Evidence) -> Result:
     near = f"{error:.3f}" if error >= 0.0005 else f"{error:.1g}"
     mean_words = f"{mean:.3f}{f' ± {near}' if len(evidence.starts) > 1 else ''}"  # of one sequence no error is known
     effect = f"K3 is {size:.3g} nats/token, the mean weight {mean_words}, {two_sided}"
-    holds = everywhere and not faded_by_prompt and honest and 0.3 < shape.negative < most_negative
+    holds = everywhere and honest and 0.3 < shape.negative < most_negative
     undone = evidence.with_earlier(evidence.later - evidence.log_ratio * np.sqrt(usual))
     shown = f"a gap above {HEALTHY:g} nats/token that no other cause explains would show"
-    return Result(holds, effect, shown, share, undone)
+    alike = ("different_prompt",) if fades(evidence) and is_less_sure(evidence) else ()
+    return Result(holds, effect, shown, share, undone, alike=alike)
 
 
 CAUSES = (

@@ -215,6 +215,15 @@ def test_the_place_alone_names_no_prompt(name: str) -> None:
     assert all(item.confidence == "low" for item in likely if item.cause.code in ("different_prompt", "stale_prefix"))
 
 
+def test_a_large_gap_that_fades_is_of_other_weights_or_of_another_prompt() -> None:
+    plain = run(two({"noise": 0.02}, {"noise": 0.02}), SMALL)
+    size = 1.2 * (1.0 + plain.position) ** -0.5
+    apart = size * np.random.default_rng(0).normal(size=len(plain)) - size**2 / 2  # the mean weight is 1
+    result = CAUSE["different_weights"].test(replace(plain, later=plain.earlier + apart))
+    assert result.holds and result.alike == ("different_prompt",)
+    assert CAUSE["different_weights"].test(run(two({"noise": 0.3}), SMALL)).alike == ()
+
+
 def test_a_soft_cap_is_no_sure_temperature() -> None:
     for cap in (20.0, 30.0, 50.0, 80.0):
         found = diagnose(run(two(None, {"cap": cap}), Shape()))
