@@ -31,9 +31,11 @@ OVER_STEPS = ("never_synced", "missed_syncs")
 """Causes that need the history of the run, and so cannot be the mechanism of some of its tokens."""
 OF_WEIGHTS = ("different_weights", "stale_weights", "lasting_change", "passing_change")
 """Signatures of other weights that say less than a proof of which weights a side has."""
+OF_IDS, OF_MASS = ("biased_ids", "token_rows"), ("truncation", "banned_tokens", "grammar")
+"""Causes that are undone by leaving tokens of some ids out, and those that a mean weight below 1 shows."""
 ROUNDING = 2e-4
 """K3 in nats/token that rounding in 16 bits usually has at least: less at a place, a step or few tokens is no fault."""
-FAR = 50.0
+FAR = 10.0
 """A gap that was so many times smaller before a course is not of rounding, which has a size at every step. A convention."""
 EXACT = 1e-9
 """Mean K3 in nats/token of two sides that both compute in float32; less has no cause."""
@@ -135,6 +137,8 @@ def _undone(evidence: Evidence, causes: Sequence[Cause], first: Mapping[str, Res
             cause for cause in causes if cause.code not in named and _may_be_named(cause, left, results[cause.code])
         ]
         free = [cause for cause in free if is_recorded or not cause.comes_first]
+        if named & {*OF_IDS}:  # without tokens of some ids the mean weight is no longer 1 in an honest run
+            free = [cause for cause in free if cause.code not in OF_MASS or first[cause.code].holds]
         chosen = _best([cause for cause in free if _source(cause, results) is None], results)
         if chosen is None or remaining.size < LEAST_OF_WHOLE and chosen.code not in CERTAIN:
             break

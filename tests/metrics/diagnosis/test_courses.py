@@ -202,6 +202,8 @@ def test_a_small_gap_is_named_where_it_was_far_smaller_before() -> None:
     assert exact.mean(exact.distance) < 1e-4
     assert diagnose(exact).likely[0].cause.code == "corrupted_load"
     assert not diagnose(_evidence(np.ones(12), np.full(12, 0.008), 0)).likely
+    coarser = diagnose(_evidence(np.ones(12), np.where(late, 0.015, 0.0005), 0))
+    assert coarser.likely[0].cause.code == "corrupted_load" and coarser.gap < 2e-4
 
 
 def test_rounding_does_not_grow_while_no_weight_changes() -> None:
