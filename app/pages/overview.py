@@ -44,6 +44,7 @@ from ..presentation.bias_words import NAME as BIAS
 from ..presentation.bias_words import bias_fact
 from ..presentation.digits import count
 from ..presentation.metric_places import metrics_at
+from ..presentation.parity_words import PARITY, parity_sentence
 from ..presentation.sentence import capital
 from ..presentation.size_words import NAME
 from ..presentation.slice_names import part_words
@@ -76,6 +77,8 @@ NO_GAP = "No cards and charts, because no step has the log-probs of two policies
 def overview(scope: Scope) -> Iterator[Block]:
     view, run, verdict = scope.view, scope.view.run, scope.view.verdict()
     yield from _waiting(scope)
+    if who := parity_sentence(run.info):
+        yield Paragraph(who, head=PARITY)
     if size := size_of(scope):
         yield Paragraph(size, head=f"{capital(NAME)}:", help=SIZE)
     said = statements(view.judged_verdict(), view.of(doubling_of, scope.gap), has_tokens=not run.no_tokens)

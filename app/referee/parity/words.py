@@ -21,9 +21,10 @@ def sentences(done: Parity) -> list[str]:
         return [*said, f"{count(len(done.broken), 'fault')}: {'; '.join(done.broken)}."]
     if not done.limits:
         return [*said, "No limit was given."]
-    number = count(sum(row.pair.wanted == "within" for row in done.rows), "comparison")
+    number = sum(row.pair.wanted == "within" for row in done.rows)
+    who = "The comparison is" if number == 1 else f"All of {count(number, 'comparison')} are"
     words = "; ".join(f"{QUANTITIES[name][0]} {bound_words(name, limit)}" for name, limit in done.limits.items())
-    return [*said, f"All of {number} are within the limits: {words}."]
+    return [*said, f"{who} within the limits: {words}."]
 
 
 def _between(done: Parity) -> Iterator[str]:

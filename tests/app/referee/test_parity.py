@@ -18,7 +18,11 @@ from support import tiny_model as tiny
 from support.engine_server import EngineServer, cut, elsewhere, endless, engine_server
 
 from ratioscope import open_run
+from ratioscope.app.blocks import Paragraph
 from ratioscope.app.cli import main
+from ratioscope.app.documents.material import material
+from ratioscope.app.pages.overview import overview
+from ratioscope.app.presentation.parity_words import PARITY
 from ratioscope.app.referee import server
 from ratioscope.app.referee.inputs import Sequence_
 from ratioscope.app.referee.parity import command, model_arms
@@ -375,6 +379,9 @@ def test_the_run_folder_opens_and_has_every_reading(
     stored = run.rows(0, ("token_ids", "prompt_ids")).to_pylist()
     assert sorted(own["token_ids"] for own in stored) == sorted(own["token_ids"] for own in given)
     before = sorted(folder.rglob("*"))
+    said = [each for each in overview(material(open_run(folder)).scope) if isinstance(each, Paragraph)]
+    (who,) = [each.text for each in said if each.head == PARITY]
+    assert f"(rollout) is read by A ({served.kind} 0." in who and "the trainer's (old) by B (model, bfloat16)." in who
     assert answer(served.address, "--tokens", tokens, "-o", folder)[0] == 2 and sorted(folder.rglob("*")) == before
     assert (
         main(["metrics", str(folder)])

@@ -1,0 +1,37 @@
+"""The scorers of a run that `ratioscope parity` wrote, in a sentence."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from .escape import visible
+
+PARITY = "Parity:"
+LONGEST = 60
+"""Characters of a name that are shown."""
+
+
+def parity_sentence(info: Mapping[str, Any]) -> str:
+    """The scorer behind each side of the gap, from run.json; "" for another run.
+
+    >>> parity_sentence({"config": {"parity": {"hf": {"model": "ckpt/smol", "dtype": "float32"}}}})
+    'both sides are readings by hf (smol, float32), no engine and no trainer.'
+    """
+    config = info.get("config")
+    made_of = config.get("parity") if isinstance(config, dict) else None
+    if not isinstance(made_of, dict):
+        return ""
+    names = [_scorer(name, own) for name, own in made_of.items() if isinstance(own, dict)]
+    if len(names) == 1:
+        return f"both sides are readings by {names[0]}, no engine and no trainer."
+    if len(names) != 2:
+        return ""
+    return f"the engine's side (rollout) is read by {names[0]}, the trainer's (old) by {names[1]}."
+
+
+def _scorer(name: str, made_of: Mapping[str, Any]) -> str:
+    """Its name, and what it is made of."""
+    model = str(made_of.get("model", "")).rstrip("/").rpartition("/")[2]
+    engine = " ".join(str(made_of[key]) for key in ("engine", "served") if key in made_of)
+    command = f"the command {made_of['command']}" if "command" in made_of else ""
+    parts = filter(None, [engine, model, command, str(made_of.get("dtype", ""))])
+    return f"{visible(name, LONGEST)} ({', '.join(visible(part, LONGEST) for part in parts)})"
