@@ -50,6 +50,7 @@ def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     options = ["--served-model-name", "SmolLM2", "--dtype", "bfloat16", "--enforce-eager", "--max-model-len", "512"]
+    options += ["--logprobs-mode", "processed_logprobs"]  # raw ones are the same at temperature 1
     place = ["--host", "127.0.0.1", "--port", str(port), "--api-key", "k3y", "--max-num-seqs", "8"]
     with open(tmp_path_factory.mktemp("vllm") / "log", "w") as log:
         process = subprocess.Popen(
@@ -76,8 +77,13 @@ def _wait(made: Server, process: "subprocess.Popen[bytes]", log: Path) -> None:
     pytest.fail(f"no server within minutes: {log.read_text()[-2000:]}")
 
 
-def recorded(server: Server, folder: Path, out: Path, *, generation_prompt: bool = True) -> Path:
-    """A run that the server sampled, with or without the generation prompt, and the model in float32 trained, with it."""
+def recorded(
+    server: Server, folder: Path, out: Path, *, generation_prompt: bool = True, temperature: float = 1.0
+) -> Path:
+    """A run that the server sampled, with or without the generation prompt, and the model in float32 trained, with it.
+
+    temperature: that of the engine. The trainer, and the record, have 1.
+    """
     transformers = pytest.importorskip("transformers", reason="the tokenizer is transformers'")
     tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
     chats = [[{"role": "user", "content": f"Describe {thing} in one short sentence."}] for thing in THINGS]
@@ -89,7 +95,10 @@ def recorded(server: Server, folder: Path, out: Path, *, generation_prompt: bool
         for own in (True, generation_prompt)
     )
     body = {"model": "SmolLM2", "prompt": read, "max_tokens": 40, "logprobs": 0, "return_token_ids": True, "seed": 1}
-    choices = sorted(server.ask("/v1/completions", body | SAMPLING)["choices"], key=lambda choice: choice["index"])
+    choices = sorted(
+        server.ask("/v1/completions", body | SAMPLING | {"temperature": temperature})["choices"],
+        key=lambda choice: choice["index"],
+    )
     ids = [choice["token_ids"] for choice in choices]
     each = [Sequence_(0, 1, str(k), tuple(own), tuple(ids[k])) for k, own in enumerate(prompts)]
     trained = dict(referee(folder, device="cpu").scores(each, None))
@@ -145,6 +154,18 @@ def test_a_prompt_that_a_real_engine_did_not_read_whole_is_proved_by_its_own_rou
     assert main(["rescore", str(run), "--engine", server.address, "--try"]) == 0
     first = diagnosis_of(open_run(run)).diagnosis.likely[0]
     assert (first.cause.code, first.side, first.confidence) == ("different_prompt", "engine", "high"), first.proof
+
+
+def test_a_temperature_that_only_the_real_engine_has_is_the_best_alternative_by_its_likeliest_tokens(
+    server: Server, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEY, "k3y")
+    run = recorded(server, folder, tmp_path / "run", temperature=0.7)
+    assert main(["rescore", str(run), "--engine", server.address, "--try", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["readings"]
+    (best,) = [own for own in found["tried"]["best"] if own["policy"] == "rollout"]
+    # 0.059 of 0.30 nats/token are left by the farther bound, and the bounds are 0.028 from their middle
+    assert best["hypothesis"].startswith("temperature 0.7") and best["mean"] * 3 < best["plain"]
 
 
 def test_its_checksums_are_those_of_the_checkpoint_and_a_layer_that_differs_is_named(
