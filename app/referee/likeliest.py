@@ -55,7 +55,8 @@ class Likeliest:
     @property
     def rest(self) -> Floats:
         """The probability of all others, with the error of ROUNDED."""
-        return np.maximum(1 - np.exp(self.top).sum(1) - self.beyond, 0.0)
+        found: Floats = np.maximum(1 - np.exp(self.top).sum(1) - self.beyond, 0.0)
+        return found
 
 
 Places = Sequence[Sequence[float]]

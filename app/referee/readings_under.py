@@ -169,7 +169,11 @@ def _apart(sequence: Sequence_, policy: str, ours: Logprobs, shift: int) -> Floa
         slice(max(0, shift), len(recorded) + min(0, shift)),
     )
     apart: Floats = (recorded[kept] - ours[..., other])[..., sampled[kept]]
-    return apart if apart.ndim == 1 else np.where(np.abs(apart[0]) > np.abs(apart[1]), *apart)
+    if apart.ndim == 1:
+        return apart
+    low, high = apart
+    farther: Floats = np.where(np.abs(low) > np.abs(high), low, high)
+    return farther
 
 
 def _switched(one: Floats, other: Floats) -> Floats:

@@ -152,7 +152,9 @@ def _searched(few: Readings, policy: str, screen: list[int], *, pairs: bool = Fa
                 known = [other.value for other in few.known.values() if other.line == own.line]
                 values = own.knob.between(own.value, known)
                 if few.judge.measures_itself and own.setting is not None:  # its bounds do not tell finer values apart
-                    values = sorted({float(f"{value:.2g}") for value in values} - {own.value})
+                    is_temperature = own.setting[0] == "temperature"
+                    rough = {round(each * 20) / 20 if is_temperature else float(f"{each:.2g}") for each in values}
+                    values = sorted(rough - {own.value, 0.0})
                 new |= {each.name: each for each in map(own.knob.at, values)}
         unread = [own for name, own in new.items() if name not in few.known]
         if not unread or _is_solved(few, policy, screen):

@@ -129,7 +129,7 @@ def own_distance(engine: Engine, sequences: Sequence[Sequence_], setting: Settin
     if room < 1:
         return OwnDistance(why=f"prompts of {longest} tokens leave {engine.room.name} no room to generate")
     try:
-        sampling = NEUTRAL | ({} if setting is None else dict([setting]))
+        sampling = {**NEUTRAL, **({} if setting is None else dict([setting]))}
         (made,) = answered([partial(sampled, engine, few, room, uuid4().hex, sampling)], 1)
         ways = _apart(engine, made) if setting is None else _apart_under(engine, made, setting)
     except SourceError as error:
@@ -140,7 +140,7 @@ def own_distance(engine: Engine, sequences: Sequence[Sequence_], setting: Settin
 def _apart(engine: Engine, made: Sequence[Sampled]) -> tuple[list[Floats]]:
     """Decode minus prefill of each response."""
     prefill = dict(engine.scores([each.sequence for each in made]))
-    return ([each.logprobs - prefill[index].astype(np.float64) for index, each in enumerate(made)],)
+    return ([each.logprobs.astype(np.float64) - prefill[index] for index, each in enumerate(made)],)
 
 
 def _apart_under(engine: Engine, made: Sequence[Sampled], setting: Setting) -> tuple[list[Floats], list[Floats]]:
