@@ -144,6 +144,7 @@ def facts_of(row: LoggedName, name: str = "") -> list[tuple[str, str]]:
         ("measures", metric.meaning if metric else ""),
         ("statistic", "" if metric else row.statistic or _STATISTICS.get(re.split("[/_]", name or row.name)[-1], "")),
         ("compares", row.sides),
+        ("old", _about().get(row.trainer, {}).get("old", "") if "old" in row.sides.split() else ""),
         ("direction", row.direction or _direction(row.near)),
         ("tokens", row.tokens if row.sides else ""),
         ("truncation", _CUTS.get(row.cut, "")),
