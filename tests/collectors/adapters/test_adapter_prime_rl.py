@@ -12,7 +12,7 @@ import torch
 from standins.prime_rl import Ranks, drive
 
 import ratioscope
-from ratioscope.collectors.adapters.prime_rl.losses import Losses
+from ratioscope.collectors.adapters.prime_rl import Losses
 from ratioscope.collectors.adapters.prime_rl.rows import PackedSequences, packed_rows
 from ratioscope.collectors.watching.hooks import MARK
 from ratioscope.ingest.analysis.support import support_of
