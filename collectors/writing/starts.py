@@ -6,6 +6,7 @@ on. See start_files.py for the record, and for the question who belongs to a sta
 
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,8 @@ _OWN = {RUN_FILE, STARTS, TOKENS, STATISTICS, COMMITS}
 _HARMLESS = re.compile(r"\..*|.*\.(log|out|err)|control\.json|ratioscope\.toml")
 """Names beside which a run begins in the folder itself: hidden ones, output of the job, and what is given to a run in advance."""
 _MOST_LOOKED_AT, _MOST_RUNS, _MOST_TRIES = 1000, 1000, 50
+_PAUSE, _BEGINS_WITHIN = 0.05, 10.0
+"""Seconds between two looks at a start that has decided and not begun, and its age from which on nobody waits for it."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +66,14 @@ def settled(asked: Path, info: Mapping[str, Any], own: Start, existing: Existing
     """
     base, words = _base(asked)
     make_root(base)
-    for _ in range(_MOST_TRIES):
+    for left in reversed(range(_MOST_TRIES)):
         starts = starts_of(base)
         known = [each for each in starts.values() if each is not None]
         if (first := next((each for each in known if is_same_start(base, each, own, info)), None)) is not None:
             root = base.with_name(first.folder)
+            if left and _has_yet_to_begin(root, first, own):
+                time.sleep(_PAUSE)
+                continue
             start_run(root, named := _named(info, base, root))
             is_to_tell = own.rank == 0 and root != base and first.token != own.token
             return Settled(root, named, _joined(words, f"this start records into {root}") if is_to_tell else "")
@@ -76,6 +82,13 @@ def settled(asked: Path, info: Mapping[str, Any], own: Start, existing: Existing
             _begin(root, named := _named(info, base, root), is_given_up=_is_given_up(root, known, own))
             return Settled(root, named, _joined(words, why))
     raise OSError(f"{_MOST_TRIES} other starts were faster; try again")
+
+
+def _has_yet_to_begin(root: Path, first: Start, own: Start) -> bool:
+    """True if the start has claimed its folder and is about to write run.json, which tells its experiment from others."""
+    is_other = first.token != own.token and first.process.pid != own.process.pid
+    is_new = 0 <= time.time() - first.time < _BEGINS_WITHIN
+    return is_other and is_new and not is_file(root, RUN_FILE) and first.process.life(process.here()) == "alive"
 
 
 def demand_none(asked: Path, own: Start | str) -> None:

@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,11 @@ import pytest
 from support.paths import TESTS
 
 from ratioscope import Collector, open_run
-from ratioscope.collectors.writing.run_file import launch
-from ratioscope.collectors.writing.starts import folder_of_launch
+from ratioscope.collectors.writing.run_file import launch, run_info, start_run
+from ratioscope.collectors.writing.start_files import is_claimed, this_start
+from ratioscope.collectors.writing.starts import folder_of_launch, settled
 from ratioscope.errors import ConfigError
+from ratioscope.process import process_start
 
 ROWS: dict[str, Any] = {"rollout_logprobs": [[-1.0], [-2.0]], "old_logprobs": [[-1.5], [-2.0]]}
 RELEASED = TESTS / "old_releases" / "2026_11" / "tonight"
@@ -251,6 +255,21 @@ def test_two_jobs_that_start_at_one_instant_do_not_mix(begin: Any, tmp_path: Pat
     for number, folder in enumerate(folders):
         assert open_run(tmp_path / folder).info["config"] == {"lr": number // 2}
         assert open_run(tmp_path / folder).conservation.written == 1
+
+
+def test_a_start_waits_for_the_settings_of_another_rank_that_has_just_claimed_the_folder(tmp_path: Path) -> None:
+    """Without them a process that one program started beside it would pass for a rank of the same experiment."""
+    (base := tmp_path / "run").mkdir()
+    own = this_start(0, "ours", None)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        child = replace(own.process, pid=other.pid, started=process_start(other.pid))
+        theirs = replace(this_start(1, "theirs", None), process=child)
+        assert is_claimed(base, 1, theirs, base)
+        with ThreadPoolExecutor() as threads:
+            waiting = threads.submit(settled, base, run_info("run", None, {"lr": 2}), own, "auto")
+            start_run(base, run_info("run", None, {"lr": 1}))
+            assert waiting.result().root.name == "run-2"
+        other.communicate(b"\n")
 
 
 def test_a_start_that_recorded_nothing_leaves_its_folder_to_the_next(tmp_path: Path) -> None:
