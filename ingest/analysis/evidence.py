@@ -83,7 +83,7 @@ def evidence_of(run: Run, gap: str, steps: Sequence[int] | None = None) -> Sampl
     own = replace(own, non_finite=non_finite_of(run, gap, steps), computed_apart=apart)
     if len(own):
         versions = frozenset(version for part in parts for version in part["trainer_version"].unique().to_list())
-        own = replace(own, record=on_record(run, own, chosen, frame["step"].sort().to_list(), versions))
+        own = replace(own, record=on_record(run, own, gap, chosen, frame["step"].sort().to_list(), versions))
     kl_k3 = float(np.average(whole["level"].to_numpy(), weights=whole["n"].to_numpy())) if len(whole) else np.nan
     return Sampled(own, tuple(chosen), left_out, kl_k3, frozenset(columns))
 

@@ -14,6 +14,7 @@ from ratioscope.metrics.known.setting_keys import allowed_lag
 from ratioscope.metrics.known.trainers import RECORDS_SYNCS, trainer_named
 
 from ..run import Run
+from .odd_policy import odd_policy
 from .run_settings import settings
 from .weight_arrivals import weight_proof
 
@@ -30,7 +31,7 @@ OFF = ("0", "0.0", "false", "null", "none", "", "[]", "{}")
 
 
 def on_record(
-    run: Run, evidence: Evidence, steps: Sequence[int], asked: Sequence[int], versions: frozenset[int | None]
+    run: Run, evidence: Evidence, gap: str, steps: Sequence[int], asked: Sequence[int], versions: frozenset[int | None]
 ) -> OnRecord:
     """The facts about a run. A proof of another source, as of a referee, is one more in the call of `with_proofs`.
 
@@ -51,7 +52,8 @@ def on_record(
         adapter=_adapter(own[-1]),
         syncs=broken,
     )
-    return with_proofs(record, [weight_proof(run, steps, evidence.names.get("replica", ()))])
+    arrivals = weight_proof(run, steps, evidence.names.get("replica", ()))
+    return with_proofs(record, [arrivals, odd_policy(run, gap, steps, evidence.mean(evidence.distance))])
 
 
 def _fixed_by_rate(run: Run, own: Sequence[Mapping[str, str]]) -> str:

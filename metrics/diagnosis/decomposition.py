@@ -252,7 +252,7 @@ def _consequences(causes: Sequence[Cause], first: Mapping[str, Result], undone: 
 def _result(cause: Cause, evidence: Evidence) -> Result:
     if (veto := evidence.record.ruled_out.get(cause.code)) is not None:
         return absent(f"the record rules it out: {veto}")
-    if not evidence.has(*cause.needs):
+    if not evidence.has(*cause.needs) and cause.code not in evidence.record.shown:
         return Result(False, "")
     if len(evidence) < FEW_TOKENS:
         return Result(False, "", too_few=f"{len(evidence)} tokens are too few")
@@ -304,7 +304,7 @@ def _likely(
     found = () if proved else found
     return Likely(
         cause,
-        f"{result.effect}; {proved}" if proved else result.effect,
+        "; ".join(filter(None, (result.effect, proved, "" if left.record.side_of else left.record.side_because))),
         result.parameters,
         _with_steps(result.share, left, result.undone),
         own.size,

@@ -302,6 +302,10 @@ CAUSES = (
         "Record the version that sampled each token, and compare a digest of each tensor of the engine with the trainer's.",
         "Score a batch with both sides in float32 from one checkpoint: if the gap stays, code differs; if not, weights or "
         "precision.",
+        sided={
+            side: f"the {side} computes with different weights, or at much lower precision"
+            for side in ("engine", "trainer")
+        },
         mistaken_for={
             "version_lag": "With versions on record a lag shows by its size.",
             "train_mode": "A second pass of the trainer gives the same log-probs, unless it draws at random.",
