@@ -44,6 +44,9 @@ LEAST_EXACT = 0.7
 """Moving the numbers back takes out this share of the gap, or the move is not all of the fault. A convention."""
 LEAST_MOVE = 0.02
 """A smaller move is left to rounding. A convention."""
+EXACT, WIDE = 0.05, 2.0
+"""Unsure tokens are multiplied by one number, whatever their size, if their moves differ by the part EXACT in the median, and so
+do those of the smaller and the larger half; the sizes must span a factor of WIDE. Conventions."""
 
 
 def _above(evidence: Evidence, values: Floats) -> Booleans:
@@ -117,6 +120,7 @@ def moved_log_probs(evidence: Evidence) -> Result:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.log(sides[1] / sides[0])
     scale = _common_move(ratio, sure & (least > LEAST_CERTAIN), unsure)
+    scale = _exact_scale(ratio[unsure], least[unsure]) if scale is None else scale
     # Truncation moves unsure tokens alone: those that are certain within half of the move tell the two apart.
     move = abs(float(np.median(evidence.log_ratio[unsure]))) if unsure.any() else 0.0
     shift = _common_move(evidence.log_ratio, np.maximum(*sides) > -min(move / 2, CERTAIN), unsure)
@@ -146,6 +150,19 @@ def _common_move(moves: Floats, certain: Booleans, unsure: Booleans) -> float | 
     spread = float(np.median(np.abs(moves[unsure] - size)))
     is_one = abs(sure - size) < ALIKE * abs(size) and spread < SPREAD * abs(size) and abs(size) > LEAST_MOVE
     return size if is_one else None
+
+
+def _exact_scale(moves: Floats, sizes: Floats) -> float | None:
+    """The logarithm of the one number by which nearly all are multiplied, the likelier ones as the rarer ones; None if none is.
+
+    Where no token is certain, this tells a scale from a temperature: its normaliser weighs less the rarer the token is.
+    """
+    if len(moves) < 2 * LEAST_SEEN or np.quantile(sizes, 0.9) < WIDE * np.quantile(sizes, 0.1):
+        return None
+    size, is_large = float(np.median(moves)), sizes > np.median(sizes)
+    apart = abs(float(np.median(moves[is_large]) - np.median(moves[~is_large])))
+    spread = float(np.median(np.abs(moves - size)))
+    return size if abs(size) > LEAST_MOVE and max(apart, spread) < EXACT * abs(size) else None
 
 
 CAUSES = (

@@ -380,9 +380,9 @@ def corrupted_load(evidence: Evidence) -> Result:
         "the gap jumps at step {step} to {times} its level {error} and stays there",
         "a jump by three times at one step would show",
     )
-    if not result.holds or evidence.has("lag") or not _is_early(evidence, _courses(evidence)[1]):
+    if not result.holds or "version_lag" in evidence.record.ruled_out or not _is_early(evidence, _courses(evidence)[1]):
         return result
-    lag = "no version on record excludes a lag, which reaches its size within the first steps"
+    lag = "no version that the engine told excludes a lag, which reaches its size within the first steps"
     return replace(result, doubts=(*result.doubts, lag), alike=(*result.alike, "version_lag"))
 
 

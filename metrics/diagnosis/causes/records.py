@@ -34,6 +34,8 @@ UNLIKE, SCARCE = 1.0, 0.01
 """Sides that differ by so many nats elsewhere meet by chance: a constant at a smaller share of the tokens shows nothing there."""
 RUN = 3
 """So many fillers in a row are a span that nobody sampled, not single missing values."""
+MOST_LONE = 2
+"""More numbers that no sampler can draw, each of them seldom, are no constants: sums over a sequence are such numbers."""
 AT_AN_END = 0.9
 """Share of the fillers at one end of the responses from which on the mask may be one token off. A convention."""
 SURE = 1.0
@@ -62,10 +64,12 @@ def _found_fillers(evidence: Evidence) -> Iterator[tuple[str, float, Booleans]]:
         if _is_lone_zero(own, other):
             yield side, 0.0, own == 0
         values, counts = np.unique(own, return_counts=True)
+        are_lone = ((values < UNDRAWN) & (counts < RUN)).sum() <= MOST_LONE
         often = np.argsort(-counts, kind="stable")[:20]
         for value in values[often]:
             same = own == value
-            if side == SIDES[0] and value < UNDRAWN and (other[same] - value > NEVER).all():
+            is_lone = side == SIDES[0] and value < UNDRAWN and (are_lone or same.sum() >= RUN)
+            if is_lone and (other[same] - value > NEVER).all():
                 yield side, float(value), same
                 continue
             if same.sum() < RUN:
