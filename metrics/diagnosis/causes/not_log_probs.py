@@ -155,7 +155,7 @@ def _common_move(moves: Floats, certain: Booleans, unsure: Booleans) -> float | 
 def _exact_scale(moves: Floats, sizes: Floats) -> float | None:
     """The logarithm of the one number by which nearly all are multiplied, the likelier ones as the rarer ones; None if none is.
 
-    Where no token is certain, this tells a scale from a temperature: its normaliser weighs less the rarer the token is.
+    It tells a scale from a temperature if no token is certain: the normaliser weighs less the rarer the token is.
     """
     if len(moves) < 2 * LEAST_SEEN or np.quantile(sizes, 0.9) < WIDE * np.quantile(sizes, 0.1):
         return None

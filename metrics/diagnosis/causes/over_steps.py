@@ -139,6 +139,8 @@ def _tested(
     if evidence.has("step") and _is_of_few(evidence, _high(evidence, history, shape), shape.factor):
         return Result(False, f"{_in_words(shape)}, but only at rare tokens: the others are as close as before", shown)
     share = _at_level_before(evidence, bad, shape)
+    if shape.of_sizes and share.share <= 2 * share.error:
+        return Result(False, f"{_in_words(shape)}, which explains no clear part of the gap", shown)
     parameters: dict[str, Parameter] = {
         "step": shape.onset,
         "factor": round(shape.factor, 2),

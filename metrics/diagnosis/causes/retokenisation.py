@@ -12,6 +12,7 @@ from ..fits import correlation
 from ..subset_faults import FEW_TOKENS, subset_fault
 from ..wake import wake
 from .change_points import change_points, changed
+from .row_places import NEEDS, chunk_boundary
 
 UNRELATED, RELATED = 0.5, 0.8
 """The log-probs of the two sides correlate by less, or more, than this if they are of other tokens, or of the same ones."""
@@ -73,6 +74,8 @@ def _single_ids(evidence: Evidence) -> Result:
     found = wake(evidence)
     if found is None:
         return absent("no token that the trainer hardly expects has a larger gap right after it than right before it")
+    if evidence.has(*NEEDS) and chunk_boundary(evidence).holds:
+        return absent("such tokens stand at places that all responses of a prompt share")
     share = evidence.mean_of_rows(found.first >= 0)
     parameters: dict[str, Parameter] = {
         "sequences": f"{share:.0%}",

@@ -18,6 +18,8 @@ from ..fits import correlation, firsts, prompts
 from ..share import separation
 from ..subset_faults import log_sizes, mean_by, subset_fault
 
+NEEDS = ("group", "token")
+"""The facts by which responses of one prompt are known to share a place."""
 REPEATS = (6.0, 0.2)
 """Places matter if the sizes at one place in two halves of a prompt's responses have these (standard errors, correlation)."""
 LEAST_CELLS = 60
@@ -153,7 +155,7 @@ CAUSES = (
         "context parallelism, or blocks of a kernel or of the KV cache do not see one another right.",
         "Make the chunk longer than the longest row, or turn chunked prefill or context parallelism off, and compare.",
         "Change the length of the chunk: the bad places must move with it.",
-        needs=("group", "token"),
+        needs=NEEDS,
         partial="tokens that read those near a boundary differ, too, and the undoing reaches only the boundaries",
         estimate="{every}",
         mistaken_for={

@@ -48,7 +48,7 @@ def test_a_confidence_is_as_often_right_as_it_says() -> None:
     }
     shares = {level: sum(own) / len(own) for level, own in right.items()}
     assert len(right["high"]) > 60 and shares["high"] >= 0.95, shares
-    assert len(right["medium"]) > 15 and shares["high"] >= shares["medium"] >= 0.75, shares
+    assert len(right["medium"]) >= 15 and shares["high"] >= shares["medium"] >= 0.75, shares
     assert len(right["low"]) > 15 and shares["medium"] > shares["low"], shares
 
 
