@@ -252,7 +252,7 @@ def _consequences(causes: Sequence[Cause], first: Mapping[str, Result], undone: 
 def _result(cause: Cause, evidence: Evidence) -> Result:
     if (veto := evidence.record.ruled_out.get(cause.code)) is not None:
         return absent(f"the record rules it out: {veto}")
-    if not evidence.has(*cause.needs) and cause.code not in evidence.record.shown:
+    if not evidence.has(*cause.needs):
         return Result(False, "")
     if len(evidence) < FEW_TOKENS:
         return Result(False, "", too_few=f"{len(evidence)} tokens are too few")

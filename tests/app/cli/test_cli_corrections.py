@@ -349,7 +349,7 @@ def test_sequences_of_several_minibatches_count_as_their_first_minibatch_read_th
 @pytest.mark.parametrize(
     ("logged", "trainer", "near"),
     [
-        ("mismatch_kl/all/mean", "prime_rl", "total/kl_k3"), ("train/vllm_kl", "openrlhf", "mismatch/kl_direct"),
+        ("mismatch_kl/all/mean", "prime_rl", "total/kl_k3"), ("train/vllm_kl@openrlhf", "openrlhf", "mismatch/kl_direct"),
         ("actor/train_infer_ratio_token_mean@sum", "roll", "mismatch/mean_weight_token"),
         ("actor/train_infer_ratio_token_mask_mean@sum", "roll", "has its definition"),
         ("optim/kl_sample_train_v2", "tinker_cookbook", "total/kl_k2"), ("my_grad_norm", "any trainer", "has its definition"),
