@@ -33,8 +33,9 @@ OTHER = {
     *FIELDS,
     *(effect.name for effect in EFFECTS),
     *(theirs.rsplit("/", 1)[-1] for name in NAMES for theirs in dialect(name).CANONICAL),
+    "kl_cov",
 }
-"""Words that look like a metric and are none: signals, sums, effects, columns, and names of the trainers."""
+"""Words that look like a metric and are none: signals, sums, effects, columns, names of the trainers, and a loss of theirs."""
 WORD = re.compile(r"(?<![\w/.{}*-])[a-z][a-z0-9]*(?:_[a-z0-9][a-z0-9.]*|_[+-]\d)+(?![\w{}*(=/])")
 OWN = {"kl", "chi2", "ess", "pareto", "ppl", "surprisal", "shift", "variance", "excess"}
 """First words that only metrics have."""
