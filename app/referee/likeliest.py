@@ -147,7 +147,7 @@ def _top_k(known: Likeliest, value: float) -> Between:
 
 def _min_p(known: Likeliest, value: float) -> Between:
     least = known.top[:, :1] + np.log(value)
-    more = np.where(known.top[:, -1:] >= least, known.rest[:, None], 0.0)[:, 0]
+    more = np.where(known.top[:, -1] >= least[:, 0], known.rest, 0.0)
     return _cut(known, known.top >= least, (np.zeros_like(more), more))
 
 

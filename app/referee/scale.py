@@ -57,7 +57,7 @@ def scale_doubts(run: "Run", read_at: float = 1.0) -> list[str]:
 
 
 def bound_doubts(engine: "Engine") -> list[str]:
-    """How well the log-probs are known that the engine gave at another temperature than 1, in words."""
+    """The error of the log-probs that the engine gave at another temperature than 1, in words."""
     if not engine.unsure:
         return []
     off = np.concatenate(engine.unsure)

@@ -11,6 +11,7 @@ import polars as pl
 
 from ratioscope.metrics.diagnosis.on_record import DELIVERY, STALENESS, OnRecord
 from ratioscope.metrics.digits import digits
+from ratioscope.record import GAPS
 
 from ..run import Run
 
@@ -21,12 +22,11 @@ LEAST_STEPS = 2
 NEAR, APART, EVEN = 0.2, 0.35, 1.5
 """Current is where rollout is if it is nearer by this part than old; the way through the middle may be longer or shorter by the
 part APART; the trainer's two passes are as far from rollout as each other, up to a factor of EVEN. Conventions."""
-GAPS = ("mismatch", "total", "drift")
 
 
 def odd_policy(run: Run, gap: str, steps: Sequence[int], size: float) -> OnRecord:
     """The facts that three policies decide; empty where they do not, or the gap is small. size: K3 of the gap, nats/token."""
-    if gap != GAPS[0] or size < LEAST or not {*GAPS} <= {*run.gaps} or "minibatch" not in run.columns:
+    if gap != "mismatch" or size < LEAST or not {*GAPS} <= {*run.gaps} or "minibatch" not in run.columns:
         return OnRecord()
     frame = run.metrics(("step", "minibatch"), steps=frozenset(steps), names=("kl_k2", "tokens"))
     columns = [f"{name}/{what}" for name in GAPS for what in ("kl_k2", "tokens")]

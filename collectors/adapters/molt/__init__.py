@@ -24,6 +24,7 @@ from ...batch.token_texts import decoder
 from ...process.ranks import process_rank
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
+from ..openrlhf.rows import facts
 from ..visits import FirstVisits
 from .rows import (
     NO_ROLLOUT,
@@ -31,7 +32,6 @@ from .rows import (
     OLD_IS_CURRENT,
     VERSIONS,
     columns,
-    facts,
     frozen_steps,
     is_a_copy,
     kept_settings,

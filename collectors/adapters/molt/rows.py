@@ -43,11 +43,6 @@ def samples_of(items: Sequence[Any], step: int, rank: int) -> dict[int, openrlhf
     return {key: replace(sample, group_id=named.get(key, sample.group_id)) for key, sample in found.items()}
 
 
-def facts(samples: Sequence[openrlhf.Sample] | None) -> dict[str, Any]:
-    """Arguments of `log`, one value per sample; {} if the samples are not known."""
-    return {} if samples is None else openrlhf.facts(samples)
-
-
 def columns(
     experience: Any, given: Mapping[str, Tensor], entropy: Tensor | None, *, is_first_visit: bool, is_current: bool
 ) -> dict[str, Tensor]:

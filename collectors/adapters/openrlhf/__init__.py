@@ -154,7 +154,7 @@ class OpenRlhfRecorder:
                     self._entropy(trainer, step.number, batch),
                     is_first_visit=self._is_first(step, batch),
                 ),
-                **({} if batch.samples is None else facts(batch.samples)),
+                **facts(batch.samples),
             )
         self._micro_steps += 1
         if trainer.args.train.dynamic_batch_enable:

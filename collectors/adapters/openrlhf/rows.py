@@ -32,8 +32,8 @@ def samples_of(items: Sequence[Experience], step: int, rank: int) -> dict[int, S
     return {id(item): _sample(item, step, f"{step}-{rank}-{index}") for index, item in enumerate(items)}
 
 
-def facts(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Arguments of `log`, one value per sample; a fact that no sample has is left out."""
+def facts(samples: Sequence[Sample] | None) -> dict[str, Any]:
+    """Arguments of `log`, one value per sample; a fact that no sample has is left out. {} if the samples are not known."""
     names = {
         "sequence_ids": "sequence_id",
         "group_ids": "group_id",
@@ -41,7 +41,7 @@ def facts(samples: Sequence[Sample]) -> dict[str, Any]:
         "finish_reasons": "finish_reason",
         "prompt_texts": "prompt",
     }
-    columns = {argument: [getattr(sample, name) for sample in samples] for argument, name in names.items()}
+    columns = {argument: [getattr(sample, name) for sample in samples or ()] for argument, name in names.items()}
     return {argument: values for argument, values in columns.items() if any(value is not None for value in values)}
 
 

@@ -54,10 +54,14 @@ class Trained:
 
 @dataclass
 class Losses:
-    """The facts that are known when the loss is called."""
+    """The facts that are known when the loss is called, for trainers without a token exporter.
+
+    The loss has no ids of tokens, no step and no entropy. The data loader has handed out the micro-batch before. The model's
+    output is the dictionary into which the trainer puts entropy and log-probs, moved to their tokens, before it calls the loss.
+    """
 
     has_exporter: bool = False
-    """Whether the trainer gives its micro-batches to a token exporter. They are recorded there."""
+    """True if the trainer gives its micro-batches to a token exporter. They are recorded there."""
     dims: Any = None
     """The trainer's ranks and its world."""
     _step: int = 0

@@ -25,9 +25,10 @@ LEAST_GAP = 0.02
 def train_mode(evidence: Evidence) -> Result:
     """The trainer gives the same token after the same ids several log-probs, and the sampler one; or old and current show it."""
     size = evidence.mean(evidence.distance)
-    share = share_explained(evidence, evidence.distance * min(USUAL / max(size, 1e-300), 1.0))
+    usual = min(USUAL / max(size, 1e-300), 1.0)
     if "train_mode" in evidence.record.shown:
-        return Result(True, "the trainer gives the same tokens other log-probs at the same weights", "", share)
+        told = "the trainer gives the same tokens other log-probs at the same weights"
+        return Result(True, told, "", share_explained(evidence, evidence.distance * usual))
     if (found := repeats(evidence)).tokens < LEAST_REPEATED:
         return undecided(f"{found.tokens} tokens repeat another one after the same ids; {LEAST_REPEATED} are needed")
     effect = (
@@ -44,6 +45,7 @@ def train_mode(evidence: Evidence) -> Result:
         "few tokens repeat another one": found.tokens < FEW_REPEATED,
         f"they vary by no more than {MOSTLY:.0%} of the gap": found.later < MOSTLY,
     }
+    share = share_explained(evidence, evidence.distance * usual)
     return Result(True, effect, shown, share, doubts=tuple(words for words, holds in doubts.items() if holds))
 
 

@@ -121,6 +121,7 @@ def _period(evidence: Evidence, bad: Booleans) -> int | None:
     return round(float(np.average(window, weights=counts[window])))
 
 
+@once
 def chunk_boundary(evidence: Evidence) -> Result:
     """The gap sits at few places that all responses of a prompt share, with clean tokens between and after them."""
     sizes = place_sizes(evidence)

@@ -15,7 +15,7 @@ from ratioscope.metrics.logged_names import LoggedName, facts_of, logged_name, l
 
 ROWS = [row for trainer in trainers() for row in logged_names(trainer)]
 CLAIM = re.compile(r"\b(sign of the advantage|(upper|lower|either|one) side|truncat\w+|threshold|K[123])\b")
-"""What is true of single numbers: a side, a truncation, an estimator."""
+"""Facts of single numbers alone: a side, a truncation, an estimator."""
 NUMBER = re.compile(r"\b[a-z]\w+(?:/\w+(?:\.\d\w*)*)+\b(?!\.py)")
 """A number or metric that a text names, by its path."""
 
