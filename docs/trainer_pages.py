@@ -87,9 +87,9 @@ def _messages(adapter: Adapter) -> list[str]:
 
 
 def _lent(package: str) -> set[str]:
-    """Folders of other trainers whose recorder the adapter takes: miles records by slime's."""
+    """Folders of other trainers whose recorder the adapter takes: miles records by slime's. A function lends none."""
     adapters = package.rpartition(".")[0]
-    found = {getattr(value, "__module__", None) or "" for value in vars(sys.modules[package]).values()}
+    found = {value.__module__ for value in vars(sys.modules[package]).values() if isinstance(value, type)}
     names = {name.removeprefix(f"{adapters}.").partition(".")[0] for name in found if name.startswith(f"{adapters}.")}
     return {f"{adapters}.{name}" for name in names if hasattr(sys.modules[f"{adapters}.{name}"], "__path__")}
 
