@@ -3,7 +3,7 @@
 Statistics count the equal tokens of every step. The rows of few steps tell rounding from copies, and certain tokens from zeros.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -14,6 +14,7 @@ from ratioscope.metrics.engines.arrow_columns import gap_rows
 from ratioscope.metrics.metric import SAMPLED
 
 from .step_rows import columns_of
+from .third_reading import recorded_values
 
 if TYPE_CHECKING:
     from ..run import Run
@@ -29,7 +30,8 @@ _SURE, _LOG_SURE = "0.999", float(np.log(0.999))
 _WIDTH = 2e-6
 """Distance of neighbouring float32 logits near 16, in nats: log-probs made of these lie on such a grid."""
 _BESIDE, _TIMES = 1e-5, 10
-"""Certain tokens have at most so many log-probs of 0 for each one within this distance of 0. Convention."""
+"""Certain tokens have at most so many log-probs of 0 for each one within this distance of 0. Convention. A temperature T below 1
+spreads the logits 1 / T times as far, and so allows so many times as many."""
 _MOST_OF_ROW = 0.9
 """A copied sequence has at least so many equal tokens among those that are not certain. Convention."""
 _FEW = 2.0
@@ -88,20 +90,44 @@ def _read(run: "Run", gap: str, own: pl.DataFrame) -> pl.DataFrame:
     kept = own.filter(pl.col("step").is_in(list(run.row_digests()))).sort("equal", descending=True)["step"].to_list()
     most = _LOOKS_AFAR if run.is_remote else _LOOKS
     steps = sorted({kept[at * (len(kept) - 1) // max(1, most - 1)] for at in range(most)}) if kept else []
-    rows = [(step, *_of_step(run, step, gap)) for step in steps] or [(int(own["step"][0]), 0.0, 0.0)]
+    read = [_of_step(run, step, gap) for step in steps]
+    # A policy that collapses comes near certainty at other steps than those at which all tokens are certain.
+    near = sum(each.near for each in read) / max(sum(each.zeros for each in read), 1e-300)
+    cold = min(1.0, recorded_values(run).get("temperature", 1.0))
+    rows = [
+        (step, each.rounded, max(0.0, 1 - _TIMES / cold * near) * each.zeros / max(each.sure, 1e-300))
+        for step, each in zip(steps, read, strict=True)
+    ]
     schema = {"step": pl.Int64, "rounded": pl.Float64, "zero": pl.Float64}
-    return pl.DataFrame(rows, schema=schema, orient="row")
+    return pl.DataFrame(rows or [(int(own["step"][0]), 0.0, 0.0)], schema=schema, orient="row")
 
 
-def _of_step(run: "Run", step: int, gap: str) -> tuple[float, float]:
+class _Read(NamedTuple):
+    """The equal and the nearly certain tokens of one step."""
+
+    rounded: float
+    """Share of the equal tokens that rounding explains."""
+    zeros: float
+    """Number of tokens with two log-probs of 0, by the sequences that each stands for."""
+    near: float
+    """The same of those within reach of 0 that are not 0."""
+    sure: float
+    """The same of all that are nearly certain."""
+
+
+def _of_step(run: "Run", step: int, gap: str) -> _Read:
     rows = gap_rows(columns_of(run, step, ("mask", "inclusion_probability"), gap), gap)
     chosen = rows.mask & np.isfinite(rows.earlier) & np.isfinite(rows.later)
     earlier, later = (side[chosen].astype(np.float64) for side in (rows.earlier, rows.later))
     stands = np.ones(len(earlier)) if rows.stands_for is None else np.repeat(rows.stands_for, rows.lengths)[chosen]
     grid = max((widths(found, side) for side in (earlier, later) if (found := grid_of(side))), key=np.sum, default=None)
     row = np.repeat(np.arange(len(rows.lengths)), rows.lengths)[chosen]
-    rounded = max(_rounded(earlier, later, grid), _scattered(earlier, later, row))
-    return rounded, _placeholders(earlier, later, grid, stands)
+    far = np.maximum(np.abs(earlier), np.abs(later))
+    zero: Booleans = far == 0
+    beside = _BESIDE if grid is None else max(_BESIDE, 10 * far[~zero].min(initial=1.0))
+    near, sure = ~zero & (far < beside), earlier >= _LOG_SURE
+    counts = (float(stands[tokens].sum()) for tokens in (zero, near, sure))
+    return _Read(max(_rounded(earlier, later, grid), _scattered(earlier, later, row)), *counts)
 
 
 def _scattered(earlier: Floats, later: Floats, row: Integers) -> float:
@@ -123,15 +149,3 @@ def _rounded(earlier: Floats, later: Floats, grid: Floats | None) -> float:
         return 0.0
     width = _WIDTH if grid is None else grid[apart]
     return float(min(1.0, _FEW / np.median(np.abs(later - earlier)[apart] / width)))
-
-
-def _placeholders(earlier: Floats, later: Floats, grid: Floats | None, stands: Floats) -> float:
-    """Share of the nearly certain tokens whose two zeros are more than certainty explains."""
-    far = np.maximum(np.abs(earlier), np.abs(later))
-    zero: Booleans = far == 0
-    sure = stands[earlier >= _LOG_SURE].sum()
-    if not zero.any() or not sure:
-        return 0.0
-    beside = _BESIDE if grid is None else max(_BESIDE, 10 * far[~zero].min(initial=1.0))
-    explained = _TIMES * stands[~zero & (far < beside)].sum()
-    return float(max(0.0, stands[zero].sum() - explained) / sure)
