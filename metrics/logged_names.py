@@ -12,6 +12,7 @@ from functools import cache, lru_cache
 from itertools import chain
 from typing import Any
 
+from ratioscope.errors import ConfigError
 from ratioscope.record import GAPS
 
 from .definitions.registry import BY_NAME
@@ -122,6 +123,8 @@ def nearest_names(name: str, trainer: str | None = None) -> list[str]:
 def asked_of(text: str) -> tuple[str, str | None]:
     """(name, trainer) of NAME, NAME@TRAINER or TRAINER/NAME; the trainer is None where the text names none.
 
+    ConfigError for a trainer whose names are in no table.
+
     >>> asked_of("kl@NeMo-RL"), asked_of("val-core/math/mean@8")
     (('kl', 'nemo_rl'), ('val-core/math/mean@8', None))
     """
@@ -129,6 +132,9 @@ def asked_of(text: str) -> tuple[str, str | None]:
     trainer = trainer_named(last) if name else None
     if trainer in _about():
         return name, trainer
+    if name and last.isidentifier():
+        known = ", ".join(sorted(_about()))
+        raise ConfigError(f"not known: the names that {last} logs are in no table; known are those of {known}")
     first, _, rest = text.partition("/")
     return (rest, first) if first in _about() else (text, None)
 

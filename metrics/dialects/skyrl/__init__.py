@@ -87,7 +87,7 @@ NOTES: dict[str, str] = {
     "kl_cov and cross_entropy",
     f"{_LOSS}importance_ratio": "current / old, unclamped; nan if a micro-batch is fully masked",
     f"{_LOSS}cispo/ratio_mean": "current / cispo_anchor: the total gap with anchor rollout, the drift with anchor old",
-    "policy/policy_loss": "divided by the counts before the correction masks, so masking shrinks it; nan here if clip_cov "
+    "policy/policy_loss": "divided by the counts before the correction masks, so masking shrinks it; not reproduced if clip_cov "
     "drops tokens at random",
 }
 

@@ -68,3 +68,9 @@ def test_a_name_that_its_trainer_no_longer_logs_has_no_card_of_it() -> None:
     with pytest.raises(ConfigError, match="open_instruct has no number 'policy/approxkl_avg'"):
         entries("policy/approxkl_avg@open_instruct")
     assert dict(entries("policy/approxkl_avg@trl")[0][1])["is"].endswith("drift/kl_k2")
+
+
+def test_a_trainer_without_a_table_gets_no_card_of_another() -> None:
+    with pytest.raises(ConfigError, match="the names that torchtitan_rl logs are in no table; known are those of areal"):
+        entries("loss/ratio_mean@torchtitan_rl")
+    assert entries("val-core/math/reward/mean@8")
