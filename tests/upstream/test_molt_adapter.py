@@ -15,8 +15,7 @@ import pytest
 from support.drawn_supports import drawn
 
 import ratioscope
-from ratioscope.collectors.adapters.molt import MoltRecorder
-from ratioscope.collectors.adapters.molt.rows import is_a_copy
+from ratioscope.collectors.adapters.molt import MoltRecorder, is_a_copy
 from ratioscope.collectors.watching.hooks import MARK, Call
 from ratioscope.ingest.analysis.support import support_of
 from ratioscope.ingest.analysis.support_numbers import support_numbers
