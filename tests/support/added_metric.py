@@ -36,7 +36,7 @@ def said_by(*arguments: str) -> str:
 
 
 def places(run: str, out: Path) -> dict[str, bool]:
-    from ratioscope.app.dashboard.model.runs_variable import RUNS
+    from ratioscope.app.dashboard.model.opened_runs import RUNS
     from support.pages_open import charts, unopened
     from support.paths import ROOT
 

@@ -36,7 +36,7 @@ SERVE = """
 import os, sys
 from pathlib import Path
 from threading import Thread
-from ratioscope.app.dashboard.model.runs_variable import RUNS
+from ratioscope.app.dashboard.model.opened_runs import RUNS
 from ratioscope.app.dashboard.server.server import serve
 
 def follow():

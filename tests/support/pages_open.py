@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 
 from ratioscope.app.browser.chart import NAME
 from ratioscope.app.browser.code import NAME as CODE
-from ratioscope.app.dashboard.model.runs_variable import RUNS
+from ratioscope.app.dashboard.model.opened_runs import RUNS
 from ratioscope.app.pages.sequence_list import HERE
 from support.edge_runs import made
 from support.pages_read import PageRead

@@ -9,8 +9,10 @@ from queue import SimpleQueue
 
 from ratioscope.ingest.run import Run, open_run
 
-from .runs_variable import ATTEMPT
-
+RUNS = "RATIOSCOPE_RUNS"
+"""The environment variable: a JSON list of absolute paths."""
+ATTEMPT = "RATIOSCOPE_ATTEMPT"
+"""The same for the number of the start of the job that pages show; null for all."""
 _OPENED: SimpleQueue[str] = SimpleQueue()
 _KNOWN: set[str] = set()
 _LOOKS: dict[str, float] = {}

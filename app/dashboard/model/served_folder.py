@@ -1,33 +1,40 @@
-"""The served runs as the page Runs lists them: each is read once per state of its commit logs, a few runs at a time."""
+"""The served runs as the page Runs lists them: each is read once per state of its commit logs, a few runs at a time.
 
+Tags that readers put on runs are in the run for everybody, or beside this server if the run cannot be written.
+"""
+
+import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import streamlit as st
 
+from ratioscope.collectors.writing.offline import write_remark
 from ratioscope.errors import ConfigError, SourceError
-from ratioscope.ingest.analysis.acknowledgements import tag_name
+from ratioscope.ingest.analysis.acknowledgements import note_of, tag_name
 from ratioscope.ingest.commits.liveness import current_writers, sizes, writer_statuses
 from ratioscope.ingest.files.run_file import run_file
 from ratioscope.inside import status
-from ratioscope.layout import RUN_FILE
+from ratioscope.layout import RUN_FILE, TAG
 from ratioscope.process import Here, here
+from ratioscope.whole_file import whole_file
 
 from ...pages.folder import Folder, ListedRun, Summary, summary_of
 from ...pages.kept_summaries import FolderSignature, keep_summary, read_summary, signature_of
 from ...pages.run_groups import settings_of
 from ...presentation.run_state import Life, RunState, run_state
 from ...presentation.theme import MARKS
+from ...referee.baselines import baselines_folder
 from .diagnoses import diagnoses
 from .live import beside
 from .opened_runs import attempt_asked, opened_run
 from .served_runs import served
-from .tagging import put_tag, tags_beside, tags_file, with_beside
 
 AGAIN = 20.0
 """Pause before a growing run is read again, as a multiple of the time of the last reading."""
@@ -168,3 +175,61 @@ def _tagged(names: Sequence[str], typed: str, holds: bool) -> str:
     except ConfigError as error:
         return f"Not tagged: {error}"
     return f"{tag} is kept beside this server, in {tags_file()}, because {why}" if why else ""
+
+
+SCHEMA = "ratioscope-tags/1"
+_LOCK = Lock()
+
+
+def tags_file() -> Path:
+    """$XDG_CONFIG_HOME/ratioscope/tags.json, by default ~/.config/ratioscope/tags.json."""
+    return baselines_folder().with_name("tags.json")
+
+
+def tags_beside() -> dict[str, dict[str, bool]]:
+    """Path of a run -> tag -> True if it was put on it, False if it was taken off. ConfigError if the file is damaged."""
+    path = tags_file()
+    try:
+        read = json.loads(path.read_bytes())
+        if read["schema"] != SCHEMA:
+            raise ValueError(f"wanted schema {SCHEMA}")
+        runs = read["runs"].items()
+        return {str(run): {str(tag): holds is True for tag, holds in own.items()} for run, own in runs}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ConfigError(f"{path} cannot be read ({str(error)[:120]}); mend it, or move it away") from error
+
+
+def with_beside(tags: tuple[str, ...], beside: Mapping[str, bool]) -> tuple[str, ...]:
+    """The tags of a run as readers of this server see them."""
+    kept = {*tags} - {tag for tag, holds in beside.items() if not holds}
+    return tuple(sorted(kept | {tag for tag, holds in beside.items() if holds}))
+
+
+def put_tag(path: str, tag: str, *, holds: bool) -> str:
+    """Puts the tag on the run, or takes it off. Returns the reason why it is kept beside the server; empty if the run keeps it.
+
+    ConfigError if it can be kept nowhere.
+    """
+    try:
+        write_remark(path, TAG, 0, note_of(tag, holds=holds))
+        why = ""
+    except SourceError as error:
+        why = str(error)
+    with _LOCK:
+        known = tags_beside()
+        if why or tag in known.get(path, {}):  # what the run keeps itself counts from now on
+            own = {name: on for name, on in known.get(path, {}).items() if name != tag} | ({tag: holds} if why else {})
+            _write(known | {path: own})
+    return why
+
+
+def _write(runs: Mapping[str, Mapping[str, bool]]) -> None:
+    path = tags_file()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as file:
+            file.write(json.dumps({"schema": SCHEMA, "runs": {run: own for run, own in runs.items() if own}}).encode())
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}; wanted a folder that you may write") from error

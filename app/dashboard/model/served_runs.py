@@ -20,7 +20,7 @@ from ratioscope.ingest.files.quarantine import printable
 from ratioscope.ingest.files.run_tree import RunTree, runs_below
 from ratioscope.layout import COMMITS
 
-from .runs_variable import RUNS
+from .opened_runs import RUNS
 
 EVERY = 2.0
 """Seconds between two looks, at least."""

@@ -11,6 +11,8 @@ from itertools import count
 import polars as pl
 import streamlit as st
 
+from ratioscope.ingest.files.cache import Cache
+from ratioscope.ingest.files.cache_folder import cache_folder
 from ratioscope.ingest.jobs.part_job import part_digests
 from ratioscope.ingest.rows.part import Part
 from ratioscope.ingest.run import Run
@@ -21,7 +23,6 @@ from ...pages.running_scripts import in_advance, wait_for_pages
 from ...pages.view import CacheRequest, View
 from ...presentation.run_state import RunState
 from .diagnoses import diagnoses
-from .jobs import jobs
 from .looks import state_seen
 from .opened_runs import opened_run
 from .revision_cache import CacheKey, HeldRevision, RevisionCache
@@ -147,3 +148,9 @@ def warm(paths: Sequence[str]) -> None:
 def _revision_cache() -> RevisionCache:
     """The cache of this process."""
     return RevisionCache()
+
+
+@st.cache_resource(show_spinner=False)
+def jobs() -> Jobs:
+    """The jobs of this server."""
+    return Jobs(Cache(cache_folder()))

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from ...presentation.digits import count
-from ..model.jobs import jobs
+from ..model.view import jobs
 
 EVERY = "1s"
 

@@ -26,7 +26,7 @@ from ...presentation.escape import visible
 from ...presentation.gap_words import direction
 from ...presentation.slice_names import BY_NAME, UNFILTERED, key_order, part_words, term_words
 from ...presentation.step_words import steps_words
-from ..model.jobs import jobs
+from ..model.view import jobs
 from .choices import dropdown
 from .controls import field, say_wrong
 from .job_progress import job_at_work

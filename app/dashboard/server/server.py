@@ -22,7 +22,7 @@ from ratioscope.errors import ConfigError, MissingExtra
 
 from ...browser.policy import inline_scripts
 from ...presentation.theme import DARK, LIGHT
-from ..model.runs_variable import ATTEMPT, RUNS
+from ..model.opened_runs import ATTEMPT, RUNS
 from .chart_library import ChartLibrary
 from .connections import Answered, bound_connections
 from .guard import LOOPBACK, Guard

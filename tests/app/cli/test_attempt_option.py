@@ -8,8 +8,7 @@ import pytest
 from support.paths import TESTS
 
 from ratioscope.app.cli import OF_ONE_ATTEMPT, main
-from ratioscope.app.dashboard.model.opened_runs import opened_run
-from ratioscope.app.dashboard.model.runs_variable import ATTEMPT
+from ratioscope.app.dashboard.model.opened_runs import ATTEMPT, opened_run
 
 RUN = str(TESTS / "old_releases" / "2026_11" / "tonight")
 """Its first start recorded the steps 1 to 3, its second one the step 2."""

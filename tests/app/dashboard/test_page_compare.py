@@ -22,8 +22,7 @@ from support.recorded import recorded
 from support.run_folders import write_run_file
 
 from ratioscope.app.dashboard import blocks_drawn
-from ratioscope.app.dashboard.model.jobs import jobs
-from ratioscope.app.dashboard.model.view import SERVED
+from ratioscope.app.dashboard.model.view import SERVED, jobs
 from ratioscope.app.figures.sides import SideRun, courses, graded_shares, survivals
 from ratioscope.app.pages.compare import _events
 from ratioscope.app.pages.compare_sides import ComparedRun, good_run

@@ -20,7 +20,7 @@ from support.run_folders import FakeWriter
 
 from ratioscope import Collector
 from ratioscope.app.blocks import Chart
-from ratioscope.app.dashboard.model.runs_variable import RUNS as RUNS_OPEN
+from ratioscope.app.dashboard.model.opened_runs import RUNS as RUNS_OPEN
 from ratioscope.app.documents.material import read_view
 from ratioscope.app.figures.html.cards import facts_line, metric_cards
 from ratioscope.app.pages.health import collector_line, collector_state

@@ -16,10 +16,9 @@ from support.statistics_runs import write_statistics_run
 from ratioscope.app.blocks import Action, Link, Table
 from ratioscope.app.dashboard.model import served_folder
 from ratioscope.app.dashboard.model.diagnoses import Diagnoses
-from ratioscope.app.dashboard.model.runs_variable import RUNS
-from ratioscope.app.dashboard.model.served_folder import Summaries
+from ratioscope.app.dashboard.model.opened_runs import RUNS
+from ratioscope.app.dashboard.model.served_folder import Summaries, tags_file
 from ratioscope.app.dashboard.model.served_runs import found_below
-from ratioscope.app.dashboard.model.tagging import tags_file
 from ratioscope.app.dashboard.model.view import SERVED, view
 from ratioscope.app.dashboard.panels import chosen_rows
 from ratioscope.app.pages import runs

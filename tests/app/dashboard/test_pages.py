@@ -17,7 +17,7 @@ from support.pages_read import Read
 from support.shown_numbers import shown
 
 from ratioscope.app.dashboard import blocks_drawn
-from ratioscope.app.dashboard.model import live, runs_variable
+from ratioscope.app.dashboard.model import live, opened_runs
 from ratioscope.app.dashboard.model.diagnoses import diagnoses
 from ratioscope.app.dashboard.model.served_runs import distinct_names
 from ratioscope.app.dashboard.model.view import view
@@ -89,7 +89,7 @@ def test_the_gap_of_the_address_is_chosen(opened: Open) -> None:
 
 
 def test_the_entry_script_opens_the_first_page(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(runs_variable.RUNS, json.dumps([str(made(runs, "stale"))]))
+    monkeypatch.setenv(opened_runs.RUNS, json.dumps([str(made(runs, "stale"))]))
     app = AppTest.from_file(str(server.SCRIPT), default_timeout=SECONDS).run()
     well(app)
     assert "■ act" in html(app) and len(charts(app)) == 5
@@ -304,7 +304,7 @@ def test_a_growing_run_is_read_again_on_the_next_interaction(
         collector.log(step=0, rollout_logprobs=[[-1.0, -2.0]], old_logprobs=[[-1.1, -2.0]])
         collector.flush(timeout=60)
         opened("record", ["stale"])
-        monkeypatch.setenv(runs_variable.RUNS, json.dumps([str(tmp_path / "run")]))
+        monkeypatch.setenv(opened_runs.RUNS, json.dumps([str(tmp_path / "run")]))
         app = unopened().run()
         assert fact_cards(app)["steps"] == "1"
         collector.log(step=1, rollout_logprobs=[[-1.0, -2.0]], old_logprobs=[[-1.1, -2.0]])
@@ -341,11 +341,11 @@ def test_runs_that_have_ended_are_looked_at_less_often(
 
 def test_a_folder_without_a_run_waits_for_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PAGE", "overview")
-    monkeypatch.setenv(runs_variable.RUNS, json.dumps([str(tmp_path)]))
+    monkeypatch.setenv(opened_runs.RUNS, json.dumps([str(tmp_path)]))
     app = unopened().run()
     well(app)
     assert "as soon as there is something to show" in app.info[0].value and "ratioscope.attach" in "\n".join(codes(app))
-    monkeypatch.delenv(runs_variable.RUNS)
+    monkeypatch.delenv(opened_runs.RUNS)
     assert "ratioscope dashboard RUN" in unopened().run().info[0].value
 
 

@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 from support.edge_runs import made
 from support.pages_open import Open, charts, plain, well
 
-from ratioscope.app.dashboard.model.jobs import jobs
+from ratioscope.app.dashboard.model.view import jobs
 from ratioscope.app.pages import step_choice
 from ratioscope.ingest.rows.part import part_of
 from ratioscope.ingest.run import Run, open_run

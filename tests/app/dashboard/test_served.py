@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 from support.run_folders import FakeWriter, write_run_file
 
 from ratioscope.app.dashboard.model import served_runs as served
-from ratioscope.app.dashboard.model.runs_variable import RUNS
+from ratioscope.app.dashboard.model.opened_runs import RUNS
 from ratioscope.app.dashboard.model.served_runs import SearchedRoots, distinct_names, found_below
 from ratioscope.collectors.collector import Collector
 

@@ -15,7 +15,7 @@ from support.tiny_trl import TrainingTrace, train
 import ratioscope
 from ratioscope.app.cli import main
 from ratioscope.app.dashboard.model.diagnoses import diagnoses
-from ratioscope.app.dashboard.model.runs_variable import RUNS
+from ratioscope.app.dashboard.model.opened_runs import RUNS
 from ratioscope.app.pages.pages import PAGES, Page
 from ratioscope.record import GAPS
 
