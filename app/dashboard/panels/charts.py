@@ -13,7 +13,7 @@ from ratioscope.ingest.rows.text_columns import changed
 from ...browser.chart import chart
 from ...browser.library import CLICKED, CONFIG
 from ...browser.listener import hide_numbers, is_narrow
-from ...figures.drawing.log_x import with_log_x
+from ...figures.drawing.along import with_log_x
 from ...presentation.digits import count
 from ...presentation.escape import visible
 from ...presentation.run_names import told_apart

@@ -10,8 +10,7 @@ from typing import Any
 from ...presentation.escape import html as escaped
 from ..drawing.plotly_objects import go
 from .axis import Axis, axis_of
-from .paint import paint
-from .texts import lines, plain, short, text
+from .texts import lines, paint, plain, short, text
 from .traces import Trace, stroke, swatch, trace_markup
 
 TITLE, NOTES = 14, 11

@@ -20,8 +20,7 @@ from ratioscope.arrays import Floats, Integers
 from ...presentation.theme import channels
 from ..drawing.hover import EXTRA
 from .axis import Axis
-from .paint import paint, shades
-from .texts import plain, short
+from .texts import paint, plain, shades, short
 
 Trace = dict[str, Any]
 DASHES = {"dot": "1.5 3", "dash": "6 4", "dashdot": "6 3 1.5 3", "longdash": "10 4", "longdashdot": "10 3 1.5 3"}

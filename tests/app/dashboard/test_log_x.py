@@ -11,7 +11,7 @@ from support.frames import metric_frame
 from support.pages_open import Open, charts, plain
 
 from ratioscope.app import figures
-from ratioscope.app.figures.drawing.log_x import with_log_x
+from ratioscope.app.figures.drawing.along import with_log_x
 from ratioscope.metrics.definitions.registry import BY_NAME
 
 K3 = BY_NAME["kl_k3"]

@@ -14,8 +14,7 @@ from support.paths import ROOT
 
 from ratioscope import open_run
 from ratioscope.app.cli import main
-from ratioscope.app.export.sinks.logger_table import LOGGERS, logger_of
-from ratioscope.app.export.sinks.loggers import failing_of
+from ratioscope.app.export.sinks.logger_table import LOGGERS, failing_of, logger_of
 from ratioscope.app.export.wandb.rows import step_rows
 from ratioscope.app.export.wandb.session import failing
 from ratioscope.errors import ConfigError, RatioscopeError
@@ -162,7 +161,7 @@ def test_mlflow_finds_its_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_missing_package_and_an_unknown_logger_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ratioscope.app.export.sinks.loggers.find_spec", lambda name: None)
+    monkeypatch.setattr("ratioscope.app.export.sinks.logger_table.find_spec", lambda name: None)
     for each in LOGGERS:
         if each.name in ("mlflow", "trackio", "swanlab"):
             with pytest.raises(RatioscopeError, match=rf"ratioscope\[{each.name}\]"):

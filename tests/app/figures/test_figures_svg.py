@@ -23,8 +23,7 @@ from ratioscope.app.figures.heat_map import log_ratio_heat_map
 from ratioscope.app.figures.lags import SYMBOLS
 from ratioscope.app.figures.svg.axis import axis_of
 from ratioscope.app.figures.svg.chart import svg_chart
-from ratioscope.app.figures.svg.paint import paint
-from ratioscope.app.figures.svg.texts import lines
+from ratioscope.app.figures.svg.texts import lines, paint
 from ratioscope.app.figures.svg.traces import mark
 from ratioscope.app.presentation.escape import plotly as escaped
 from ratioscope.app.presentation.escape import visible
