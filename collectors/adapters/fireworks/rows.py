@@ -15,7 +15,7 @@ import numpy as np
 from ratioscope.arrays import Array, Booleans, Singles
 
 from ...foreign import Tensor
-from ..model_input import prompt_of
+from ..tinker_cookbook.rows import prompt_of
 
 Datum = Any
 """A tinker.Datum."""

@@ -14,8 +14,16 @@ from ...batch.token_texts import decoder
 from ...self_noise import UNSCORED
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
-from .messages import ABSENT_OLD, ABSENT_REFERENCE, ABSENT_VERSIONS, FILTERED, VERSIONS
-from .rows import batch_columns, sequence_ids, tensors
+from .rows import (
+    ABSENT_OLD,
+    ABSENT_REFERENCE,
+    ABSENT_VERSIONS,
+    FILTERED,
+    VERSIONS,
+    batch_columns,
+    sequence_ids,
+    tensors,
+)
 from .second_forward import IN_THE_PLANE, NemoAgain
 from .tags import VERSION, stamped, with_facts
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
-from .messages import ABSENT_STEP
-from .rows import batch_columns, current_columns, sequence_ids
+from .rows import ABSENT_STEP, batch_columns, current_columns, sequence_ids
 from .tags import FACTS, VISIT
 
 _WORKERS = "nemo_rl.models.policy.workers"

@@ -3,6 +3,7 @@
 Its arguments and ranks are here as far as they affect a recording, with the messages about columns that it lacks.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -11,7 +12,6 @@ from typing import Any
 
 from ...foreign import Tensor
 from ..sampled_spans import SampledFirst
-from ..zero_fill import without_fill
 
 Experience = Any
 
@@ -152,3 +152,14 @@ def settings(args: Any, kept: Mapping[str, str] = _SETTINGS) -> dict[str, Any]:
             if getattr(holder, name, None) is not None
         }
     return values
+
+
+CERTAIN_BUT_UNLIKELY = -1.0
+"""nats. A real 0.0 means that the engine was certain of the token. A 0.0 counts as a filler if the trainer gives the token less
+than 37%, because no rounding explains so large a difference. Convention; certain tokens keep their 0.0."""
+
+
+def without_fill(rollout: Tensor, trainer: Tensor) -> Tensor:
+    """rollout, with NaN in place of fillers; the trainer's log-probs decide. It stays on their device."""
+    fill = (rollout == 0) & (trainer.detach() < CERTAIN_BUT_UNLIKELY)
+    return sys.modules["torch"].where(fill, float("nan"), rollout)

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...foreign import Tensor
+from ..openrlhf.rows import without_fill
 from ..sampled_spans import SampledFirst
 from ..trl.rows import turns
-from ..zero_fill import without_fill
 
 Data = Any
 """A DataProto: `batch` of tensors, `non_tensor_batch` of arrays of objects. `Any`, because ROLL is no dependency."""

@@ -1,4 +1,4 @@
-"""Rows of the Record from tinker's Datums, on the host, with the facts of each datum."""
+"""Rows of the Record from tinker's Datums, on the host, with the facts of each datum. Fireworks' cookbook has the same Datums."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from ratioscope.arrays import Array, Booleans
 
-from ..model_input import prompt_of
 from ..sampled_spans import sampled_span
 
 Datum = Any
+"""A tinker.Datum: `model_input` of chunks, text chunks with `tokens`. `Any`, because tinker is no dependency."""
 Group = Any
 """A TrajectoryGroup. `Any`, because tinker-cookbook is no dependency."""
 
@@ -98,3 +98,16 @@ def _facts(step: int, source: Source | None) -> dict[str, Any]:
         "rewards": float(source.group.get_total_rewards()[source.trajectory_index]),
         "finish_reasons": getattr(source.group.trajectories_G[source.trajectory_index], "stop_reason", None),
     }
+
+
+def prompt_of(datum: Datum, start: int) -> list[int] | None:
+    """The tokens in front of the target token `start`; None if there is an image among them, which has no token ids."""
+    left, prompt = start + 1, list[int]()  # a datum predicts tokens[1:], so its target t is token t + 1
+    for chunk in datum.model_input.chunks:
+        if left <= 0:
+            break
+        if (tokens := getattr(chunk, "tokens", None)) is None:
+            return None
+        prompt += tokens[:left]
+        left -= len(tokens)
+    return prompt

@@ -28,14 +28,16 @@ from support.written_run import commit_lines
 import ratioscope
 from ratioscope.collectors.adapters.nemo_rl import HOOKS
 from ratioscope.collectors.adapters.nemo_rl.driver import settings
-from ratioscope.collectors.adapters.nemo_rl.messages import (
+from ratioscope.collectors.adapters.nemo_rl.rows import (
     ABSENT_OLD,
     ABSENT_REFERENCE,
     ABSENT_STEP,
     FILTERED,
     VERSIONS,
+    sequence_ids,
+    shifted,
+    sliced,
 )
-from ratioscope.collectors.adapters.nemo_rl.rows import sequence_ids, shifted, sliced
 from ratioscope.collectors.adapters.nemo_rl.tags import stamped
 from ratioscope.collectors.trainers import adapter_named
 from ratioscope.collectors.watching.hooks import MARK

@@ -12,10 +12,10 @@ import torch
 from support.slime_rows import held
 
 from ratioscope import open_run
-from ratioscope.collectors.adapters.model_input import prompt_of
 from ratioscope.collectors.adapters.nemo_rl.rows import prompts as nemo_prompts
 from ratioscope.collectors.adapters.sampled_spans import SampledFirst
 from ratioscope.collectors.adapters.skyrl.rows import Rows
+from ratioscope.collectors.adapters.tinker_cookbook.rows import prompt_of
 from ratioscope.collectors.adapters.trl.asynchronous import sample_of
 from ratioscope.collectors.adapters.trl.columns import prompts as trl_prompts
 from ratioscope.collectors.adapters.verl.rows import Known, prompts
