@@ -264,9 +264,8 @@ def _print_tables(
     from ratioscope.ingest.analysis.gradient_bias import gradient_bias
     from ratioscope.ingest.analysis.support_numbers import support_numbers
 
-    from ...pages.support import support_blocks
+    from ...pages.support import TITLE, support_blocks
     from ...presentation.bias_words import NAME, bias_words
-    from ...presentation.support_words import TITLE
 
     shown = gaps or judged_first(run)[:1]
     first: list[str] = []

@@ -11,7 +11,7 @@ from ...presentation.digits import size_on_disk
 from ..interruption import ended_in_order
 from ..terminal import note, print_json, say, transfer
 from .arguments import AsJson, OwnRun
-from .sending import has_ended
+from .sync import has_ended
 
 if TYPE_CHECKING:
     from ratioscope.ingest.maintenance.push import Pushed

@@ -13,7 +13,7 @@ from ratioscope.ingest.importers.wandb_log import LogDamage, entries, wandb_file
 from ..blocks_printed import print_pairs, print_table
 from ..terminal import print_json, say
 from .arguments import AsJson, RunFolder, opened, with_attempt
-from .sending import EveryOption, FollowOption, has_ended, sent_until_ended
+from .sync import EveryOption, FollowOption, has_ended, sent_until_ended
 
 if TYPE_CHECKING:
     from ratioscope.ingest.importers.scalars.wandb_online import Scalar

@@ -185,7 +185,7 @@ def test_a_run_that_grows_is_sent_step_by_step_and_followed_to_its_end(tmp_path:
         def log(self, number: int, content: dict[str, float], counts: object) -> None:
             pages.append((number, int(content["ratioscope/step"])))
 
-    from ratioscope.app.cli.commands.sending import sent_until_ended
+    from ratioscope.app.cli.commands.sync import sent_until_ended
 
     root = tmp_path / "run"
     told: Any = Pages()
