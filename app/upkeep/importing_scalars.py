@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from ratioscope.collectors.writing.offline import ScalarLog
 from ratioscope.collectors.writing.run_file import run_info
-from ratioscope.collectors.writing.scalar_log import ScalarLog
 from ratioscope.errors import SourceError
 from ratioscope.ingest.importers.samples import Rejected
 from ratioscope.ingest.importers.scalars.agreement import LoggedMetrics, likely_trainer

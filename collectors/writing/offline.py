@@ -4,6 +4,7 @@ A file is written first, whole and durable. Then one line adds it to the run and
 a crash leaves the run either as it was before or as it is after. Lines of other writers are never changed.
 
 A person's event in a run has a log of its own, beside whatever else is being written there.
+An import of another program's log makes a run that holds numbers by step and no tokens: ScalarLog.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pyarrow as pa
@@ -25,11 +26,13 @@ from ratioscope.errors import SchemaError, SourceError, not_writable
 from ratioscope.inside import folder, is_file
 from ratioscope.layout import COMMITS
 from ratioscope.process import host_name
-from ratioscope.record import SCHEMA_VERSION, reading_fault, reading_schema
+from ratioscope.record import SCHEMA_VERSION, reading_fault, reading_schema, scalar_schema
 
 from .durable_file import delete, is_taken, make_folder, move, write_whole
+from .joining import logs_beside
 from .log_appender import LogAppender
-from .parquet_file import ReadingPart, parquet_bytes, written_part
+from .parquet_file import ReadingPart, commit_entry, parquet_bytes, written_part
+from .run_file import note_attempt, run_id, start_run
 
 
 class OfflineWriter:
@@ -185,3 +188,47 @@ def reading_rows(rows: Any) -> pa.Table:
             found = f"[{probability.min()}, {probability.max()}]"
             raise SchemaError(f"inclusion_probability is in {found}; wanted values in (0, 1]")
     return whole
+
+
+class ScalarLog:
+    """Writes the numbers of one attempt. Each file is whole and durable before the line that commits it."""
+
+    def __init__(self, root: Path, info: Mapping[str, Any], attempt: int) -> None:
+        self._root, self._attempt, self._parts = root, attempt, 0
+        self.writer = f"r00000-import-{attempt}-{secrets.token_hex(3)}"
+        start_run(root, info)
+        for name in (layout.SCALARS, layout.COMMITS):
+            make_folder(root, PurePath(name), is_known=attempt > 0)
+        if attempt:
+            note_attempt(root, attempt, info)
+        self._log = LogAppender(root, layout.commit_file(self.writer))
+        self._say(
+            layout.OPEN,
+            writer=self.writer,
+            rank=0,
+            host=host_name(),
+            attempt=attempt,
+            schema=SCHEMA_VERSION,
+            run=run_id(root),
+            beside=logs_beside(root, self.writer),
+        )
+
+    def write(self, rows: pa.Table) -> None:
+        """Writes and commits a file. rows: step, name, value, and metric, the metric of the same definition or null."""
+        attempts = pa.repeat(pa.scalar(self._attempt, pa.int32()), len(rows))
+        own = rows.append_column("attempt", attempts).select(scalar_schema().names).cast(scalar_schema())
+        file = layout.scalar_file(self.writer, self._parts)
+        data = parquet_bytes(own, {"ratioscope.writer": self.writer, "ratioscope.schema": str(SCHEMA_VERSION)})
+        write_whole(self._root, file, data)
+        self._parts += 1
+        steps = sorted(step for step in pc.unique(own["step"]).to_pylist() if step is not None)
+        self._log.say({**commit_entry(file, data), "rows": len(own), "steps": steps, "schema": SCHEMA_VERSION})
+
+    def close(self) -> None:
+        """Says that the attempt is complete. Its rows are numbers of steps, so it wrote no sequence."""
+        self._say(
+            layout.CLOSE, offered=0, written=0, left_out=0, dropped=0, beside=logs_beside(self._root, self.writer)
+        )
+
+    def _say(self, kind: str, **members: Any) -> None:
+        self._log.say({"kind": kind, **members, "time": time.time()})

@@ -11,8 +11,7 @@ from support.pages_read import Read
 from support.supported_runs import SEQUENCES, TOKENS, logged, supported_run
 
 from ratioscope.app.cli import main
-from ratioscope.app.pages.support import support_blocks
-from ratioscope.app.presentation.support_words import drift_words, support_words, what_was_read
+from ratioscope.app.pages.support import drift_words, support_blocks, support_words, what_was_read
 from ratioscope.ingest.analysis import support_numbers as module
 from ratioscope.ingest.analysis.support_numbers import SupportNumbers, plain_support, support_numbers
 from ratioscope.ingest.run import open_run
