@@ -46,7 +46,9 @@ def odd_policy(run: Run, gap: str, steps: Sequence[int], size: float) -> OnRecor
         return OnRecord(shown={"train_mode": told}, side="trainer", side_because=told, side_of=("train_mode",))
     if old > LEAST and current < NEAR * old and _adds_up(old, current, between):
         told = f"{words}: the sampler agrees with what trains, and old is the odd one"
-        return OnRecord({code: told for code in (*STALENESS, *DELIVERY)}, side="trainer", side_because=told)
+        return OnRecord(
+            {code: told for code in (*STALENESS, *DELIVERY, "different_prompt")}, side="trainer", side_because=told
+        )
     return OnRecord()
 
 

@@ -151,6 +151,7 @@ def _undone(evidence: Evidence, causes: Sequence[Cause], first: Mapping[str, Res
             return likely, left
         results = _results(causes, left)
     rest = _best([cause for cause in causes if cause.kind == "rest"], results)
+    likely = [_with_weights(item, first, causes) for item in likely]
     if any(item.cause.partial for item in likely):
         return likely, left  # its own undoing leaves a rest that is the same fault
     if rest is not None and len(left) >= FEW_TOKENS and remaining.size > LEAST_SHARE:
@@ -172,7 +173,9 @@ def _by_evidence(undone: Sequence[Likely], left: Evidence) -> list[Likely]:
         reasons = {item.cause.code: f"no known cause explains {1 - share:.0%} of the gap" for item in unsure}
     elif any(item.cause.kind == "rest" and item.of_whole > MOST_OPEN for item in undone):
         reasons = {
-            item.cause.code: "all other tokens are apart, too" for item in unsure if item.cause.kind == "cluster"
+            item.cause.code: "all other tokens are apart, too"
+            for item in unsure
+            if item.cause.kind in ("cluster", "place")
         }
     doubted = [_doubted(item, reasons[item.cause.code]) if item.cause.code in reasons else item for item in undone]
 
@@ -218,8 +221,29 @@ def _with_mechanism(item: Likely, result: Result, left: Evidence, causes: Sequen
     inside = _likely(best, results, bad, Part(item.of_whole, item.error), mechanisms)
     if best.kind == "place" and item.cause.kind == "cluster":
         inside = _doubted(inside, "its sequences were found by their gap alone")
+    if item.cause.course in ("grows", "jumps") and best.course == "constant" and best.alike:
+        inside = _as_later(inside, Part(item.of_whole, item.error))
     rest = replace(item, of_whole=item.of_whole - inside.of_whole)
     return [replace(inside, where=item.place), *([rest] if rest.of_whole > LEAST_SHARE else [])]
+
+
+def _with_weights(item: Likely, first: Mapping[str, Result], causes: Sequence[Cause]) -> Likely:
+    """The item. If few ids explain the lesser part, other weights may: they move ids, too. Without the tokens of these ids
+    nothing can be told of them, because the mean weight is no longer 1."""
+    rest = next((cause for cause in causes if cause.kind == "rest" and first[cause.code].holds), None)
+    if rest is None or item.cause.code not in OF_IDS or item.of_whole >= LOOSE:
+        return item
+    return replace(item, rivals=(*item.rivals, Rival(rest, None, rest.confirm))[:MOST_RIVALS])
+
+
+def _as_later(item: Likely, remaining: Part) -> Likely:
+    """The item of a setting that begins after the first step: what looks like it and comes with updates stands before it."""
+    own, (code, *others) = item.cause, item.cause.alike
+    lead = CAUSE[code]
+    rivals = tuple(_rival(other, lead, None, remaining) for other in (*map(CAUSE.__getitem__, others), own))
+    return _doubted(
+        replace(item, cause=lead, rivals=rivals[:MOST_RIVALS]), f"it may be a setting that changed: {own.title}"
+    )
 
 
 def _results(causes: Sequence[Cause], evidence: Evidence) -> dict[str, Result]:

@@ -10,7 +10,7 @@ from ratioscope.arrays import Booleans, Floats, Integers
 
 from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence, once
-from ..fading import fades, fading, is_less_sure
+from ..fading import fades, fading
 from ..fits import mean_weight
 from ..share import share_explained
 from ..subset_faults import CLEAR, largest, log_sizes
@@ -285,7 +285,7 @@ def _larger_than_rounding(evidence: Evidence) -> Result:
     holds = everywhere and honest and 0.3 < shape.negative < most_negative
     undone = evidence.with_earlier(evidence.later - evidence.log_ratio * np.sqrt(usual))
     shown = f"a gap above {HEALTHY:g} nats/token that no other cause explains would show"
-    alike = ("different_prompt",) if fades(evidence) and is_less_sure(evidence) else ()
+    alike = ("different_prompt",) if fades(evidence) else ()
     return Result(holds, effect, shown, share, undone, alike=alike)
 
 

@@ -385,7 +385,7 @@ def corrupted_load(evidence: Evidence) -> Result:
     if not result.holds or "version_lag" in evidence.record.ruled_out or not _is_early(evidence, _courses(evidence)[1]):
         return result
     lag = "no version that the engine told excludes a lag, which reaches its size within the first steps"
-    return replace(result, doubts=(*result.doubts, lag), alike=(*result.alike, "version_lag"))
+    return replace(result, doubts=(*result.doubts, lag), alike=("version_lag", *reversed(result.alike)))
 
 
 def sync_broke(evidence: Evidence) -> Result:

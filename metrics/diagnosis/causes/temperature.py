@@ -21,6 +21,9 @@ AMBIGUOUS = 0.3
 A temperature alone leaves log-probs that correlate at 1. A policy that learned reads as one against older weights, too."""
 BENT = (-0.3, 0.9)
 """(log-prob of the tokens that show a bend, share from which on what is left is rounding). A convention."""
+LEFT = 0.002
+"""K3 in nats/token that rounding in 16 bits leaves at most on small models. More is left where the logits were changed otherwise,
+or where no entropy stands for the normaliser."""
 TOLD_APART = 6.0
 """Standard errors of the mean weight between an honest and a raw sampler from which on it tells which one it is."""
 WITHIN = 3.0
@@ -137,6 +140,7 @@ def _two_temperatures(evidence: Evidence, honest: bool) -> Result:
     bends = "what is left bends with the size of the log-prob, as after a soft cap"
     doubts = {
         bends: _bends(evidence, share, x),
+        "more than rounding in 16 bits is left": evidence.has("entropy") and share.after > LEFT,
         "the mean weight does not tell whether the sampler's log-probs are those it sampled from": not is_told,
     }
     return Result(

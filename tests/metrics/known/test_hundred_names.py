@@ -71,6 +71,8 @@ def test_a_name_that_its_trainer_no_longer_logs_has_no_card_of_it() -> None:
 
 
 def test_a_trainer_without_a_table_gets_no_card_of_another() -> None:
-    with pytest.raises(ConfigError, match="the names that torchtitan_rl logs are in no table; known are those of areal"):
+    with pytest.raises(
+        ConfigError, match="the names that torchtitan_rl logs are in no table; known are those of areal"
+    ):
         entries("loss/ratio_mean@torchtitan_rl")
     assert entries("val-core/math/reward/mean@8")
