@@ -81,3 +81,22 @@ def test_zeros_are_placeholders_where_no_token_is_nearly_certain(tmp_path: Path)
     zeros = (np.where(nobody, 0, rollout), np.where(nobody, 0, rollout - 0.01 * draws.random(rollout.shape)))
     found = coverage_of(open_run(run_of(tmp_path / "run", zeros, computed_apart=True)), 0.9)
     assert found.word == "partly measured" and "exactly 0 on both sides" in found.why and "mask=" in found.remedy
+
+
+def test_zeros_of_a_policy_that_collapses_are_measured(tmp_path: Path) -> None:
+    """At its last step every token is certain: the steps before it show that the policy came near certainty."""
+    warm, cold = sides(6, temperature=0.2), sides(6, temperature=0.001)
+    assert (cold[0] == 0).mean() > 0.9
+    alone, after = (
+        open_run(run_of(tmp_path / name, *steps)) for name, steps in (("a", (cold,)), ("b", (warm, warm, cold)))
+    )
+    assert coverage_of(alone, 0.9).word != "healthy" and coverage_of(after, 0.9).is_measured
+
+
+def test_a_low_temperature_on_record_allows_more_zeros(tmp_path: Path) -> None:
+    cold = sides(7, temperature=0.01)
+    zeros, near = (cold[0] == 0).sum(), ((cold[0] < 0) & (cold[0] > -1e-5)).sum()
+    assert 10 * near < zeros < 900 * near
+    folder = run_of(tmp_path / "told", cold, cold, config={"sampling": {"temperature": 0.01}})
+    assert coverage_of(open_run(folder), 0.9).is_measured
+    assert not coverage_of(open_run(run_of(tmp_path / "untold", cold, cold)), 0.9).is_measured

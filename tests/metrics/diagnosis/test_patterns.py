@@ -169,3 +169,45 @@ def test_fillers_at_one_end_of_the_responses_point_to_a_mask_that_is_one_token_o
     for lost, word in ((healthy.position == 0, "first"), (healthy.position == LENGTH - 1, "last"), (scattered, "")):
         found = CAUSE["filler_values"].test(healthy.with_earlier(np.where(lost, 0.0, healthy.earlier)))
         assert found.holds and ("one token off" in found.effect) == bool(word) and word in found.effect, found.effect
+
+
+def from_step(first: int, steps: int = 12) -> Evidence:
+    """A gap from this step on, of the first 12 tokens as of another prompt, and a smaller one of the others."""
+    healthy = gap(size=0.01, seed=6, steps=steps)
+    size = np.where(healthy.position < 12, 0.5, 0.12) * (healthy.facts["step"] >= first)
+    moved = np.random.default_rng(7).normal(0, 1.0, len(healthy)) * size - 1.2 * size**2
+    return healthy.with_earlier(healthy.earlier - moved)
+
+
+def test_first_tokens_that_are_off_from_a_later_step_on_are_first_of_old_keys_and_not_of_another_prompt() -> None:
+    always, later = (diagnose(from_step(step)).likely[0] for step in (0, 2))
+    assert always.cause.code == "different_prompt"
+    assert later.cause.code == "stale_prefix" and later.instead == ("switch_inside", "different_prompt")
+    assert "it may be a setting that changed" in " ".join(later.doubts) and later.confidence != "high"
+
+
+def test_few_ids_that_explain_the_lesser_part_of_a_gap_of_other_weights_name_these_too() -> None:
+    healthy = gap(size=0.01, seed=8)
+    for size, is_of_weights in ((0.01, False), (0.4, True)):
+        draws = np.random.default_rng(10)
+        token = draws.integers(0, 60, len(healthy))
+        # The mean weight of all tokens is 1; without those of the four ids it is 1.056.
+        bias = np.where(token < 4, -1.5, np.log((1 - np.exp(-1.5) * 4 / 60) * 60 / 56))
+        moved = draws.normal(-(size**2) / 2, size, len(healthy)) + bias
+        facts = {**healthy.facts, "token": token}
+        first = diagnose(replace(healthy, earlier=healthy.later - moved, facts=facts)).likely[0]
+        assert first.cause.code == "biased_ids" and ("different_weights" in first.instead) is is_of_weights
+
+
+def test_a_temperature_that_leaves_more_than_rounding_is_not_sure() -> None:
+    draws = np.random.default_rng(10)
+    healthy = gap(size=0.01, seed=10)
+    entropy = np.abs(draws.normal(1.0, 0.3, len(healthy)))
+    later = np.log(np.clip(draws.beta(2, 2, len(healthy)), 1e-3, 1))
+    words = "more than rounding in 16 bits is left"
+    for noise, is_doubted in ((0.01, False), (0.1, True)):
+        earlier = 0.7 * later - 0.2 * entropy + draws.normal(0, noise, len(healthy))
+        evidence = replace(healthy, earlier=earlier, later=later, facts={**healthy.facts, "entropy": entropy})
+        assert (words in CAUSE["trainer_temperature"].test(evidence).doubts) is is_doubted
+        without = replace(evidence, facts=healthy.facts)
+        assert words not in CAUSE["trainer_temperature"].test(without).doubts, "no entropy stands for the normaliser"
