@@ -132,7 +132,8 @@ def asked_of(text: str) -> tuple[str, str | None]:
     trainer = trainer_named(last) if name else None
     if trainer in _about():
         return name, trainer
-    if name and last.isidentifier():
+    is_ending = any(re.search(about["tag"], text) for about in _about().values() if "tag" in about)
+    if name and last.isidentifier() and not is_ending:
         known = ", ".join(sorted(_about()))
         raise ConfigError(f"not known: the names that {last} logs are in no table; known are those of {known}")
     first, _, rest = text.partition("/")

@@ -75,4 +75,4 @@ def test_a_trainer_without_a_table_gets_no_card_of_another() -> None:
         ConfigError, match="the names that torchtitan_rl logs are in no table; known are those of areal"
     ):
         entries("loss/ratio_mean@torchtitan_rl")
-    assert entries("val-core/math/reward/mean@8")
+    assert entries("val-core/math/reward/mean@8") and entries("actor/kl_loss@sum"), "these endings are of names"
