@@ -110,10 +110,12 @@ def positive_log_probs(evidence: Evidence) -> Result:
 
 
 def moved_log_probs(evidence: Evidence) -> Result:
-    """Log-probs of one side that are those of the other times a number, or plus one, at certain and unsure tokens alike.
+    """Log-probs of one side that are those of the other times a number, or plus one, certain and unsure alike, or their sums.
 
     Logits may be scaled by a temperature, which the normaliser answers: then certain tokens move otherwise than unsure ones.
     """
+    if (summed := _running_sums(evidence)) is not None:
+        return summed
     sides = evidence.earlier, evidence.later
     least, most = -np.maximum(*sides), -np.minimum(*sides)
     unsure, sure = least > UNSURE, most < CERTAIN
@@ -139,6 +141,27 @@ def moved_log_probs(evidence: Evidence) -> Result:
         True, effect, "", share, undone, {"move": words}, alike=("truncation",) if looks_cut else (),
         doubts=("sampling that cuts off one probability at every token moves them alike",) if looks_cut else (),
     )  # fmt: skip
+
+
+def _running_sums(evidence: Evidence) -> Result | None:
+    """The result if one side has, at each token, the sum of its log-probs up to there, as engines report it beside; else None."""
+    is_next = (np.diff(evidence.row, prepend=-1) == 0) & (np.diff(evidence.position, prepend=-1) == 1)
+    if is_next.sum() < LEAST_SEEN:
+        return None
+    for of_sampler, words in (
+        (True, "less those of the token before: the sampler's are running sums"),
+        (False, "summed up token by token"),
+    ):
+        own, other = (evidence.earlier, evidence.later)[:: 1 if of_sampler else -1]
+        alone = np.where(is_next, own - np.roll(own, 1), own)
+        before, after = (float(np.median(np.abs(values - other)[is_next])) for values in (own, alone))
+        if after < NEARER * before and before > CERTAIN:
+            earlier, later = (alone, other)[:: 1 if of_sampler else -1]
+            moved = replace(evidence, earlier=earlier, later=later, history=None)
+            kept = moved.kept(is_next | (evidence.position == 0))
+            share = share_explained(evidence, np.full(len(evidence), kept.mean(kept.distance)))
+            return Result(True, f"the trainer's log-probs are the sampler's {words}", "", share, kept, {"move": words})
+    return None
 
 
 def _common_move(moves: Floats, certain: Booleans, unsure: Booleans) -> float | None:

@@ -120,6 +120,18 @@ def test_log_probs_that_were_shifted_are_told(shift: float) -> None:
     )
 
 
+@pytest.mark.parametrize("side", ["earlier", "later"])
+def test_running_sums_in_place_of_log_probs_are_told_and_undone(side: str) -> None:
+    found = drawn(1.0)
+    own = getattr(found, side)
+    sums = np.concatenate([np.cumsum(own[found.row == row]) for row in np.unique(found.row)])
+    summed = replace(found, earlier=sums) if side == "earlier" else replace(found, later=sums)
+    first = diagnose(summed).likely[0]
+    assert (first.cause.code, first.confidence) == ("moved_log_probs", "high") and first.of_whole > 0.99
+    assert first.share is not None and first.share.after == pytest.approx(found.mean(found.distance))
+    assert ("running sums" if side == "earlier" else "summed up") in str(first.parameters["move"])
+
+
 @pytest.mark.parametrize("temperature", [0.6, 0.8, 0.9, 1.1, 1.3])
 def test_a_temperature_of_the_logits_is_no_multiplied_log_prob(temperature: float) -> None:
     assert not CAUSE["moved_log_probs"].test(drawn(temperature)).holds
