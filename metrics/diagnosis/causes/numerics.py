@@ -14,6 +14,7 @@ from ..fading import fades, fading
 from ..fits import mean_weight
 from ..share import share_explained
 from ..subset_faults import CLEAR, largest, log_sizes
+from .token_biases import row_tokens
 
 HEALTHY = 0.01
 """Mean K3 in nats/token below which noise is usual in 16 and 8 bits; the bound of watch in the verdict."""
@@ -236,6 +237,7 @@ def router_flips(evidence: Evidence) -> Result:
         share if holds else None,
         kept if holds else None,
         doubts=() if not holds or _has_experts(evidence) else ("no setting on record names experts",),
+        alike=("token_rows",) if holds and evidence.has("token") and row_tokens(evidence)[1].any() else (),
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ratioscope.arrays import Booleans
+from ratioscope.arrays import Booleans, Integers
 
 from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence, distances, once
@@ -24,9 +24,11 @@ PENALTY = (5.0, 0.03)
 """(standard errors, nats) of a difference between repeated and new tokens that counts."""
 ID = (5, 4.5)
 """(least tokens, standard errors) of an id whose mean x is not 0."""
-LARGER, ROW, RARE = 0.7, 20.0, 0.05
+LARGER, ROW, RARE = 0.7, 20.0, 0.08
 """Log size of an id above the mean, and ratio of the gaps, from which on its row of a matrix may differ; more tokens than this
 share are not of few ids."""
+FAR, PURE, CHANCE = 8.0, 0.7, 1e-3
+"""A log-ratio so many times the median is rare. An id is pure if this part of its tokens is, beyond this chance over all ids."""
 LEAST_SHARE = 0.1
 """Share of the gap that such ids must explain: in a large gap of another cause some ids are always off."""
 
@@ -151,8 +153,8 @@ def biased_ids(evidence: Evidence) -> Result:
 def row_tokens(evidence: Evidence) -> tuple[str, Booleans, str]:
     """(the place of the bad tokens against some ids, the tokens there, the ids): few ids have large gaps, or bring them.
 
-    Ids are found in one half of the sequences and used in the other half. Rows of the output layer show at their own ids, rows
-    of the embeddings at the token after them.
+    Ids are found in one half of the sequences and used in the other half; seldom ones, if nearly all of their tokens are large.
+    Rows of the output layer show at their own ids, rows of the embeddings at the token after them.
     """
     weighted = evidence.weights * evidence.distance
     before = np.where(np.diff(evidence.row, prepend=-1) == 0, np.roll(evidence.facts["token"], 1), -1)
@@ -171,10 +173,25 @@ def row_tokens(evidence: Evidence) -> tuple[str, Booleans, str]:
             )
             bad |= ~own & clear[index]
             flagged |= clear
+        pure = _pure(evidence, index, len(token)) & (token >= 0)
+        bad, flagged = bad | pure[index], flagged | pure
         share = float(weighted[bad].sum() / max(weighted.sum(), 1e-300))
         if bad.any() and evidence.mean(bad) < RARE and share > best[3]:
             best = place, bad, ", ".join(map(str, token[flagged][:5].tolist())), share
     return best[:3]
+
+
+def _pure(evidence: Evidence, index: Integers, ids: int) -> Booleans:
+    """The ids of whose tokens so many have a rare size that no chance brings them together, shape (ids,).
+
+    index: the id of each token, from 0 on. The bound is Chernoff's for a binomial count, over all ids.
+    """
+    size = np.abs(evidence.log_ratio)
+    rare = size > FAR * np.median(size[size > 0]) if size.any() else np.zeros(len(size), np.bool_)
+    counts, base = np.bincount(index, minlength=ids), max(float(rare.mean()), 1 / max(len(rare), 1))
+    share = np.clip(np.bincount(index, rare, minlength=ids) / np.maximum(counts, 1), 1e-12, 1 - 1e-12)
+    apart = share * np.log(share / base) + (1 - share) * np.log((1 - share) / max(1 - base, 1e-12))
+    return np.asarray((share > PURE) & (counts * apart > np.log(ids / CHANCE)), np.bool_)
 
 
 def token_rows(evidence: Evidence) -> Result:

@@ -211,3 +211,18 @@ def test_a_temperature_that_leaves_more_than_rounding_is_not_sure() -> None:
         assert (words in CAUSE["trainer_temperature"].test(evidence).doubts) is is_doubted
         without = replace(evidence, facts=healthy.facts)
         assert words not in CAUSE["trainer_temperature"].test(without).doubts, "no entropy stands for the normaliser"
+
+
+@pytest.mark.parametrize("place", ["at", "after"])
+def test_seldom_ids_whose_every_token_is_far_off_have_other_rows(place: str) -> None:
+    """Rows of the output layer, or of the embeddings: of ids with six tokens each, and as many tokens at random."""
+    draws = np.random.default_rng(11)
+    healthy = gap(seed=12)
+    token = draws.integers(0, 400, len(healthy))
+    healthy = replace(healthy, facts={**healthy.facts, "token": token})
+    ids = token if place == "at" else np.where(healthy.position > 0, np.roll(token, 1), -1)
+    bad = np.isin(ids, range(3, 11))
+    size = draws.choice([-1.0, 1.0], len(healthy)) * draws.uniform(1.0, 2.0, len(healthy))
+    for tokens, code in ((bad, "token_rows"), (draws.permutation(bad), "router_flips")):
+        first = diagnose(healthy.with_earlier(np.where(tokens, healthy.later - size, healthy.earlier))).likely[0]
+        assert first.cause.code == code and first.confidence != "high" and first.of_whole > 0.8
