@@ -20,7 +20,7 @@ from ratioscope import process
 from ratioscope.collectors import environment
 from ratioscope.collectors.environment import launch_name
 from ratioscope.collectors.process.variables import LAUNCH, RUN, recording_variables
-from ratioscope.collectors.watching import imports, ray_workers
+from ratioscope.collectors.watching import imports
 from ratioscope.collectors.watching.imports import when_imported
 from ratioscope.collectors.writing import run_file
 from ratioscope.collectors.writing.joining import place_in_run
@@ -192,7 +192,9 @@ def test_what_cannot_be_installed_is_said_and_raises_nothing(
 ) -> None:
     monkeypatch.setenv(RUN, "RUN")
     monkeypatch.setattr(environment, "installed_for", [])
-    monkeypatch.setattr(ray_workers, "await_ray", lambda: 1 / 0)
+    monkeypatch.setattr(
+        environment, "tell_of_this_process", lambda: 1 / 0
+    )  # before a trainer that is imported is attached
     with caplog.at_level(logging.WARNING):
         environment.install()
     assert "ZeroDivisionError" in caplog.text and "goes on without" in caplog.text
