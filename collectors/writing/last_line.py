@@ -42,9 +42,9 @@ def recorded(logged: Logged, tokens: int, *, part: str = "", is_whole: bool = Tr
     gaps = [gap for gap in GAPS if set(sides(gap)) <= logged.policies]
     elsewhere = "" if is_whole else " unless another process records them"
     if gaps == ["drift"]:
-        of = f"drift; no rollout log-probs, so no gap between sampler and trainer is measured{elsewhere}"
+        of = f"gap drift; no rollout log-probs, so no gap between sampler and trainer is measured{elsewhere}"
     elif gaps:
-        of = gaps[0] if len(gaps) == 1 else f"{', '.join(gaps[:-1])} and {gaps[-1]}"
+        of = f"gap {gaps[0]}" if len(gaps) == 1 else f"gaps {', '.join(gaps[:-1])} and {gaps[-1]}"
     elif logged.policies:
         of = f"{', '.join(sorted(logged.policies))} alone: a gap has two sides"
         of += "" if is_whole else ", and another process may record the other"

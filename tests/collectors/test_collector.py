@@ -498,11 +498,11 @@ def test_an_exception_of_the_trainers_signal_handler_reaches_the_trainer() -> No
 @pytest.mark.parametrize(
     ("policies", "words"),
     [
-        (("rollout", "old", "current"), "mismatch, total and drift"),
-        (("rollout", "old"), "mismatch"),
+        (("rollout", "old", "current"), "gaps mismatch, total and drift"),
+        (("rollout", "old"), "gap mismatch"),
         (
             ("old", "current"),
-            "drift; no rollout log-probs, so no gap between sampler and trainer is measured unless another process records them",
+            "gap drift; no rollout log-probs, so no gap between sampler and trainer is measured unless another process records them",
         ),
         (("old",), "old alone: a gap has two sides, and another process may record the other"),
         ((), None),

@@ -135,7 +135,8 @@ def record(
     """Writes a run of one step: readings "a" as rollout, "b" as old, the others by name. made_of: facts on both scorers."""
     others = {name: list(own) for name, own in readings.items() if name not in ("a", "b")}
     try:
-        with Collector(folder, writer="thread", strict=True, text="ids", config={"parity": dict(made_of)}) as collector:
+        config = {"parity": dict(made_of)}
+        with Collector(folder, writer="thread", when_full="wait", strict=True, text="ids", config=config) as collector:
             collector.log(
                 step=0,
                 rollout_logprobs=list(readings["a"]),

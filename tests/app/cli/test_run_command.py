@@ -64,7 +64,7 @@ def test_a_training_command_records_and_prints_what_it_prints(job: Path, command
     assert (done.returncode, done.stdout) == (0, "[-0.5, -0.5]\n")
     assert done.stderr.splitlines() == [
         f"ratioscope: recording into {job / 'RUN'}",
-        f"ratioscope: recorded steps 0 to 1, 4 tokens on disk, mismatch; next: ratioscope dashboard {job / 'RUN'}",
+        f"ratioscope: recorded steps 0 to 1, 4 tokens on disk, gap mismatch; next: ratioscope dashboard {job / 'RUN'}",
     ]
     assert rows(job) == 2
     run = json.loads((job / "RUN" / "run.json").read_text())
@@ -157,7 +157,7 @@ ENDS: dict[str, tuple[list[str], int, str]] = {
     "killed in training": (
         [PYTHON, "-c", "{log}; c.flush(); os.kill(os.getpid(), 9)"],
         -9,
-        "ratioscope: recorded step 3, 2 tokens on disk, drift; no rollout log-probs",
+        "ratioscope: recorded step 3, 2 tokens on disk, gap drift; no rollout log-probs",
     ),
 }  # fmt: skip
 LOG = (

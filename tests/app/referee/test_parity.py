@@ -364,11 +364,12 @@ def test_a_command_gets_no_key_and_no_shell(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_run_folder_opens_and_has_every_reading(
-    served: EngineServer, model: Path, tokens: Path, tmp_path: Path, answer: Any
+    served: EngineServer, model: Path, tokens: Path, tmp_path: Path, answer: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "run"
     code, found = answer(served.address, f"{model}#bfloat16", "--tokens", tokens, "--device", "cpu", "-o", folder)
     assert code == 0 and found["folder"] == str(folder)
+    assert not caplog.records  # no line of a training's end, which names a gap beside the answer
     run = open_run(folder)
     assert {"a_alone", "a_64_together", "b_packed", "b_decode", "b_perturbed"} <= run.readings.keys()
     whole = run.metrics((), gap="mismatch")["mismatch/abs_log_ratio"].item()
