@@ -143,6 +143,23 @@ def comparability(info: Mapping[str, Any]) -> tuple[ComparedSetting, ...]:
     )
 
 
+def recorded_values(info: Mapping[str, Any]) -> dict[str, float]:
+    """Name of a sampling setting, or prompt length -> its value on record. info: the content of run.json."""
+    values = {each.name: each.rollout.partition(",")[0] for each in comparability(info)}
+    length = next((value for key, value in settings(info).items() if _LENGTH.search(key)), "")
+    lengths = {"prompt length": length, "padded length": length}
+    numbers = {name: _number_in(value) for name, value in (values | lengths).items()}
+    return {name: number for name, number in numbers.items() if number}
+
+
+def _number_in(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+_LENGTH = re.compile(r"(^|\.)max_prompt_length$")
 _RECORD: Mapping[str, str] = {
     "temperature": '{"sampling": {"temperature": 1.0}}',
     **{cut.name: f'{{"sampling": {{"{cut.keys[0]}": {cut.neutral[0]:g}}}}}' for cut in _CUTS},

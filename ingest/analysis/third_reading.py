@@ -16,8 +16,7 @@ from ratioscope.metrics.diagnosis.proof import Reproduction
 from ratioscope.record import sides
 
 from ..run import Run
-from .comparability import comparability, run_facts
-from .run_settings import settings
+from .comparability import recorded_values, run_facts
 
 SIDES: dict[str, Side] = {"rollout": "engine", "old": "trainer", "current": "trainer"}
 CONFIDENCE = {"reproduced": "high", "fits best": "medium", "in part": "low"}
@@ -25,7 +24,6 @@ CONFIDENCE = {"reproduced": "high", "fits best": "medium", "in part": "low"}
 LOWEST = 1.5
 """A side that stands no farther from the model than this times what its precision gives has no cause in part."""
 _TEMPERATURE = re.compile(r"temperature ([\d.]+)")
-_LENGTH = re.compile(r"(^|\.)max_prompt_length$")
 Told = Mapping[str, Any]
 
 
@@ -47,22 +45,6 @@ def precisions(run: Run) -> dict[str, str]:
     facts = run_facts(run.info)
     known = {"engine": facts.engine, "trainer": facts.trainer}
     return {policy: precision for policy in run.policies if (precision := known[SIDES[policy]])}
-
-
-def recorded_values(run: Run) -> dict[str, float]:
-    """Name of a sampling setting, or prompt length -> its value on record."""
-    values = {each.name: each.rollout.partition(",")[0] for each in comparability(run.info)}
-    length = next((value for key, value in settings(run.info).items() if _LENGTH.search(key)), "")
-    lengths = {"prompt length": length, "padded length": length}
-    numbers = {name: _number(value) for name, value in (values | lengths).items()}
-    return {name: number for name, number in numbers.items() if number}
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def reproductions(run: Run, gap: str, steps: Sequence[int]) -> list[Reproduction]:
@@ -94,7 +76,9 @@ def _reproduction(run: Run, own: Told, ours: Sequence[Told]) -> Reproduction:
         return nothing
     whole = sum(len(one["steps"]) * one["k3_plain"] for one in ours if one["policy"] == own["policy"])
     share = max(0.0, min(1.0, 1 - own["k3"] / own["k3_plain"])) * len(own["steps"]) * own["k3_plain"] / whole
-    code, side = _placed(own, beside, sorted({step for one in ours for step in one["steps"]}), recorded_values(run))
+    code, side = _placed(
+        own, beside, sorted({step for one in ours for step in one["steps"]}), recorded_values(run.info)
+    )
     codes = tuple(each for each in code.split() if each in CAUSE)
     confidence = "medium" if own["other_codes"] and verdict == "reproduced" else CONFIDENCE[verdict]
     others = tuple(each for each in own["other_codes"] if each in CAUSE)

@@ -13,8 +13,8 @@ from ratioscope.metrics.diagnosis.grid import grid_of, widths
 from ratioscope.metrics.engines.arrow_columns import gap_rows
 from ratioscope.metrics.metric import SAMPLED
 
+from .comparability import recorded_values
 from .step_rows import columns_of
-from .third_reading import recorded_values
 
 if TYPE_CHECKING:
     from ..run import Run
@@ -93,7 +93,7 @@ def _read(run: "Run", gap: str, own: pl.DataFrame) -> pl.DataFrame:
     read = [_of_step(run, step, gap) for step in steps]
     # A policy that collapses comes near certainty at other steps than those at which all tokens are certain.
     near = sum(each.near for each in read) / max(sum(each.zeros for each in read), 1e-300)
-    cold = min(1.0, recorded_values(run).get("temperature", 1.0))
+    cold = min(1.0, recorded_values(run.info).get("temperature", 1.0))
     rows = [
         (step, each.rounded, max(0.0, 1 - _TIMES / cold * near) * each.zeros / max(each.sure, 1e-300))
         for step, each in zip(steps, read, strict=True)

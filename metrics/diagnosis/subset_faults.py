@@ -20,6 +20,8 @@ CLEAR_AGAIN = 3.0
 """The same for a clear difference without the largest tokens, most of which belong to the fault if there is one. A convention."""
 FEW_ROWS = 4
 """The least number of sequences on either side of a comparison."""
+FAR = 8.0
+"""A log-ratio of so many times the median is far off. A convention."""
 FEW_TOKENS = 16
 """The least number of tokens on either side of a comparison."""
 
@@ -97,6 +99,13 @@ def _without_largest(evidence: Evidence) -> tuple[Evidence, Booleans]:
     kept = np.ones(len(evidence), np.bool_)
     kept[np.argsort(-np.abs(evidence.log_ratio), kind="stable")[:few]] = False
     return evidence.kept(kept), kept
+
+
+@once
+def far_off(evidence: Evidence) -> Booleans:
+    """True for a token whose log-ratio is FAR times the median of those that are not 0, shape (tokens,)."""
+    size = np.abs(evidence.log_ratio)
+    return np.asarray(size > FAR * np.median(size[size > 0]) if size.any() else np.zeros(len(size)), np.bool_)
 
 
 @once

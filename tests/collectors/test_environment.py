@@ -192,9 +192,8 @@ def test_what_cannot_be_installed_is_said_and_raises_nothing(
 ) -> None:
     monkeypatch.setenv(RUN, "RUN")
     monkeypatch.setattr(environment, "installed_for", [])
-    monkeypatch.setattr(
-        environment, "tell_of_this_process", lambda: 1 / 0
-    )  # before a trainer that is imported is attached
+    # before the hooks: a trainer that this process has imported would be recorded by later tests
+    monkeypatch.setattr(environment, "tell_of_this_process", lambda: 1 / 0)
     with caplog.at_level(logging.WARNING):
         environment.install()
     assert "ZeroDivisionError" in caplog.text and "goes on without" in caplog.text

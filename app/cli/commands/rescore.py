@@ -234,7 +234,8 @@ def _attempt(
     run: "Run", judge: "Referee | Judge", few: "Wanted", tokenizer: Any, checkpoints: "Sequence[Path]" = ()
 ) -> "ReproductionAttempt":
     """Every alternative that the judge can read, on few sequences."""
-    from ratioscope.ingest.analysis.third_reading import precisions, recorded_values
+    from ratioscope.ingest.analysis.comparability import recorded_values
+    from ratioscope.ingest.analysis.third_reading import precisions
 
     from ...referee.choice import chosen
     from ...referee.inputs import demand_some, inputs_of
@@ -242,7 +243,7 @@ def _attempt(
 
     inputs = inputs_of(run, chosen(run, few), judge.room, tokenizer)
     demand_some(run, len(inputs.sequences), inputs.left_out)
-    trial = Trial(checkpoints, tokenizer, precisions(run), recorded_values(run), _codes(run))
+    trial = Trial(checkpoints, tokenizer, precisions(run), recorded_values(run.info), _codes(run))
     with counting("alternatives") as progress:
         return tried(judge, inputs.sequences, trial, progress=progress)
 

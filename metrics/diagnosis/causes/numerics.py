@@ -13,7 +13,7 @@ from ..evidence import Evidence, once
 from ..fading import fades, fading
 from ..fits import mean_weight
 from ..share import share_explained
-from ..subset_faults import CLEAR, largest, log_sizes
+from ..subset_faults import CLEAR, far_off, largest, log_sizes
 from .token_biases import row_tokens
 
 HEALTHY = 0.01
@@ -211,8 +211,7 @@ def router_flips(evidence: Evidence) -> Result:
     if len(evidence) < LEAST_TOKENS:
         return undecided(f"{len(evidence)} tokens are too few; {LEAST_TOKENS} are needed")
     shape = noise(evidence)
-    x = np.abs(evidence.log_ratio)
-    rare = x > 8 * np.median(x[x > 0]) if (x > 0).any() else np.zeros(len(x), np.bool_)
+    rare = far_off(evidence)
     spread = _spread(evidence, rare)
     two_sided = abs(spread.negative - 0.5) < ONE_SIDED
     scattered = spread.in_runs < RUNS and spread.over_rows < CROWDED and spread.at_an_end < MOSTLY_AT_AN_END

@@ -10,7 +10,7 @@ from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence, distances, once
 from ..fits import least_squares
 from ..share import Share, share_explained, strata
-from ..subset_faults import codes, log_sizes, mean_by, subset_fault
+from ..subset_faults import codes, far_off, log_sizes, mean_by, subset_fault
 
 WITHIN = 3.0
 """A |x| above this counts as this, so that one token cannot decide."""
@@ -27,8 +27,8 @@ ID = (5, 4.5)
 LARGER, ROW, RARE = 0.7, 20.0, 0.08
 """Log size of an id above the mean, and ratio of the gaps, from which on its row of a matrix may differ; more tokens than this
 share are not of few ids."""
-FAR, PURE, CHANCE = 8.0, 0.7, 1e-3
-"""A log-ratio so many times the median is rare. An id is pure if this part of its tokens is, beyond this chance over all ids."""
+PURE, CHANCE = 0.7, 1e-3
+"""An id is pure if this part of its tokens is far off, beyond this chance over all ids."""
 LEAST_SHARE = 0.1
 """Share of the gap that such ids must explain: in a large gap of another cause some ids are always off."""
 
@@ -182,12 +182,11 @@ def row_tokens(evidence: Evidence) -> tuple[str, Booleans, str]:
 
 
 def _pure(evidence: Evidence, index: Integers, ids: int) -> Booleans:
-    """The ids of whose tokens so many have a rare size that no chance brings them together, shape (ids,).
+    """The ids of whose tokens so many are far off that no chance brings them together, shape (ids,).
 
     index: the id of each token, from 0 on. The bound is Chernoff's for a binomial count, over all ids.
     """
-    size = np.abs(evidence.log_ratio)
-    rare = size > FAR * np.median(size[size > 0]) if size.any() else np.zeros(len(size), np.bool_)
+    rare = far_off(evidence)
     counts, base = np.bincount(index, minlength=ids), max(float(rare.mean()), 1 / max(len(rare), 1))
     share = np.clip(np.bincount(index, rare, minlength=ids) / np.maximum(counts, 1), 1e-12, 1 - 1e-12)
     apart = share * np.log(share / base) + (1 - share) * np.log((1 - share) / max(1 - base, 1e-12))
