@@ -502,7 +502,8 @@ def test_an_exception_of_the_trainers_signal_handler_reaches_the_trainer() -> No
         (("rollout", "old"), "gap mismatch"),
         (
             ("old", "current"),
-            "gap drift; no rollout log-probs, so no gap between sampler and trainer is measured unless another process records them",
+            "gap drift; no rollout log-probs, so no gap between sampler and trainer is measured "
+            "unless another process records them",
         ),
         (("old",), "old alone: a gap has two sides, and another process may record the other"),
         ((), None),
