@@ -68,8 +68,7 @@ def _with_own_id(row: Any, at: int) -> Any:
     if not isinstance(row, dict):
         return row
     own = {"id": f"{row['id']}-{at}"} if isinstance(row.get("id"), str) else {}
-    within = {"meta_info": _with_own_id(row["meta_info"], at)} if isinstance(row.get("meta_info"), dict) else {}
-    return row | own | within
+    return row | own | {key: _with_own_id(row[key], at) for key in ("meta_info", "response") if key in row}
 
 
 SOUND = b'{"step": 1, "sequence_id": "s", "rollout_logprobs": [-1.0]}'
