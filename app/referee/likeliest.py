@@ -25,7 +25,7 @@ WHOLE = 1e-3
 VOCABULARY = 1 << 18
 """Tokens that a vocabulary has at most. Above temperature 1 the bounds depend on it; the largest in use have so many."""
 ROUNDED = 1e-5
-"""The error of the probability that is left: log_softmax in float32 rounds by less."""
+"""The error of the probability that is left, and of one log-prob written twice: log_softmax in float32 rounds by less."""
 Setting = tuple[str, float]
 """A parameter of a sampler by the name that vLLM and SGLang have for it, and its value."""
 Between = tuple[Floats, Floats]
@@ -43,8 +43,8 @@ class Likeliest:
 
     @property
     def is_beyond(self) -> Booleans:
-        """True for a token of the response that is less likely than all that are listed."""
-        found: Booleans = self.own < self.top[:, -1]
+        """True for a token of the response that is less likely than all that are listed, by more than ROUNDED."""
+        found: Booleans = self.own < self.top[:, -1] - ROUNDED
         return found
 
     @property
@@ -121,7 +121,7 @@ def _at_temperature(known: Likeliest, temperature: float) -> Between:
 def _cut(known: Likeliest, kept: Booleans, more: tuple[Floats, Floats]) -> Between:
     """The recorded token was sampled, so it is kept. more: the probability of others that are kept, at least and at most."""
     mass = (np.exp(known.top) * kept).sum(1)
-    is_out = known.is_beyond | (known.own < np.where(kept, known.top, np.inf).min(1))
+    is_out = known.is_beyond | (known.own < np.where(kept, known.top, np.inf).min(1) - ROUNDED)
     mass = mass + np.where(is_out, np.exp(known.own), 0.0)
     low, high = (np.minimum(known.own - np.log(np.minimum(mass + own, 1 + ROUNDED)), 0.0) for own in more[::-1])
     return low, high

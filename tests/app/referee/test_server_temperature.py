@@ -78,6 +78,16 @@ def test_the_true_log_prob_lies_between_the_bounds(name: str, data: st.DataObjec
     assert low - 1e-9 <= true_logprob(p, token, name, value) <= high + 1e-9
 
 
+@pytest.mark.parametrize("off", [-1e-7, 0.0, 1e-7])
+def test_a_kept_token_that_is_rounded_down_is_not_counted_twice(off: float) -> None:
+    p = [0.9, 0.06, *[0.04 / 18] * 18]
+    for at, value in ((0, 1.0), (1, 2.0), (19, 20.0)):
+        held = Likeliest(np.array([math.log(p[at]) + off]), np.log(np.array([p])))
+        (low,), (high,) = between(held, ("top_k", value))
+        true = math.log(p[at] / sum(p[: int(value)]))
+        assert low - 1e-5 <= true <= high + 1e-5 and not held.is_beyond.any()
+
+
 def test_the_bounds_meet_where_nothing_is_left_over_and_part_above_temperature_1() -> None:
     even, sharp = [1 / 1000] * 1000, [0.9, 0.0999, 0.0001]
     for setting in (("temperature", 0.5), ("top_p", 0.5), ("top_k", 2.0), ("min_p", 0.2)):
