@@ -66,7 +66,7 @@ def _prepared(way: str, source: Path) -> Callable[[Path], object]:
 
     if way == "read":
         return lambda _: deque(read(opened(source, Options()), Options()), maxlen=0)
-    return lambda run: import_dump._imported([source], [Options()], run, (), None, True)
+    return lambda run: import_dump._imported([source], [Options()], run, (), None, True, "full")
 
 
 def _most() -> float:

@@ -169,8 +169,8 @@ class ServerJudge:
             known = _known(self._likeliest, engine.place, engine.likeliest, sequences)
         except SourceError as error:
             raise Unknown(str(error)) from None
-        every = [[between(own, setting) for own in known] for setting in settings if setting is not None]
-        return [{place: np.array(own) for place, own in enumerate(each)} for each in every]
+        bounds = ([between(own, setting) for own in known] for setting in settings if setting is not None)
+        return [{place: np.array(own, np.float32) for place, own in enumerate(each)} for each in bounds]
 
     def own_distance(self, alternative: Hypothesis, sequences: Sequence[Sequence_]) -> OwnDistance:
         """The server's distance from itself under an alternative, measured once."""
