@@ -46,6 +46,7 @@ from ..presentation.cause_facts import (
 from ..presentation.digits import count
 from ..presentation.gap_words import difference_words, direction
 from ..presentation.metric_places import metrics_at
+from ..presentation.parity_words import PARITY, parity_sentence
 from ..presentation.sentence import capital, sentence
 from ..presentation.size_words import NAME, size_words
 from ..referee.answer import SideOff
@@ -91,6 +92,8 @@ def diagnosis(scope: Scope) -> Iterator[Block]:
         return
     known = scope.view.diagnosis(scope.gap, scope.chosen)
     yield Markup(verdict_lines(scope.view, known, brief=True))
+    if who := parity_sentence(scope.view.run.info):
+        yield Paragraph(who, head=PARITY)
     if known is None:
         yield Waiting("diagnosis_waits", BEING_MADE, partial(_is_there, scope))
         return

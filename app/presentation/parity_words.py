@@ -11,7 +11,9 @@ LONGEST = 60
 
 
 def parity_sentence(info: Mapping[str, Any]) -> str:
-    """The scorer behind each side of the gap, from run.json; "" for another run.
+    """The scorer behind each side of the gap, and by their digests if both have the same weights; "" for another run.
+
+    Scorers are in run.json. A digest covers names, sizes and contents of the files of weights; a server and a command have none.
 
     >>> parity_sentence({"config": {"parity": {"hf": {"model": "ckpt/smol", "dtype": "float32"}}}})
     'both sides are readings by hf (smol, float32), no engine and no trainer.'
@@ -25,7 +27,14 @@ def parity_sentence(info: Mapping[str, Any]) -> str:
         return f"both sides are readings by {names[0]}, no engine and no trainer."
     if len(names) != 2:
         return ""
-    return f"the engine's side (rollout) is read by {names[0]}, the trainer's (old) by {names[1]}."
+    return f"the engine's side (rollout) is read by {names[0]}, the trainer's (old) by {names[1]}.{_weights(made_of)}"
+
+
+def _weights(made_of: Mapping[str, Any]) -> str:
+    digests = [own["digest"] for own in made_of.values() if isinstance(own, dict) and "digest" in own]
+    if len(digests) != 2:
+        return ""
+    return f" Their files of weights {'have one digest' if digests[0] == digests[1] else 'differ'}."
 
 
 def _scorer(name: str, made_of: Mapping[str, Any]) -> str:

@@ -354,6 +354,9 @@ def _is_on(value: str) -> bool:
 
 def _precisions(info: Mapping[str, Any], values: Mapping[str, str]) -> tuple[str | None, str | None]:
     """(precision of the engine's weights, precision of the trainer's arithmetic)."""
+    if scorers := scorers_of(info):
+        engine, trainer = (str(own["dtype"]) if "dtype" in own else None for own in (scorers[0], scorers[-1]))
+        return engine, trainer
     compared = next(each for each in comparability(info) if each.name == "precision")
     engine = compared.rollout if compared.rollout.isalnum() else None
     if any(_FP4_KEYS.search(key) and "fp4" in value.lower() for key, value in values.items()):
@@ -361,6 +364,14 @@ def _precisions(info: Mapping[str, Any], values: Mapping[str, str]) -> tuple[str
     if any(key.endswith("kv_cache_dtype") and "fp8" in value.lower() for key, value in values.items()):
         engine = "float8 cache" if engine in (None, "bfloat16") else engine
     return engine, _arithmetic(compared.trainer)
+
+
+def scorers_of(info: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The facts of the scorers of `ratioscope parity` that stand for engine and trainer; one for both, none for other runs."""
+    config = info.get("config")
+    made_of = config.get("parity") if isinstance(config, dict) else None
+    found = [own for own in made_of.values() if isinstance(own, dict)] if isinstance(made_of, dict) else []
+    return found if len(found) in (1, 2) else []
 
 
 def _arithmetic(words: str) -> str | None:

@@ -20,6 +20,7 @@ from ratioscope.metrics.known.experiments import UNEXPLAINED, Experiment, next_e
 from ratioscope.record import GAPS, gap_between, sides
 
 from ..run import Run
+from .comparability import scorers_of
 from .copies import CopyFact, copy_facts, judged_first
 from .drift import drift_of
 from .evidence import Sampled, evidence_of
@@ -190,7 +191,7 @@ def _next(run: Run, diagnosis: Diagnosis, sampled: Sampled) -> Experiment | None
     told = {
         "digests": bool(run.weights[0]), "referee": _is_judged(run), "prompt_ids": "prompt_ids" in run.columns,
         "token_ids": sampled.evidence.has("token"), "fixed_weights": bool(sampled.evidence.record.fixed_weights),
-        "synced": _is_synced(run),
+        "synced": _is_synced(run), "parity": bool(scorers_of(run.info)),
     }  # fmt: skip
     on_record = {*sampled.evidence.facts, *(name for name, is_there in told.items() if is_there)}
     confirm = likely[0].cause.confirm if likely else ""

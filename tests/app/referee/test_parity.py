@@ -21,6 +21,7 @@ from ratioscope import open_run
 from ratioscope.app.blocks import Paragraph
 from ratioscope.app.cli import main
 from ratioscope.app.documents.material import material
+from ratioscope.app.pages.diagnosis import diagnosis
 from ratioscope.app.pages.overview import overview
 from ratioscope.app.presentation.parity_words import PARITY
 from ratioscope.app.referee import server
@@ -30,6 +31,8 @@ from ratioscope.app.referee.parity.command import command_of
 from ratioscope.app.referee.parity.comparison import columns, compared
 from ratioscope.app.referee.parity.limits import PUBLISHED, QUANTITIES, breaches, limits_of
 from ratioscope.errors import ConfigError, SourceError
+from ratioscope.ingest.analysis.comparability import run_facts
+from ratioscope.ingest.analysis.diagnosis import diagnosis_of
 
 KINDS = ("vllm", "sglang")
 COLUMN = arrays(np.float32, 6, elements=st.floats(-30, 0, width=32))
@@ -390,6 +393,23 @@ def test_the_run_folder_opens_and_has_every_reading(
         == main(["report", str(folder), "-o", str(tmp_path / "r.html")])
         == 0
     )
+
+
+@pytest.mark.parametrize(("seed", "words"), [(0, "have one digest"), (7, "differ")])
+def test_the_pages_name_both_checkpoints_and_ask_no_training_for_more(
+    seed: int, words: str, model: Path, tokens: Path, tmp_path: Path, answer: Any
+) -> None:
+    other, folder = tiny.saved(tiny.model(seed), tmp_path / "other"), tmp_path / "run"
+    asked = ("--tokens", tokens, "--arms", "none", "--device", "cpu", "-o", folder)
+    assert answer(f"{model}#bfloat16", other, *asked)[0] == 0
+    run = open_run(folder)
+    facts = run_facts(run.info)
+    assert (facts.engine, facts.trainer) == ("bfloat16", "float32")
+    for page in (overview, diagnosis):
+        said = [each for each in page(material(run).scope) if isinstance(each, Paragraph) and each.head == PARITY]
+        assert [each.text.partition(". ")[2] for each in said] == [f"Their files of weights {words}."]
+    follows = diagnosis_of(run).next
+    assert (follows.code if follows else None) == ("rescore_try" if seed else None)
 
 
 def test_tokens_come_from_a_recorded_run(weights: Any, model: Path, tmp_path: Path, answer: Any) -> None:

@@ -9,7 +9,7 @@ from ratioscope.metrics.diagnosis.catalogue import CAUSE, CAUSES
 from ratioscope.metrics.diagnosis.evidence import FACTS
 from ratioscope.metrics.known.experiments import UNEXPLAINED, experiments, next_experiment
 
-ON_RECORD = {*FACTS, "token_ids", "prompt_ids", "digests", "referee", "synced", "fixed_weights"}
+ON_RECORD = {*FACTS, "token_ids", "prompt_ids", "digests", "referee", "synced", "fixed_weights", "parity"}
 NAMED = {
     "reported_raw": "a mean weight that is not 1 proves that the engine's log-probs are not those it sampled from",
     "truncation": "a mean weight below 1 with a one-sided gap proves that sampling excludes tokens",
