@@ -6,37 +6,24 @@ vllm 0.32.0+cpu, the server starts in about two minutes.
 """
 
 import json
-import os
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.smollm2 import kept_folder
+from upstream.vllm_drive import CONFIG, SECRET, THINGS, VLLM, columns, prompts, sampled, serving, trained
 
 from ratioscope import Collector, open_run
 from ratioscope.app.cli import main
-from ratioscope.app.referee.inputs import Sequence_
-from ratioscope.app.referee.model import referee
-from ratioscope.app.referee.server import KEY, Server, server_at
-from ratioscope.errors import SourceError
+from ratioscope.app.referee.server import KEY, Server
 from ratioscope.ingest.analysis.diagnosis import diagnosis_of
 
-VLLM = os.environ.get("VLLM", "")
 pytestmark = [
     pytest.mark.upstream,
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.skipif(not VLLM, reason="VLLM names no vllm executable"),
 ]
-THINGS = ("the moon", "a violin", "bread", "chess", "honey", "a comet", "rain", "a clock")
-CPU = {
-    "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_SERVER_DEV_MODE": "1",
-}  # fmt: skip
-SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 
 
 @pytest.fixture(scope="module")
@@ -46,35 +33,8 @@ def folder(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = ["--served-model-name", "SmolLM2", "--dtype", "bfloat16", "--enforce-eager", "--max-model-len", "512"]
-    options += ["--logprobs-mode", "processed_logprobs"]  # raw ones are the same at temperature 1
-    place = ["--host", "127.0.0.1", "--port", str(port), "--api-key", "k3y", "--max-num-seqs", "8"]
-    with open(tmp_path_factory.mktemp("vllm") / "log", "w") as log:
-        process = subprocess.Popen(
-            [VLLM, "serve", str(folder), *options, *place], env=os.environ | CPU, stdout=log, stderr=log
-        )
-        made = server_at(f"http://127.0.0.1:{port}", "k3y")
-        try:
-            _wait(made, process, Path(log.name))
-            yield made
-        finally:
-            process.terminate()
-            process.wait(60)
-
-
-def _wait(made: Server, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    for _ in range(60):
-        if process.poll() is not None:
-            pytest.fail(log.read_text()[-2000:])
-        try:
-            made.ask("/v1/models", seconds=10)
-            return
-        except SourceError:
-            time.sleep(5)
-    pytest.fail(f"no server within minutes: {log.read_text()[-2000:]}")
+    with serving(folder, tmp_path_factory.mktemp("vllm")) as made:
+        yield made
 
 
 def recorded(
@@ -84,33 +44,10 @@ def recorded(
 
     temperature: that of the engine. The trainer, and the record, have 1.
     """
-    transformers = pytest.importorskip("transformers", reason="the tokenizer is transformers'")
-    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
-    chats = [[{"role": "user", "content": f"Describe {thing} in one short sentence."}] for thing in THINGS]
-    prompts, read = (
-        [
-            tokenizer(tokenizer.apply_chat_template(c, tokenize=False, add_generation_prompt=own))["input_ids"]
-            for c in chats
-        ]
-        for own in (True, generation_prompt)
-    )
-    body = {"model": "SmolLM2", "prompt": read, "max_tokens": 40, "logprobs": 0, "return_token_ids": True, "seed": 1}
-    choices = sorted(
-        server.ask("/v1/completions", body | SAMPLING | {"temperature": temperature})["choices"],
-        key=lambda choice: choice["index"],
-    )
-    ids = [choice["token_ids"] for choice in choices]
-    each = [Sequence_(0, 1, str(k), tuple(own), tuple(ids[k])) for k, own in enumerate(prompts)]
-    trained = dict(referee(folder, device="cpu").scores(each, None))
-    config = {"sampling": SAMPLING, "model": {"name": "HuggingFaceTB/SmolLM2"}}
-    with Collector(out, writer="thread", strict=True, config=config) as collector:
-        collector.log(
-            step=1,
-            rollout_logprobs=[choice["logprobs"]["token_logprobs"] for choice in choices],
-            old_logprobs=[trained[k] for k in range(len(ids))],
-            token_ids=ids,
-            prompt_ids=prompts,
-        )
+    given = prompts(folder)
+    responses = sampled(server, prompts(folder, generation_prompt=generation_prompt), temperature=temperature)
+    with Collector(out, writer="thread", strict=True, config=CONFIG) as collector:
+        collector.log(step=1, **columns(given, responses, trained(folder, given, responses)))
     return out
 
 
@@ -122,7 +59,7 @@ def run(server: Server, folder: Path, tmp_path_factory: pytest.TempPathFactory) 
 def test_the_prefill_of_a_real_server_is_its_decode_and_stands_where_the_model_does(
     run: Path, server: Server, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(KEY, "k3y")
+    monkeypatch.setenv(KEY, SECRET)
     assert main(["rescore", str(run), "--engine", server.address, "--all", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["readings"]
     assert found["sequences"] == len(THINGS) and found["doubts"] == []
@@ -139,7 +76,7 @@ def test_the_prefill_of_a_real_server_is_its_decode_and_stands_where_the_model_d
 def test_a_healthy_real_server_is_as_near_as_it_is_to_itself(
     run: Path, server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(KEY, "k3y")
+    monkeypatch.setenv(KEY, SECRET)
     assert main(["rescore", str(run), "--engine", server.address, "--try"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "rollout (the engine's) is reproduced to" in said and "by the server as it is" in said
@@ -149,7 +86,7 @@ def test_a_healthy_real_server_is_as_near_as_it_is_to_itself(
 def test_a_prompt_that_a_real_engine_did_not_read_whole_is_proved_by_its_own_rounding(
     server: Server, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(KEY, "k3y")
+    monkeypatch.setenv(KEY, SECRET)
     run = recorded(server, folder, tmp_path / "run", generation_prompt=False)
     assert main(["rescore", str(run), "--engine", server.address, "--try"]) == 0
     first = diagnosis_of(open_run(run)).diagnosis.likely[0]
@@ -159,7 +96,7 @@ def test_a_prompt_that_a_real_engine_did_not_read_whole_is_proved_by_its_own_rou
 def test_a_temperature_that_only_the_real_engine_has_is_the_best_alternative_by_its_likeliest_tokens(
     server: Server, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(KEY, "k3y")
+    monkeypatch.setenv(KEY, SECRET)
     run = recorded(server, folder, tmp_path / "run", temperature=0.7)
     assert main(["rescore", str(run), "--engine", server.address, "--try", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["readings"]
@@ -172,7 +109,7 @@ def test_its_checksums_are_those_of_the_checkpoint_and_a_layer_that_differs_is_n
     server: Server, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     safetensors: Any = pytest.importorskip("safetensors.torch", reason="the checkpoint is safetensors'")
-    monkeypatch.setenv(KEY, "k3y")
+    monkeypatch.setenv(KEY, SECRET)
     assert main(["weights", "--engine", server.address, "--model", str(folder), "--json"]) == 0
     (told,) = json.loads(capsys.readouterr().out)["replicas"]
     # on the CPU vLLM packs the four linear layers of each block, and leaves parameters without a byte
