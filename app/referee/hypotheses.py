@@ -155,6 +155,8 @@ def _prompt(change: Callable[[Prompt], Prompt]) -> Callable[[Sequence_], Sequenc
     return lambda sequence: replace(sequence, prompt=change(sequence.prompt) or sequence.prompt)
 
 
+BLOCKS = (1, 16, 32, 64, 128)
+"""Tokens of a block of a prefix cache: SGLang 1, vLLM 16, with some attention kernels 32 or 64, on the CPU 128."""
 _LOW = "the column was computed in {} and no more: compute the head, or all of it, in float32 on this side"
 _QUANTISED = "this side holds quantised weights: sync unquantised ones, or correct for it"
 _PLACES = "position ids are wrong on this side: check padding and packing"
@@ -455,7 +457,9 @@ def _saved(path: Path) -> Iterator[Hypothesis]:
                             ("head and embedding", {"head": "output", "embedding": "input"})):  # fmt: skip
             yield Hypothesis(f"the {part} of the checkpoint {path.name}", f"the {part} of this side holds {held}",
                              *_LOADED, weights=with_ends(**{own: other(end) for own, end in ends.items()}))  # fmt: skip
-        for blocks, kept in (("", lambda n: n - 1), (", in blocks of 16", lambda n: (n - 1) // 16 * 16)):
+        for size in BLOCKS:
+            blocks = f", in blocks of {size}" if size > 1 else ""
+            kept: Callable[[int], int] = lambda n, size=size: (n - 1) // size * size  # noqa: E731
             yield Hypothesis(f"keys and values of the prompt of the checkpoint {path.name}{blocks}", "this side reuses a prompt"
                              " cache of older weights: reset the prefix cache at each sync", "stale_prefix", "cache",
                              {"older": partial(model_in, path), "kept": kept})  # fmt: skip
