@@ -14,7 +14,8 @@ from ..fading import fades, fading
 from ..fits import mean_weight
 from ..share import share_explained
 from ..subset_faults import CLEAR, far_off, largest, log_sizes
-from .token_biases import row_tokens
+from .temperature import is_partly
+from .token_biases import penalty, row_tokens
 
 HEALTHY = 0.01
 """Mean K3 in nats/token below which noise is usual in 16 and 8 bits; the bound of watch in the verdict."""
@@ -213,7 +214,7 @@ def router_flips(evidence: Evidence) -> Result:
     shape = noise(evidence)
     rare = far_off(evidence)
     spread = _spread(evidence, rare)
-    two_sided = abs(spread.negative - 0.5) < ONE_SIDED
+    two_sided = 0.5 - ONE_SIDED < spread.negative < _most_negative(evidence.log_ratio[rare])
     scattered = spread.in_runs < RUNS and spread.over_rows < CROWDED and spread.at_an_end < MOSTLY_AT_AN_END
     few = shape.tail > RARE and shape.kurtosis > KURTOSIS and LEAST_FLIPS < evidence.mean(evidence.distance) < 1
     common = np.maximum(evidence.earlier, evidence.later) < np.log(UNSURE)
@@ -238,6 +239,15 @@ def router_flips(evidence: Evidence) -> Result:
         doubts=() if not holds or _has_experts(evidence) else ("no setting on record names experts",),
         alike=("token_rows",) if holds and evidence.has("token") and row_tokens(evidence)[1].any() else (),
     )
+
+
+def _most_negative(x: Floats) -> float:
+    """The largest share of negative ones that chance gives among log-ratios of these sizes, whose signs are honest.
+
+    A sampler draws a token that it favours by x nats exp(x) times as often as one that the other side favours by as much.
+    """
+    share = float((1 / (1 + np.exp(-np.abs(x)))).mean()) if len(x) else 0.5
+    return max(0.5 + ONE_SIDED, share + 2 * float(np.sqrt(share * (1 - share) / max(len(x), 1))))
 
 
 def _has_experts(evidence: Evidence) -> bool:
@@ -286,7 +296,12 @@ def _larger_than_rounding(evidence: Evidence) -> Result:
     holds = everywhere and honest and 0.3 < shape.negative < most_negative
     undone = evidence.with_earlier(evidence.later - evidence.log_ratio * np.sqrt(usual))
     shown = f"a gap above {HEALTHY:g} nats/token that no other cause explains would show"
-    alike = ("different_prompt",) if fades(evidence) else ()
+    traces = {
+        "different_prompt": fades,
+        "trainer_temperature": is_partly,
+        "penalty": lambda own: own.has("token") and penalty(own).holds,
+    }
+    alike = tuple(code for code, is_there in traces.items() if is_there(evidence)) if holds else ()
     return Result(holds, effect, shown, share, undone, alike=alike)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ratioscope.arrays import Booleans
+from ratioscope.arrays import Booleans, Floats, Integers
 
 from ..cause import Cause, Parameter, Result, absent, undecided
 from ..evidence import Evidence, once
@@ -32,6 +32,9 @@ DOUBLED = 2.0
 """Factor of the usual size of a log-ratio from which on it alone shows a course. A convention."""
 RARE = 5.0
 """A log-ratio of so many times the usual one of its step is rare. A convention."""
+OF_RARE, FEW_RARE = 0.5, 5
+"""Tokens that stand out of the usual size keep this part of their number where it grows, and have this part of its log growth, if
+they grow with it; fewer at either end tell nothing. Conventions."""
 GROWN = 3.0
 """A gap that grew by less than this factor is a lasting change, not a missing sync."""
 STEADY = 12.0
@@ -202,11 +205,11 @@ def _is_lag(evidence: Evidence, onset: int) -> bool:
 def _at_level_before(evidence: Evidence, bad: Booleans, shape: Course) -> Share:
     """The share of the gap that vanishes if the bad tokens have the level of the others; without any, the course's floor.
 
-    Rare tokens beside a course of usual sizes are another matter, and keep their gap.
+    Rare tokens beside a course of usual sizes are another matter, and keep their gap, unless theirs has the same course.
     """
     before = evidence.kept(~bad)
     floor = before.mean(before.distance) if len(before) else shape.floor
-    if shape.of_sizes:
+    if shape.of_sizes and not _rare_ones_follow(evidence, shape):
         bad = bad & ~_rare(evidence)
     share = share_explained(evidence, np.where(bad, floor, evidence.distance))
     if not share.before:
@@ -216,11 +219,31 @@ def _at_level_before(evidence: Evidence, bad: Booleans, shape: Course) -> Share:
 
 def _rare(evidence: Evidence) -> Booleans:
     """True for a token whose log-ratio is many times the usual one of its step, at equal probability, shape (tokens,)."""
-    size, stratum, (steps, index) = np.abs(evidence.log_ratio), strata(evidence), evidence.step_codes
-    for labels, count in ((stratum, int(stratum.max()) + 1), (index, len(steps))):
-        usual = np.array([np.median(size[labels == at]) if (labels == at).any() else 1.0 for at in range(count)])
-        size = size / np.maximum(usual[labels], 1e-300)
-    return np.asarray(size > RARE, np.bool_)
+    return np.asarray(_relative(_of_stratum(evidence), evidence.step_codes[1]) > RARE, np.bool_)
+
+
+@once
+def _of_stratum(evidence: Evidence) -> Floats:
+    """The size of each log-ratio in medians of those of equal probability, shape (tokens,)."""
+    return _relative(np.abs(evidence.log_ratio), strata(evidence))
+
+
+def _relative(size: Floats, labels: Integers) -> Floats:
+    usual = np.array([np.median(size[labels == at]) if (labels == at).any() else 1.0 for at in range(labels.max() + 1)])
+    return np.asarray(size / np.maximum(usual[labels], 1e-300))
+
+
+def _rare_ones_follow(evidence: Evidence, shape: Course) -> bool:
+    """True if log-ratios many times the usual one of their step are as frequent at the high steps, and grow as the usual ones do.
+
+    Rare tokens of another cause keep their size, so that fewer of them stand out where the usual one has grown.
+    """
+    steps, rare, size = evidence.facts["step"], _rare(evidence), _of_stratum(evidence)
+    late = steps >= (shape.onset if shape.kind == "jump" else np.median(steps))
+    if min((rare & late).sum(), (rare & ~late).sum()) < FEW_RARE:
+        return False
+    grown, usual = (np.log(np.median(size[own & late]) / np.median(size[own & ~late])) for own in (rare, ~rare))
+    return bool(rare[late].mean() >= OF_RARE * rare[~late].mean() and grown >= OF_RARE * usual)
 
 
 @once

@@ -19,6 +19,8 @@ AMBIGUOUS = 0.3
 """Part of the log temperature by which the two ways to read it may differ. A convention.
 
 A temperature alone leaves log-probs that correlate at 1. A policy that learned reads as one against older weights, too."""
+PARTLY = 0.2
+"""Share of the gap that a slope explains where a temperature stands beside other weights: other faults have 0.15."""
 BENT = (-0.3, 0.9)
 """(log-prob of the tokens that show a bend, share from which on what is left is rounding). A convention."""
 LEFT = 0.002
@@ -79,6 +81,19 @@ def _other_way(evidence: Evidence) -> float:
     kept = evidence.kept(usable)
     slope = float(least_squares(design[usable], kept.later, kept)[0][0])
     return 1 / slope if slope > 0 else np.inf
+
+
+def is_partly(evidence: Evidence) -> bool:
+    """True if a temperature explains a part of the gap, and in one direction whichever way the regression is read.
+
+    Without the entropy no function stands for the normaliser, so that the slope alone explains no temperature as a whole.
+    """
+    if evidence.effective_tokens < LEAST or evidence.has("entropy"):
+        return False
+    (slope, error, fitted), back = _fit(evidence), _other_way(evidence)
+    off = max(CLEAR * error, OFF_ONE)
+    is_one_way = min(slope, back) > 1 + off or max(slope, back) < 1 - off
+    return is_one_way and share_explained(evidence, distances(evidence.log_ratio + fitted)).share > PARTLY
 
 
 def _slope_off_one(evidence: Evidence) -> tuple[float, float]:

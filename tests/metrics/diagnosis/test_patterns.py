@@ -54,6 +54,18 @@ def test_rare_tokens_at_random_are_other_routes_and_spans_or_one_sided_ones_are_
     assert not test(with_rare(rare & (row < 15), side)).holds
 
 
+def test_large_jumps_are_other_routes_with_as_many_negative_ones_as_sampling_leaves() -> None:
+    """The sampler draws a token that it favours by x nats exp(x) times as often as one that it disfavours by as much."""
+    draws, test = np.random.default_rng(3), CAUSE["router_flips"].test
+    rare, size = draws.random(ROWS * LENGTH) < 0.01, draws.uniform(2.5, 4.0, ROWS * LENGTH)
+    for scale, holds in ((1.0, True), (0.15, False)):
+        negative = draws.random(ROWS * LENGTH) < 1 / (1 + np.exp(-size))
+        healthy = gap(size=0.03 * scale)
+        moved = np.where(negative, -size, size) * scale
+        found = test(healthy.with_earlier(np.where(rare, healthy.later - moved, healthy.earlier)))
+        assert found.holds is holds, found.effect
+
+
 def fading_gap(less_sure: bool) -> Evidence:
     healthy = gap(seed=4)
     size = 1.2 / np.sqrt(1 + healthy.position)
@@ -211,6 +223,51 @@ def test_a_temperature_that_leaves_more_than_rounding_is_not_sure() -> None:
         assert (words in CAUSE["trainer_temperature"].test(evidence).doubts) is is_doubted
         without = replace(evidence, facts=healthy.facts)
         assert words not in CAUSE["trainer_temperature"].test(without).doubts, "no entropy stands for the normaliser"
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_a_growth_of_the_usual_size_explains_rare_tokens_that_grow_with_it(follow: bool) -> None:
+    """Log-ratios of heavy tails, ten times as large by the last step; or small ones that grow beside rare ones that do not."""
+    draws = np.random.default_rng(14)
+    steps = 20
+    healthy = gap(seed=13, steps=steps)
+    scale = 0.01 * 10 ** (healthy.facts["step"] / (steps - 1))
+    heavy, rare = draws.standard_t(1.5, len(healthy)), draws.random(len(healthy)) < 0.05
+    x = scale * (np.clip(heavy, -30, 30) if follow else np.where(rare, 0, draws.normal(size=len(healthy))))
+    x = x if follow else np.where(rare, draws.normal(0, 1.0, len(healthy)), x)
+    found = diagnose(healthy.with_earlier(healthy.later - x))
+    of_growth = [item for item in found.likely if item.cause.code in ("never_synced", "sync_broke")]
+    assert (sum(item.of_whole for item in of_growth) > 0.8) is follow, found.answer
+
+
+@pytest.mark.parametrize("is_temperature", [True, False])
+def test_a_temperature_without_entropy_stands_beside_other_weights(is_temperature: bool) -> None:
+    """Real softmaxes: at temperature 0.6, or of other logits that are as sharp. No entropy tells the normaliser."""
+    draws = np.random.default_rng(15)
+    healthy = gap()
+    logits = draws.normal(0, 2.0, (len(healthy), 30)) * draws.uniform(0.3, 1.7, (len(healthy), 1))
+    other = logits / 0.6 if is_temperature else logits + draws.normal(0, 0.7, logits.shape)
+    later, earlier = (own - np.log(np.exp(own).sum(1, keepdims=True)) for own in (logits, other))
+    token = (earlier + draws.gumbel(size=earlier.shape)).argmax(1)[:, None]
+    noise = draws.normal(0, 0.25, len(healthy))  # so much is left that a temperature alone is no answer
+    sides = (np.take_along_axis(own, token, 1)[:, 0] for own in (earlier, later))
+    found = diagnose(Evidence(next(sides), next(sides) + noise, healthy.row, healthy.position, healthy.facts, {}))
+    named = {code for item in found.likely for code in (item.cause.code, *item.instead)}
+    assert ("trainer_temperature" in named) is is_temperature, found.answer
+
+
+def test_a_clear_trace_of_a_penalty_stands_beside_other_weights() -> None:
+    draws = np.random.default_rng(16)
+    healthy = gap(seed=16)
+    token = draws.integers(0, 60, len(healthy))
+    _, again = np.unique(np.stack([healthy.row, token]), axis=1, return_index=True)
+    repeated = ~np.isin(np.arange(len(healthy)), again)
+    size = 1.1
+    for shift, is_penalty in ((1.0, True), (0.0, False)):
+        moved = draws.normal(-(size**2) / 2, size, len(healthy)) + shift * (repeated - repeated.mean())
+        evidence = replace(healthy, earlier=healthy.later - moved, facts={**healthy.facts, "token": token})
+        found = CAUSE["different_weights"].test(evidence)
+        assert found.holds and ("penalty" in found.alike) is is_penalty, found.effect
 
 
 @pytest.mark.parametrize("place", ["at", "after"])
