@@ -34,6 +34,8 @@ _BESIDE, _TIMES = 1e-5, 10
 spreads the logits 1 / T times as far, and so allows so many times as many."""
 _MOST_OF_ROW = 0.9
 """A copied sequence has at least so many equal tokens among those that are not certain. Convention."""
+_CHANCE = 1e-3
+"""A short sequence is no copy if the share of equal tokens in the others makes as many equal beyond this chance. Convention."""
 _FEW = 2.0
 """Sides that differ by no more grid steps than this are equal at most of their tokens by rounding. Convention."""
 
@@ -138,8 +140,11 @@ def _scattered(earlier: Floats, later: Floats, row: Integers) -> float:
     unsure = earlier < _LOG_SURE
     equal = (earlier == later) & unsure
     size = int(row.max(initial=-1)) + 1
-    of_row = np.bincount(row, equal, size) / np.maximum(np.bincount(row, unsure, size), 1)
-    return float((of_row[row][equal] < _MOST_OF_ROW).mean()) if equal.any() else 0.0
+    alike, of_row = np.bincount(row, equal, size), np.bincount(row, unsure, size)
+    is_whole = alike >= _MOST_OF_ROW * np.maximum(of_row, 1)
+    usual = alike[~is_whole].sum() / max(of_row[~is_whole].sum(), 1)
+    is_copy = is_whole & (usual**alike < _CHANCE)
+    return float((~is_copy[row][equal]).mean()) if equal.any() else 0.0
 
 
 def _rounded(earlier: Floats, later: Floats, grid: Floats | None) -> float:

@@ -58,6 +58,19 @@ def test_equal_tokens_that_rounding_explains_are_measured(name: str, tmp_path: P
     assert ties(run).is_empty() and coverage_of(run, 0.9).is_measured
 
 
+def test_short_rows_that_chance_makes_equal_are_measured(tmp_path: Path) -> None:
+    """Most tokens are equal, here and there. Rows of four are equal as a whole now and then, and rows of 40 are copies."""
+    draws = np.random.default_rng(8)
+    for length, is_measured in ((4, True), (40, False)):
+        rollout = -draws.exponential(1.0, (64, length)).astype(np.float32) - 0.01
+        equal = draws.random((64, length)) < 0.6
+        if length == 40:
+            equal[:16] = True
+        old = np.where(equal, rollout, rollout + draws.normal(0, 0.01, rollout.shape).astype(np.float32))
+        found = coverage_of(open_run(run_of(tmp_path / f"run_{length}", (rollout, old))), 0.9)
+        assert found.is_measured is is_measured, found
+
+
 @pytest.mark.parametrize("budget", [None, Budget(step_bytes=0, worst=0)])
 def test_copied_rows_are_not_measured_though_one_row_is(budget: Budget | None, tmp_path: Path) -> None:
     rollout, old = sides(0)
