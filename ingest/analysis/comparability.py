@@ -152,6 +152,13 @@ def recorded_values(info: Mapping[str, Any]) -> dict[str, float]:
     return {name: number for name, number in numbers.items() if number}
 
 
+def greedy_words(info: Mapping[str, Any]) -> str:
+    """That decoding takes the likeliest token by the settings on record, in words; empty if they do not tell. info: run.json."""
+    values = {each.name: _number_in(each.rollout.partition(",")[0]) for each in comparability(info)}
+    told = (name for name, number in (("temperature", 0), ("top-k", 1)) if values.get(name) == number)
+    return next((f"decoding is greedy by the record, {name} {values[name]:g}" for name in told), "")
+
+
 def _number_in(text: str) -> float | None:
     try:
         return float(text)

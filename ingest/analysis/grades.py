@@ -11,14 +11,18 @@ from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.grading.floor import FLOOR, Floors, at_lag_zero, first_steps, floors
 from ratioscope.metrics.grading.run_verdict import verdict
 from ratioscope.metrics.grading.severity import decided, grade_signals, with_readings
-from ratioscope.metrics.grading.signals import SIGNALS
+from ratioscope.metrics.grading.signals import SIGNALS, Signal
 
+from .comparability import greedy_words
 from .copies import EQUAL, ZEROS, copied_steps, is_placeholder, judged_first
 from .coverage import coverage_of, covered
 from .feature_requirements import missing_of
 
 if TYPE_CHECKING:
     from ..run import Run
+
+SURPRISAL = "surprisal"
+"""The signal that compares tokens with what the policy draws."""
 
 
 def floors_of(run: "Run") -> Floors:
@@ -38,9 +42,7 @@ def step_grades(run: "Run", graded: pl.DataFrame | None = None) -> pl.DataFrame:
 
 def signal_grades(run: "Run", floors: Floors | None = None, least_share: float | None = None) -> pl.DataFrame:
     """One row per step, signal and gap for which the signal has a value. Muted signals and copied gaps have none."""
-    graded = grade_signals(
-        run.metrics(by=("step",)), floors_of(run) if floors is None else floors, run.rules.rules.signals
-    )
+    graded = grade_signals(run.metrics(by=("step",)), floors_of(run) if floors is None else floors, _signals(run))
     for gap, steps in copied_steps(run).items():
         graded = graded.filter((pl.col("gap") != gap) | ~pl.col("step").is_in(list(steps)))
     unknown = covered(run, run.rules.least_share if least_share is None else least_share).unknown_steps
@@ -50,7 +52,13 @@ def signal_grades(run: "Run", floors: Floors | None = None, least_share: float |
 def whole_run_grades(run: "Run", floors: Floors | None = None) -> pl.DataFrame:
     """One row per signal and gap, graded on all steps together. The column `step` is 0 and means nothing."""
     whole = run.metrics(by=()).with_columns(step=pl.lit(0, pl.Int64))
-    return grade_signals(whole, floors_of(run) if floors is None else floors, run.rules.rules.signals)
+    return grade_signals(whole, floors_of(run) if floors is None else floors, _signals(run))
+
+
+def _signals(run: "Run") -> tuple[Signal, ...]:
+    """The signals of the run's rules, without the surprisal of tokens that are no draws."""
+    greedy = greedy_words(run.info)
+    return tuple(signal for signal in run.rules.rules.signals if not (greedy and signal.name == SURPRISAL))
 
 
 def verdict_of(run: "Run", graded: pl.DataFrame | None = None, least_share: float | None = None) -> Finding:
@@ -75,6 +83,8 @@ def missing_checks(run: "Run") -> dict[str, str]:
         if len(equal) == steps
     }
     missing |= {name: f"because {why}" for name, why in run.once(_not_graded).items() if name not in missing}
+    if greedy := greedy_words(run.info):
+        missing[SURPRISAL] = f"because {greedy}: its tokens are no draws from the policy"
     if run.no_tokens:
         logged = {name.partition("/")[2] for name in run.logged["metric"].drop_nulls().unique()}
         missing |= {s.name: f"because the log has no {s.reads}" for s in SIGNALS if s.reads not in logged}

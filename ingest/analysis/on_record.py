@@ -14,6 +14,7 @@ from ratioscope.metrics.known.setting_keys import allowed_lag
 from ratioscope.metrics.known.trainers import RECORDS_SYNCS, trainer_named
 
 from ..run import Run
+from .comparability import greedy_words
 from .odd_policy import odd_policy
 from .run_settings import settings
 from .weight_arrivals import weight_proof
@@ -45,8 +46,10 @@ def on_record(
     by_user = "rollout_func" in own[-1].get("config.engine", "")  # whose syncs the adapter does not see
     if broken is not None and (trainer not in RECORDS_SYNCS or by_user) and not _lag_grows(evidence, broken):
         broken = replace(broken, is_sure=False)
+    greedy = greedy_words(run.info)
+    stale = [code for code in STALENESS if code not in _older_by_version(evidence)] if fixed else []
     record = OnRecord(
-        ruled_out={} if not fixed else {code: fixed for code in STALENESS if code not in _older_by_version(evidence)},
+        ruled_out=dict.fromkeys(stale, fixed) | ({"silent_sampling": greedy} if greedy else {}),
         settings=own[-1] | _lag_above(evidence, own[-1], trainer),
         fixed_weights=fixed,
         adapter=_adapter(own[-1]),

@@ -281,3 +281,24 @@ def test_the_next_experiment_stands_in_json_and_in_the_first_words(
         assert f"Next: {result.next.do[:40]}" in " ".join(capsys.readouterr().out.split())
     healthy = recorded(tmp_path / "healthy", [0.01] * 10)
     assert healthy.next is None and plain_diagnosis(healthy)["next"] is None
+
+
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.7}, {"temperature": 0.0}, {"temperature": 1.0, "top_k": 1}])
+def test_greedy_decoding_on_record_is_no_fault_of_sampling(sampling: dict[str, float], tmp_path: Path) -> None:
+    """The likeliest of 20 tokens, raw log-probs on both sides, and the entropy: the tokens are no draws."""
+    rng, is_greedy = np.random.default_rng(1), bool(sampling) and sampling != {"temperature": 0.7}
+    with Collector(tmp_path, trainer="mine", config={"sampling": sampling} if sampling else {}) as collector:
+        for step in range(6):
+            logits = rng.normal(0, 1.5, (24, 32, 20))
+            logprobs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+            own = logprobs.max(-1)
+            entropy = -(np.exp(logprobs) * logprobs).sum(-1)
+            noise = rng.normal(0, 0.01, own.shape)
+            collector.log(step=step, rollout_logprobs=own, old_logprobs=own - np.abs(noise), entropy=entropy)
+    run = open_run(tmp_path)
+    found, verdict = diagnosis_of(run), verdict_of(run)
+    assert ("silent_sampling" in likely(found)) is not is_greedy
+    assert (verdict.word == "healthy") is is_greedy
+    assert ("decoding is greedy by the record" in ruled_out(found).get("silent_sampling", "")) is is_greedy
+    not_run = {check.name: check.absent for check in verdict.checks}
+    assert ("greedy" in not_run.get("surprisal", "")) is is_greedy
