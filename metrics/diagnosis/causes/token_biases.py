@@ -7,7 +7,7 @@ import numpy as np
 from ratioscope.arrays import Booleans, Integers
 
 from ..cause import Cause, Result, absent, undecided
-from ..evidence import Evidence, distances, once
+from ..evidence import Evidence, distances, once, unit_sums
 from ..fits import least_squares
 from ..share import Share, share_explained, strata
 from ..subset_faults import codes, far_off, log_sizes, mean_by, subset_fault
@@ -22,6 +22,8 @@ FEW = 10
 """Tokens of a stratum with a mean or median of their own."""
 PENALTY = (5.0, 0.03)
 """(standard errors, nats) of a difference between repeated and new tokens that counts."""
+LEAST_MEAN = 0.01
+"""Mean log-ratio in nats by which the trainer expects new tokens less, from which on a text without repeats is penalised."""
 ID = (5, 4.5)
 """(least tokens, standard errors) of an id whose mean x is not 0."""
 LARGER, ROW, RARE = 0.7, 20.0, 0.08
@@ -61,7 +63,9 @@ def _never_repeated(evidence: Evidence, again: Booleans) -> Result | None:
     expected = int(repeated(chance).sum())
     if again.sum() > AVOIDED * expected or expected - again.sum() < PENALTY[0] * np.sqrt(expected):
         return None
-    mean = evidence.mean(np.clip(evidence.log_ratio, -WITHIN, WITHIN))
+    x = np.clip(evidence.log_ratio, -WITHIN, WITHIN)
+    mean = evidence.mean(x)
+    error = float(np.sqrt((unit_sums(evidence, x - mean) ** 2).sum()) / evidence.weights.sum())
     stratum = strata(evidence)
     own = [evidence.log_ratio[~again & (stratum == k)] for k in range(int(stratum.max()) + 1)]
     medians = np.array([np.median(x) if len(x) >= FEW else 0.0 for x in own])
@@ -73,7 +77,7 @@ def _never_repeated(evidence: Evidence, again: Booleans) -> Result | None:
         f"sequences; the mean log-ratio is {mean:+.3f} nats"
     )
     return Result(
-        mean < -PENALTY[1],
+        mean < -max(PENALTY[0] * error, LEAST_MEAN),
         effect,
         f"fewer than {AVOIDED:.0%} of the repeats by chance would show",
         share_explained(evidence, after),

@@ -142,8 +142,10 @@ def test_a_text_that_never_repeats_a_word_is_penalised_and_one_that_does_is_not(
             seen = set(new[one - at : one])
             new[one] = next(word for word in (words[one], *(draws.integers(0, 460, 200))) if word not in seen)
     healthy = gap(seed=13)
-    less = healthy.with_earlier(healthy.earlier + 0.4)  # the mass of the words that were seen is with the new ones
-    for tokens, holds in ((new, True), (words, False)):
+    for tokens, shift, holds in ((new, 0.4, True), (new, 0.02, True), (new, 0.0, False), (words, 0.4, False)):
+        less = healthy.with_earlier(
+            healthy.earlier + shift
+        )  # the mass of the words that were seen is with the new ones
         found = CAUSE["penalty"].test(replace(less, facts={**less.facts, "token": tokens}))
         assert found.holds == holds, found.effect
 
