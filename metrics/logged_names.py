@@ -83,7 +83,8 @@ def logged_name(trainer: str, name: str) -> LoggedName | None:
     name = re.sub(about.get("tag", "$^"), "", name)
     for prefix in about.get("held_out", ()):
         if name.startswith(prefix):
-            return _row(trainer, f"{prefix}*", ["", *_kind("held_out")], about)
+            own = _found(trainer, name)
+            return own if own and own.name.startswith(prefix) else _held_out(trainer, prefix)
     before = about.get("prefix", ())
     bare = (row for each in (name, *map(name.removeprefix, before)) if (row := _found(trainer, each)))
     whole = (row for each in before if (row := _rows(trainer)[0].get(f"{each}{name}")))
@@ -149,7 +150,7 @@ def facts_of(row: LoggedName, name: str = "") -> list[tuple[str, str]]:
         ("trainer", f"{row.trainer}{_read(row)}"),
         ("is", f"{row.near}{since}" if row.same else other),
         ("measures", metric.meaning if metric else ""),
-        ("statistic", "" if metric else row.statistic or _STATISTICS.get(re.split("[/_]", name or row.name)[-1], "")),
+        ("statistic", "" if metric else row.statistic or _statistic(name or row.name)),
         ("compares", row.sides),
         ("old", _about().get(row.trainer, {}).get("old", "") if "old" in row.sides.split() else ""),
         ("direction", row.direction or _direction(row.near)),
@@ -160,6 +161,11 @@ def facts_of(row: LoggedName, name: str = "") -> list[tuple[str, str]]:
         ("source", row.source or source_of(row.trainer, name or row.name)),
     ]
     return [(heading, text) for heading, text in facts if text]
+
+
+def _statistic(name: str) -> str:
+    """The statistic that the last word of a name stands for; empty for none, as for groups of zero_std, which are counted."""
+    return "" if name.endswith("zero_std") else _STATISTICS.get(re.split("[/_]", name)[-1], "")
 
 
 def source_of(trainer: str, name: str) -> str:
@@ -226,11 +232,16 @@ def _kind(kind: str) -> list[Any]:
     return [text] if isinstance(text, str) else text
 
 
+def _held_out(trainer: str, prefix: str) -> LoggedName:
+    return _row(trainer, f"{prefix}*", ["", *_kind("held_out")], _about()[trainer])
+
+
 @cache
 def _rows(trainer: str) -> tuple[dict[str, LoggedName], tuple[LoggedName, ...]]:
     """(name -> row, patterns): the pattern with most characters beside * first."""
     listed, about = table("logged_names"), _about().get(trainer, {})
-    own = [_row(trainer, name, row, about) for name, row in listed.get(trainer, {}).items()]
+    tables = [rows for heading, rows in listed.items() if trainer == heading or trainer in heading.split()]
+    own = [_row(trainer, name, row, about) for rows in tables for names, row in rows.items() for name in names.split()]
     for kind, names in listed["plain"].get(trainer, {}).items():
         own += [_row(trainer, name, ["", *_kind(kind)], about) for name in names.split()]
     exact = {each.name: each for each in own if "*" not in each.name}

@@ -165,7 +165,7 @@ def _print(asked: LogOptions, log: LogFiles, choice: LogChoices, names: LoggedMe
         say(
             f"{count(len(own), 'number')} under the trainer's own names; all of them: ratioscope metrics {asked.output} --logged"
         )
-    for name in [name for name in own if "close to" in names.why_own(name) or "since" in names.why_own(name)][:_SHOWN]:
+    for name in [name for name in own if names.why_own(name).startswith(("it comes close to", "it is "))][:_SHOWN]:
         say(f"  {name}: {names.why_own(name)}", "dim")
     if done.listed.rejected:
         say(f"{count(done.listed.rejected, 'row')} not imported; all are listed in {asked.output / REJECTED}", "watch")

@@ -21,7 +21,7 @@ from ratioscope.metrics.logged_names import facts_of, logged_name, logged_names,
 pytestmark = pytest.mark.upstream
 
 PACKAGES = {
-    "trl": ("trl",),
+    "trl": ("trl", "transformers"),
     "verl": ("verl",),
     "unsloth": ("unsloth", "unsloth_zoo"),
     "openrlhf": ("openrlhf",),

@@ -21,7 +21,7 @@ LOGS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {"train/sampling/sampling_logp_difference/max": "mismatch/max_abs_log_ratio"},
         {
             "train/sampling/importance_sampling_ratio/max": "never above C_max", "train/kl": "against the reference model",
-            "train/sampling/sampling_logp_difference/mean": "a plain mean over processes", "train/reward": "a reward",
+            "train/sampling/sampling_logp_difference/mean": "a plain mean over processes", "train/reward": "before advantages",
             "eval/sampling/sampling_logp_difference/max": "evaluation set", "eval_kl": "evaluation set",
         },
     ),
