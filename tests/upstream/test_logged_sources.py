@@ -2,6 +2,7 @@
 
 Needs the packages of tests/upstream/requirements.txt or the checkouts of SOURCES; a trainer of which there is neither is skipped.
 A name is held by a text of the file that is its end, as `kl` of `rollout_corr/kl`; the values of an f-string stand for anything.
+The name of an argument is a text too: AReaL hands its numbers over as arguments.
 """
 
 import ast
@@ -50,6 +51,8 @@ def _texts(file: Path) -> tuple[re.Pattern[str], ...]:
 def _text(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search("[A-Za-z]{2}", node.value):
         yield re.escape(node.value)
+    elif isinstance(node, ast.keyword) and node.arg:
+        yield re.escape(node.arg)
     elif isinstance(node, ast.JoinedStr):
         parts = [each.value if isinstance(each, ast.Constant) else None for each in node.values]
         if re.search("[A-Za-z]{2}", "".join(str(each) for each in parts if each)):
