@@ -83,8 +83,8 @@ def logged_name(trainer: str, name: str) -> LoggedName | None:
     name = re.sub(about.get("tag", "$^"), "", name)
     for prefix in about.get("held_out", ()):
         if name.startswith(prefix):
-            own = _found(trainer, name)
-            return own if own and own.name.startswith(prefix) else _held_out(trainer, prefix)
+            own = (row for row in logged_names(trainer) if row.name.startswith(prefix) and fnmatchcase(name, row.name))
+            return next(own, None) or _held_out(trainer, prefix)
     before = about.get("prefix", ())
     bare = (row for each in (name, *map(name.removeprefix, before)) if (row := _found(trainer, each)))
     whole = (row for each in before if (row := _rows(trainer)[0].get(f"{each}{name}")))
