@@ -241,7 +241,13 @@ def _rows(trainer: str) -> tuple[dict[str, LoggedName], tuple[LoggedName, ...]]:
     """(name -> row, patterns): the pattern with most characters beside * first."""
     listed, about = table("logged_names"), _about().get(trainer, {})
     tables = [rows for heading, rows in listed.items() if trainer == heading or trainer in heading.split()]
-    own = [_row(trainer, name, row, about) for rows in tables for names, row in rows.items() for name in names.split()]
+    named = [
+        (name, _words_of(row, place))
+        for rows in tables
+        for names, row in rows.items()
+        for place, name in enumerate(names.split())
+    ]
+    own = [_row(trainer, name, row, about) for name, row in named]
     for kind, names in listed["plain"].get(trainer, {}).items():
         own += [_row(trainer, name, ["", *_kind(kind)], about) for name in names.split()]
     exact = {each.name: each for each in own if "*" not in each.name}
@@ -251,6 +257,13 @@ def _rows(trainer: str) -> tuple[dict[str, LoggedName], tuple[LoggedName, ...]]:
             like = exact.get(name) or next((each for each in patterns if fnmatchcase(name, each.name)), None)
             exact[name] = _of_dialect(trainer, name, like, about)
     return exact, tuple(patterns)
+
+
+def _words_of(row: Any, place: int) -> Any:
+    """A row of several names for the one at this place, whose words of `each` take the place of {}."""
+    each = row[2].get("each") if len(row) > 2 else None
+    facts = {key: value for key, value in row[2].items() if key != "each"} if each else {}
+    return [row[0], row[1].replace("{}", each[place]), facts] if each else row
 
 
 def _row(trainer: str, name: str, row: Any, about: dict[str, Any]) -> LoggedName:
