@@ -28,6 +28,8 @@ PACKAGES = {
     "openrlhf": ("openrlhf",),
     "areal": ("areal",),
 }
+TAG = re.compile(r"@(sum|mean|max|min)$")
+"""The ending of a name by which ROLL reduces it, and which its tracker strips."""
 STATISTIC = re.compile(r"/(mean|avg|max|min|std|median|sum|p\d+)$")
 
 
@@ -51,6 +53,7 @@ def _texts(file: Path) -> tuple[re.Pattern[str], ...]:
 def _text(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search("[A-Za-z]{2}", node.value):
         yield re.escape(node.value)
+        yield re.escape(TAG.sub("", node.value))
     elif isinstance(node, ast.keyword) and node.arg:
         yield re.escape(node.arg)
     elif isinstance(node, ast.JoinedStr):
