@@ -65,7 +65,8 @@ def _supported(metric: SupportMetric) -> list[tuple[str, str]]:
 
 def _of(row: LoggedName, trainer: str) -> LoggedName:
     """The row; of a name that most trainers give to the same kind of number, with the trainer that was asked for."""
-    return replace(row, trainer=f"{trainer}, as {ANY}") if row.trainer == ANY else row
+    unknown = f"{trainer}, which has no such name on record; by its words, as {ANY}"
+    return replace(row, trainer=unknown) if row.trainer == ANY else row
 
 
 def _logged(found: list[tuple[str, LoggedName]]) -> list[Entry]:

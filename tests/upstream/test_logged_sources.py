@@ -52,7 +52,7 @@ def _texts(file: Path) -> tuple[re.Pattern[str], ...]:
 
 def _text(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search("[A-Za-z]{2}", node.value):
-        yield re.escape(node.value)
+        yield re.escape(node.value.rstrip("/"))
         yield re.escape(TAG.sub("", node.value))
     elif isinstance(node, ast.keyword) and node.arg:
         yield re.escape(node.arg)

@@ -12,6 +12,9 @@ of number. These, mended, are the 38 rows after the first 60, with names beside 
 
 A third draw, of 30 names, found 11 wrong cards: whole families that one sentence of a kind was written for. Every card of the
 trainers was then read against the source. The rows after the first 98 are of that draw and of the families that it showed.
+
+Strangers then called most cards of rewards, lengths, timings and counts vague: no weighting, denominator, content or unit. The
+last 57 rows are names of fourteen trainers whose cards got these from the source, with what decides the meaning of each.
 """
 
 import csv
