@@ -53,7 +53,7 @@ def test_a_source_is_a_file_of_the_family_that_the_name_is_of() -> None:
     assert _card("critic/vf_clipfrac@verl")["source"] == "verl/workers/utils/losses.py"
     assert _card("train/iw_opd/mean_weight@trl")["source"] == "trl/experimental/iw_opd/iw_opd_trainer.py"
     assert _card("train/entropy@unsloth")["source"] == source_of("trl", "entropy") == "trl/trainer/grpo_trainer.py"
-    assert "source" not in _card("env/tag/steps@roll")
+    assert "source" not in _card("vllm/tag/steps@roll")
 
 
 def test_every_source_names_a_file_and_every_family_has_a_row() -> None:
