@@ -18,24 +18,18 @@ from .lags import FEW
 
 
 def accumulated_bias(
-    course: pl.DataFrame,
-    gap: str,
-    said: str,
-    *,
-    events: pl.DataFrame | None = None,
-    theme: Theme = LIGHT,
-    height: int = 250,
+    course: pl.DataFrame, gap: str, said: str, *, events: pl.DataFrame | None = None, theme: Theme = LIGHT
 ) -> go.Figure:
     """course: columns step, value, accumulated, accumulated_se. said: the bias in a sentence, also why there is none."""
     title = f"{gap} bias in the gradient <i>added up over the steps</i>"
     if course.is_empty():
-        return saying(canvas(title, theme=theme, height=height), escaped(said, 300), theme)
+        return saying(canvas(title, theme=theme, height=250), escaped(said, 300), theme)
     steps = floats(course, "step")
     drawn = thinned_steps(steps, floats(course, "accumulated"), floats(course, "accumulated_se"))
     scale = suitable(drawn.mean)
     band = BAND if course["accumulated_se"].drop_nulls().len() else NO_ERROR
     made = (said, "the sum over the steps so far of sum(A (w - 1)) / sum(|A|)", drawn.note)
-    figure = canvas(title, ("parts of sum(|A|)", band, scale.word), theme=theme, height=height, lines=2, made=made)
+    figure = canvas(title, ("parts of sum(|A|)", band, scale.word), theme=theme, height=250, lines=2, made=made)
     plot = fit(figure, theme, scale, [drawn.mean, drawn.mean * 0.0], edges(drawn))
     pen = Pen(theme.of_gap(gap), "added up", size=4, marked=FEW)
     errors = [None if error != error else error for error in drawn.error.tolist()]

@@ -33,7 +33,6 @@ def threshold_frontier(
     unit: str = "tokens",
     low: float = 0.0,
     theme: Theme = LIGHT,
-    height: int = 300,
 ) -> go.Figure:
     """The curve of `threshold_effect.frontier`: bias to the right, on a log axis, ESS upwards, a point per published cap.
 
@@ -42,7 +41,7 @@ def threshold_frontier(
     bound = f"lower bound {digits(low, 5)}" if low > 0 else "no lower bound"
     names = "  ".join(coloured(f"{_LINES[rule]} {rule}", _colour(rule, theme)) for rule in _rules(curve))
     notes, made = (f"each point is a cap, {bound}",), (f"N = {unit}, {NO_ERROR}",)
-    figure = canvas("Bias and ESS of every cap", notes, theme=theme, height=height, lines=2, made=made, key=(names,))
+    figure = canvas("Bias and ESS of every cap", notes, theme=theme, height=300, lines=2, made=made, key=(names,))
     known = curve.filter(pl.col("bias").is_finite() & (pl.col("bias") > 1e-12) & pl.col("ess_after").is_finite())
     if known.is_empty():
         return saying(figure, "no cap changes a weight here, or every cap removes all of them", theme)

@@ -23,14 +23,12 @@ STYLES = {
 }  # fmt: skip
 
 
-def gap_parts(
-    parts: pl.DataFrame, *, events: pl.DataFrame | None = None, theme: Theme = LIGHT, height: int = 330
-) -> go.Figure:
+def gap_parts(parts: pl.DataFrame, *, events: pl.DataFrame | None = None, theme: Theme = LIGHT) -> go.Figure:
     """total, mismatch and drift as mean log-ratios over the steps. parts: as decomposition returns them."""
     title = "total = mismatch + drift <i>mean log-ratios</i>"
     if parts.is_empty():
         words = "not available, because no step has all three gaps; record rollout, old and current log-probs of the same tokens"
-        return saying(canvas(title, theme=theme, height=height), words, theme)
+        return saying(canvas(title, theme=theme, height=330), words, theme)
     bad = parts.filter(~pl.col("holds"))
     sum_note = (
         ""
@@ -48,7 +46,7 @@ def gap_parts(
     sizes = a_step(parts["tokens"].drop_nulls().to_list(), "token")
     made = ("averaged over all trained tokens", sizes, drawn["total"].note)
     notes = (sum_note, "nats/token, later − earlier", band, scale.word)
-    figure = canvas(title, notes, theme=theme, height=height, lines=2, made=made)
+    figure = canvas(title, notes, theme=theme, height=330, lines=2, made=made)
     areas = [area for each in drawn.values() for area in edges(each)]
     zero = np.zeros(1)  # readers compare the parts with zero, if the axis has one
     plot = fit(figure, theme, scale, [zero, *(each.mean for each in drawn.values())], areas)

@@ -42,7 +42,6 @@ def log_ratio_heat_map(
     marked: int | None = None,
     theme: Theme = LIGHT,
     columns: int = COLUMNS,
-    height: int = 340,
 ) -> go.Figure:
     """Steps across, log-ratio up; the colour is the logarithm of the density of tokens (or sequences).
 
@@ -53,7 +52,7 @@ def log_ratio_heat_map(
     rows = distribution.filter(pl.col("count") > 0)
     title = f"{capital(AXES[level])} over steps <i>{gap_words(gap)}</i>"
     if rows.is_empty():
-        return saying(canvas(title, theme=theme, height=height), ABSENT, theme)
+        return saying(canvas(title, theme=theme, height=340), ABSENT, theme)
     steps, width, places = _columns(rows, columns)
     recorded = rows["step"].n_unique()
     grid = cells(rows["bucket"].to_numpy().astype(np.int64), rows["count"].to_numpy())
@@ -62,7 +61,7 @@ def log_ratio_heat_map(
     size = f"N = {count(float(shown.counts.sum()), shown.noun)}"
     heat = _heat(shown, theme)
     notes, made = ("nats", _colour_key(heat, theme), grid.scale.word), (f"{size}, {COUNTED}", per)
-    figure = canvas(title, notes, theme=theme, height=height, lines=2, made=made)
+    figure = canvas(title, notes, theme=theme, height=340, lines=2, made=made)
     figure.add_trace(heat)
     _add_quantiles(figure, shown, theme)
     if theme.live:

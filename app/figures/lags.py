@@ -46,14 +46,13 @@ def lags_over_steps(
     limits: Sequence[Limit] = (),
     events: pl.DataFrame | None = None,
     theme: Theme = LIGHT,
-    height: int = 330,
 ) -> go.Figure:
     """A line per lag. course: columns step, last, lag, first_lag and metrics, as lag_over_steps returns them."""
     name = f"{gap}/{metric.name}"
     title = metric_head(metric, gap, theme, "by version lag over the steps")
     known = course.filter(pl.col(name).is_finite()) if name in course.columns else course.clear()
     if known.is_empty():
-        return saying(canvas(title, theme=theme, height=height), ABSENT.format(gap), theme)
+        return saying(canvas(title, theme=theme, height=330), ABSENT.format(gap), theme)
     scale = suitable(known[name])
     unit = metric.unit if metric.unit != "1" else ""
     lags = _lags(known)
@@ -61,7 +60,7 @@ def lags_over_steps(
     size = f"N = {count(float(np.nansum(floats(known, f'{gap}/tokens'))), 'token')} with a known lag"
     band = BAND if np.isfinite(errors).any() else NO_ERROR
     notes, made = (unit, band, scale.word), (metric.weighting, size, _merged(course))
-    figure = canvas(title, notes, theme=theme, height=height, lines=2, made=made, about=definition(metric))
+    figure = canvas(title, notes, theme=theme, height=330, lines=2, made=made, about=definition(metric))
     areas = [(*interval(values, errors, metric.bounds), ERROR_OPACITY)]
     plot = fit(figure, theme, scale, [values], areas, limits, metric)
     few = course["step"].n_unique() <= FEW
@@ -77,26 +76,16 @@ def lags_over_steps(
 
 
 def lag_shares(
-    course: pl.DataFrame,
-    gap: str,
-    *,
-    events: pl.DataFrame | None = None,
-    theme: Theme = LIGHT,
-    height: int = 250,
+    course: pl.DataFrame, gap: str, *, events: pl.DataFrame | None = None, theme: Theme = LIGHT
 ) -> go.Figure:
     """The share of the tokens of each step with each lag, as stacked bars."""
     name, title = f"{gap}/tokens", f"Version lags over the steps <i>{gap}</i>"
     known = course.filter(pl.col(name) > 0) if name in course.columns else course.clear()
     if known.is_empty():
-        return saying(canvas(title, theme=theme, height=height), ABSENT.format(gap), theme)
+        return saying(canvas(title, theme=theme, height=250), ABSENT.format(gap), theme)
     size = f"N = {count(float(known[name].sum()), 'token')}, {COUNTED}"
     figure = canvas(
-        title,
-        ("share of the tokens with a known lag",),
-        theme=theme,
-        height=height,
-        lines=2,
-        made=(size, _merged(course)),
+        title, ("share of the tokens with a known lag",), theme=theme, height=250, lines=2, made=(size, _merged(course))
     )
     parts = known.with_columns(share=pl.col(name) / pl.col(name).sum().over("step"))
     apart = _apart(course)

@@ -37,7 +37,6 @@ def log_ratio_quantiles(
     notes: Sequence[str] = (),
     absent: str | None = None,
     theme: Theme = LIGHT,
-    height: int = 250,
 ) -> go.Figure:
     """frame: as quantiles_over_steps returns it (first, last, count, p5, p50, p95), with min and max of the same steps.
 
@@ -48,14 +47,14 @@ def log_ratio_quantiles(
     title = f"Log-ratio quantiles <i>{gap}</i>"
     if not len(frame):
         words = absent or "not available, because no distribution covers these steps and tokens"
-        return saying(canvas(title, ["nats", *map(escaped, notes)], theme=theme, height=height, lines=2), words, theme)
+        return saying(canvas(title, ["nats", *map(escaped, notes)], theme=theme, height=250, lines=2), words, theme)
     scale = _scale(axis, frame)
     pooled = f"{len(frame):,} columns of {steps:,} steps, their counts added" if steps > len(frame) else ""
     refused = "no log axis: log-ratios have two signs" if axis == "log" else ""
     said = ("nats", *(escaped(note, 160) for note in notes), refused, BANDS, scale.word)
     size = f"N = {count(float(frame['count'].sum()), 'token')}"
     made = ("all trained tokens alike", size, "p5 to p95: to the resolution of the histogram", pooled)
-    figure = canvas(title, said, theme=theme, height=height, lines=2, made=made)
+    figure = canvas(title, said, theme=theme, height=250, lines=2, made=made)
     places = ((frame["first"] + frame["last"]) / 2).to_numpy() if x is None else x
     colour = theme.of_gap(gap)
     at = holes(frame["first"].to_numpy(), frame["last"].to_numpy()) + 1

@@ -33,7 +33,6 @@ def logged_over_steps(
     estimate: str = LOGGED,
     events: pl.DataFrame | None = None,
     theme: Theme = LIGHT,
-    height: int = 250,
 ) -> go.Figure:
     """lines: a run's values by step; NaN leaves a hole, an infinite value has a mark at the edge. name: the trainer's, of the
     title. note: what is known about the number. Both may come from a stranger's file. estimate: how a value was made."""
@@ -47,7 +46,7 @@ def logged_over_steps(
         next((each.note for each in drawn if each.note), ""),
     )
     word, key = "" if scale is None else scale.word, legend(lines, theme) if len(lines) > 1 else ()
-    figure = canvas(escaped(name, 70), (escaped(note, 160), word), theme=theme, height=height, made=made, key=key)
+    figure = canvas(escaped(name, 70), (escaped(note, 160), word), theme=theme, height=250, made=made, key=key)
     if scale is None:
         return saying(figure, "not available, because no value at these steps is a number", theme)
     areas = [edges(each) if np.isfinite(each.error).any() else [] for each in drawn]

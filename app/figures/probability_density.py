@@ -20,9 +20,7 @@ TICKS = (1e-3, 0.01, 0.1, 1.0, 10.0, 100.0)
 """Surprisals with a tick on the log-prob axes, in nats."""
 
 
-def density_map(
-    density: Density, gap: str, over: str, *, axes: str = "probability", theme: Theme = LIGHT, height: int = 460
-) -> go.Figure:
+def density_map(density: Density, gap: str, over: str, *, axes: str = "probability", theme: Theme = LIGHT) -> go.Figure:
     """Counts by the earlier policy's probability (across) and the later's (up), colour their logarithm.
 
     over: the steps, in words. axes: probability or log-prob.
@@ -36,7 +34,7 @@ def density_map(
     what = "probability" if axes == "probability" else "log-prob"
     title = f"{later} against {earlier} {what} <i>{gap_words(gap)}</i>"
     notes = (over, colour, exact, aside, above)
-    figure = canvas(title, notes, theme=theme, height=height, lines=2, made=(size,))
+    figure = canvas(title, notes, theme=theme, height=460, lines=2, made=(size,))
     if not density.tokens:
         absent = f"not available, because no token of these steps has log-probs of both {earlier} and {later}"
         return saying(figure, absent, theme)

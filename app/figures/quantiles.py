@@ -29,14 +29,7 @@ FEWEST = 5
 
 
 def quantile_comparison(
-    first: Histogram,
-    second: Histogram,
-    names: tuple[str, str],
-    gap: str,
-    level: str = "token",
-    *,
-    theme: Theme = LIGHT,
-    height: int = 380,
+    first: Histogram, second: Histogram, names: tuple[str, str], gap: str, level: str = "token", *, theme: Theme = LIGHT
 ) -> go.Figure:
     """Quantiles of `second` over those of `first`. names: the names of the two parts, unescaped.
 
@@ -49,7 +42,7 @@ def quantile_comparison(
         *(f"{escaped(name, 30)}: {count(size, UNITS[level])}" for name, size in zip(names, sizes, strict=True)),
         f"bars: resolution of the histogram; only quantiles with {FEWEST} or more beyond",
     )
-    sheet = partial(canvas, title, theme=theme, height=height, lines=2, made=made)
+    sheet = partial(canvas, title, theme=theme, height=380, lines=2, made=made)
     shares = [share for share in SHARES if min(share, 1 - share) * min(sizes) >= FEWEST or share == 0.5]
     if not min(sizes):
         return saying(sheet(notes), "not available, because one of the two has no distribution", theme)

@@ -24,24 +24,17 @@ STRIP = 0.16
 
 
 def severity_ribbon(
-    grades: pl.DataFrame,
-    *,
-    events: pl.DataFrame | None = None,
-    theme: Theme = LIGHT,
-    height: int = 164,
-    bars: int = BARS,
-    in_words: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
+    grades: pl.DataFrame, *, events: pl.DataFrame | None = None, theme: Theme = LIGHT, bars: int = BARS
 ) -> go.Figure:
     """One bar per step of `grades` (columns step, severity, reading), or per bucket of steps if there are more steps than bars.
 
-    The customdata of a bar is its words and its worst step. events: columns step, event, note, kind. in_words: adds the column
-    `reading` to the rows that have a bar; None if all rows have it.
+    The customdata of a bar is its words and its worst step. events: columns step, event, note, kind.
     """
-    rows = _barred(grades, bars, in_words)
+    rows = worst_of_buckets(grades, bars)
     worst = f"showing {len(rows):,} bars of N = {len(grades):,} steps, the worst step of each"
     note = worst if len(rows) < len(grades) else f"N = {count(len(grades), 'step')}"
     graded = "a bar shows the worst signal of its step, after allowing for sampling error"
-    figure = canvas("Severity per step", (graded,), theme=theme, height=height, lines=2, made=(note,))
+    figure = canvas("Severity per step", (graded,), theme=theme, height=164, lines=2, made=(note,))
     if rows.is_empty():
         return saying(figure, "no step is graded: too little of the gap is known", theme)
     widths = _widths(rows)
@@ -66,17 +59,13 @@ def add_severity(
 
     A figure without marks of events gains their axis, which runs from 0 to 1.
     """
-    rows = _barred(grades, BARS, in_words)
+    rows = worst_of_buckets(grades, BARS)
+    rows = rows if in_words is None else in_words(rows)
     if rows.is_empty():
         return
     tall = [0.8 * STRIP * HEIGHTS[severity] / max(HEIGHTS.values()) for severity in rows["severity"]]
     figure.update_layout(bargap=0, yaxis2=OF_MARKS)
     figure.add_bar(**_bars(rows, _widths(rows), theme), y=tall, yaxis="y2")
-
-
-def _barred(grades: pl.DataFrame, bars: int, in_words: Callable[[pl.DataFrame], pl.DataFrame] | None) -> pl.DataFrame:
-    rows = worst_of_buckets(grades, bars)
-    return rows if in_words is None else in_words(rows)
 
 
 def _bars(rows: pl.DataFrame, widths: list[float], theme: Theme) -> Trace:

@@ -27,7 +27,6 @@ def scatter(
     *,
     logarithmic: tuple[bool, bool] = (False, False),
     theme: Theme = LIGHT,
-    height: int = 380,
 ) -> go.Figure:
     """frame: columns x, y, step, key (what a click leads to) and label. names: of x and y. of: what a point is, "step"."""
     x, y = floats(frame, "x"), floats(frame, "y")
@@ -53,7 +52,7 @@ def scatter(
         f"showing {MOST:,} of them" if len(kept) > MOST else "",
     )
     title = f"{escaped(names[1], 60)} against {escaped(names[0], 60)}"
-    figure = canvas(title, notes, theme=theme, height=height, lines=2, made=made)
+    figure = canvas(title, notes, theme=theme, height=380, lines=2, made=made)
     if not len(kept):
         return saying(figure, f"not available, because no {of} has both values", theme)
     steps = floats(frame, "step")[drawn]

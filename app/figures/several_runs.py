@@ -56,7 +56,6 @@ def metric_of_runs(
     notes: Sequence[str] = (),
     beside: FaintRun | None = None,
     theme: Theme = LIGHT,
-    height: int = 250,
 ) -> go.Figure:
     """The lines over the steps, with a legend above several lines.
 
@@ -76,7 +75,7 @@ def metric_of_runs(
         beside_words(beside, other, theme) if along == "step" else "",
         *(legend(lines, theme) if len(lines) > 1 else ()),
     )
-    figure = metric_canvas(metric, gap, said, theme, height, made=made, key=key)
+    figure = metric_canvas(metric, gap, said, theme, 250, made=made, key=key)
     _make_room(figure)
     if not any(np.isfinite(scale.place(part.raw.mean)).any() for part in drawn):
         return saying(figure, without or why_absent(lines, metric), theme)

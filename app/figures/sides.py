@@ -55,7 +55,6 @@ def courses(
     events: Sequence[tuple[str, pl.DataFrame]] = (),
     limits: Sequence[Limit] = (),
     theme: Theme = LIGHT,
-    height: int = 320,
 ) -> go.Figure:
     """The metric of every run over its steps; relative: over the steps since the first of its range.
 
@@ -71,7 +70,7 @@ def courses(
     thinned = thin if banded else ["means of buckets of steps"] if thin else []
     made = (*_sizes(runs, metric, gap), *without, *thinned)
     key = (_legend([run.side for run in runs], theme, gap),)
-    figure = metric_canvas(metric, gap, (band, scale.word), theme, height, made=made, key=key)
+    figure = metric_canvas(metric, gap, (band, scale.word), theme, 320, made=made, key=key)
     if not known:
         return saying(figure, f"not available on either side, because {metric.absent}", theme)
     areas = [area for line in lines for area in edges(line)] if banded else []
@@ -89,16 +88,14 @@ def courses(
     return figure
 
 
-def survivals(
-    parts: tuple[Histogram, Histogram], gap: str, level: str, *, theme: Theme = LIGHT, height: int = 320
-) -> go.Figure:
+def survivals(parts: tuple[Histogram, Histogram], gap: str, level: str, *, theme: Theme = LIGHT) -> go.Figure:
     """The share of weights beyond each weight, of both sides: at or above it right of 1, below it left of 1."""
     sizes = [
         f"N {name} = {count(float(part.counts.sum()), UNITS[level])}" for name, part in zip(NAMES, parts, strict=True)
     ]
     made, key = (f"{', '.join(sizes)}, {COUNTED}",), (_legend((0, 1), theme, gap),)
     title = f"Share beyond w = {WEIGHTS[level]} <i>{gap_words(gap)}</i>"
-    figure = canvas(title, (BEYOND,), theme=theme, height=height, lines=2, made=made, key=key)
+    figure = canvas(title, (BEYOND,), theme=theme, height=320, lines=2, made=made, key=key)
     held = [(side, part) for side, part in enumerate(parts) if len(part.counts)]
     if not held:
         return saying(figure, "not available, because neither side has a distribution of this gap", theme)
@@ -115,13 +112,13 @@ def survivals(
     return figure
 
 
-def graded_shares(shares: Sequence[dict[str, int]], *, theme: Theme = LIGHT, height: int = 150) -> go.Figure:
+def graded_shares(shares: Sequence[dict[str, int]], *, theme: Theme = LIGHT) -> go.Figure:
     """The shares of healthy, watch and act among the graded steps of A and of B. shares: severity -> steps, per side."""
     sizes = " · ".join(
         f"N {name} = {count(sum(steps.values()), 'step')}" for name, steps in zip(NAMES, shares, strict=True)
     )
     title, made = "Severity of the graded steps, all gaps", (f"{sizes}, {COUNTED}",)
-    figure = canvas(title, ("share of the steps with each grade",), theme=theme, height=height, made=made)
+    figure = canvas(title, ("share of the steps with each grade",), theme=theme, height=150, made=made)
     if not any(sum(steps.values()) for steps in shares):
         return saying(figure, "neither side has a graded step", theme)
     for word in LABELS:

@@ -32,23 +32,16 @@ HEIGHTS = {"log-ratio": 2.1, "log-prob": 1.8, "entropy": 1.0, "advantage": 0.8}
 BETWEEN = 0.05
 
 
-def token_strip(
-    tokens: pl.DataFrame,
-    gap: str,
-    *,
-    theme: Theme = LIGHT,
-    height: int = 380,
-    points: int = POINTS,
-) -> go.Figure:
+def token_strip(tokens: pl.DataFrame, gap: str, *, theme: Theme = LIGHT) -> go.Figure:
     """The strip chart of `tokens` (a frame with a row per token, see Run.sequence).
 
     customdata of a click: words, and the position of the token (of a bucket: the one with the largest |x|).
     """
     has_mask = "mask" in tokens.columns
     masked = ~tokens["mask"].fill_null(True).to_numpy() if has_mask else np.zeros(len(tokens), np.bool_)
-    strip = _Strip(tokens, floats(tokens, "position"), points)
+    strip = _Strip(tokens, floats(tokens, "position"))
     ratios = np.where(masked, np.nan, floats(tokens, gap))  # nobody sampled a masked token: it has no part in the gap
-    drawn = thinned(strip.positions, ratios, points=points)
+    drawn = thinned(strip.positions, ratios, points=POINTS)
     scale = _scale(ratios)
     size = count(len(tokens), "token")
     thin = "" if drawn.exact else f"showing {count(len(drawn.mean), 'bucket')} of {size}, extremes kept"
@@ -56,7 +49,7 @@ def token_strip(
     grey = "grey: masked" if masked.any() else ""
     notes = ("nats", f"above 0: the {WHO.get(later, later)} finds the token more likely", grey, scale.word)
     made = (f"N = {size}, as recorded", thin)
-    figure = canvas(f"Tokens <i>{gap_words(gap)}</i>", notes, theme=theme, height=height, made=made)
+    figure = canvas(f"Tokens <i>{gap_words(gap)}</i>", notes, theme=theme, height=380, made=made)
     if tokens.is_empty():
         return saying(figure, "the sequence has no tokens", theme)
     rows = _rows(tokens)
@@ -78,11 +71,9 @@ class _Strip:
 
     tokens: pl.DataFrame
     positions: Floats
-    points: int
-    """The most buckets of a row."""
 
     def row(self, column: str) -> LineBuckets:
-        return thinned(self.positions, floats(self.tokens, column), points=self.points)
+        return thinned(self.positions, floats(self.tokens, column), points=POINTS)
 
 
 def strip_at(
@@ -102,10 +93,7 @@ def _rows(tokens: pl.DataFrame) -> dict[str, tuple[float, float]]:
     """The rows with values, from top to bottom, with their places. A constant advantage has no row."""
     entropy, advantage = floats(tokens, "entropy"), floats(tokens, "advantage")
     known = advantage[np.isfinite(advantage)]
-    absent = {
-        "entropy": not np.isfinite(entropy).any(),
-        "advantage": len(known) < 2 or bool((known == known[0]).all()),
-    }
+    absent = {"entropy": not np.isfinite(entropy).any(), "advantage": len(known) < 2 or bool((known == known[0]).all())}
     names = [name for name in HEIGHTS if not absent.get(name)]
     unit = (1 - BETWEEN * (len(names) - 1)) / sum(HEIGHTS[name] for name in names)
     top, places = 1.0, {}

@@ -22,7 +22,7 @@ BEFORE, AFTER = 7, 11
 """Pixels of the two marks: where both are at one place, one is seen inside the other."""
 
 
-def undoing(frame: pl.DataFrame, gap: str, words: str, *, theme: Theme = LIGHT, height: int = 300) -> go.Figure:
+def undoing(frame: pl.DataFrame, gap: str, words: str, *, theme: Theme = LIGHT) -> go.Figure:
     """Two marks at each step that was read, joined by a line: the gap as recorded, and the gap after the undoing.
 
     frame: columns step, tokens, before, after; mean clipped K3 in nats/token. words: the undoing, after "the gap".
@@ -30,11 +30,11 @@ def undoing(frame: pl.DataFrame, gap: str, words: str, *, theme: Theme = LIGHT, 
     """
     title = f"The gap with and without the cause <i>{gap}</i>"
     if frame.is_empty():
-        return saying(canvas(title, theme=theme, height=height), "not available, because no step is on record", theme)
+        return saying(canvas(title, theme=theme, height=300), "not available, because no step is on record", theme)
     before, after = floats(frame, "before"), floats(frame, "after")
     scale = suitable(np.concatenate([before, after]))
     notes, made = ("clipped K3, nats/token", scale.word), ("mean over the tokens read", _size(frame), NO_ERROR)
-    figure = canvas(title, notes, theme=theme, height=height, lines=2, made=made)
+    figure = canvas(title, notes, theme=theme, height=300, lines=2, made=made)
     fit(figure, theme, scale, [before, after])
     steps = floats(frame, "step")
     figure.add_scatter(**_joints(steps, scale.place(before), scale.place(after), theme))

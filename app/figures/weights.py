@@ -28,21 +28,14 @@ BEYOND = "left of 1: share with weight below w; right: with weight w or more"
 
 
 def weight_histogram(
-    part: Histogram,
-    gap: str,
-    level: str = "token",
-    *,
-    low: float = 0.0,
-    high: float = math.inf,
-    theme: Theme = LIGHT,
-    height: int = 300,
+    part: Histogram, gap: str, level: str = "token", *, low: float = 0.0, high: float = math.inf, theme: Theme = LIGHT
 ) -> go.Figure:
     """The density of tokens (or sequences) along the weight axis, on a log scale; those outside [low, high) have another colour.
 
     A click on a bar gives (words, its lowest log-ratio, its highest).
     """
     title = f"Distribution of w = {WEIGHTS[level]} <i>{gap_words(gap)}</i>"
-    figure = _sheet(part, title, level, (SPREAD,), theme, height)
+    figure = _sheet(part, title, level, (SPREAD,), theme, 300)
     if not len(part.counts):
         return saying(figure, ABSENT, theme)
     cap = bounds(low, high)
@@ -75,7 +68,6 @@ def weight_survival(
     high: float = math.inf,
     beside: tuple[str, Histogram] | None = None,
     theme: Theme = LIGHT,
-    height: int = 300,
 ) -> go.Figure:
     """The share of weights beyond each weight: at or above it right of 1, below it left of 1; and their share of the sum.
 
@@ -86,7 +78,7 @@ def weight_survival(
     if beside is not None:
         labels += f"  {coloured('┄┄', theme.muted)} {escaped(shortened(beside[0], NAME_ROOM))}"
     title = f"Share beyond w = {WEIGHTS[level]} <i>{gap_words(gap)}</i>"
-    figure = _sheet(part, title, level, (BEYOND,), theme, height, key=(labels,))
+    figure = _sheet(part, title, level, (BEYOND,), theme, 300, key=(labels,))
     if not len(part.counts):
         return saying(figure, ABSENT, theme)
     cap = bounds(low, high)
@@ -156,7 +148,6 @@ def weights_before_after(
     unit: str = "token",
     notes: tuple[str, ...] = (),
     theme: Theme = LIGHT,
-    height: int = 300,
 ) -> go.Figure:
     """Shares of the weights, log scale: filled before, a line after. removed: the removed share."""
     size = f"N = {count(float(before.counts.sum()), unit)}, {COUNTED}" if len(before.counts) else ""
@@ -164,7 +155,7 @@ def weights_before_after(
     legend = f"{coloured('█ before', theme.muted)}  {coloured('━ after', colour)}"
     gone = f"removed {percent(removed)}" if removed > 0 else "nothing removed"
     title = f"Weights before and after <i>{escaped(name, NAME)}</i>"
-    figure = canvas(title, (gone, *notes, SPREAD), theme=theme, height=height, lines=2, made=(size,), key=(legend,))
+    figure = canvas(title, (gone, *notes, SPREAD), theme=theme, height=300, lines=2, made=(size,), key=(legend,))
     if not len(before.counts):
         return saying(figure, "not available, because the run has no distribution of these weights", theme)
     buckets = np.union1d(before.buckets, after.buckets).astype(np.int64)

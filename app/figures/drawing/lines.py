@@ -69,13 +69,13 @@ class Line:
         return replace(drawn, unseen=self.unseen, bounds=self.bounds)
 
 
-def line_of(frame: pl.DataFrame, metric: Metric, gap: str, name: str = "") -> Line:
+def line_of(frame: pl.DataFrame, metric: Metric, gap: str) -> Line:
     """The metric over the steps of a frame with a row per step; NaN at each step if the frame lacks the metric."""
     column = f"{gap}/{metric.name}"
     steps, values, errors = (floats(frame, each) for each in ("step", column, f"{column}_se"))
     size = typical(floats(frame, f"{gap}/{metric.level}s"))
     unseen = unseen_share(metric, size)
-    return Line(name, None, steps, steps, values, errors, size=size, unseen=unseen, bounds=metric.bounds)
+    return Line("", None, steps, steps, values, errors, size=size, unseen=unseen, bounds=metric.bounds)
 
 
 @dataclass(frozen=True)

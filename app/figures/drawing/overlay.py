@@ -33,11 +33,11 @@ def vertical_band(first: float, last: float, colour: str) -> Overlay:
     return _rectangle({"yref": "paper", "y0": 0, "y1": 1, "x0": first, "x1": last}, colour)
 
 
-def ring(x: float, y: float, colour: str, *, radius: float = 7.5, width: float = 2) -> Overlay:
-    """A ring around a point. radius, width: in pixels."""
+def ring(x: float, y: float, colour: str) -> Overlay:
+    """A ring around a point, of 15 pixels."""
     place = {"xsizemode": "pixel", "ysizemode": "pixel", "xanchor": x, "yanchor": y}
-    ends = {"x0": -radius, "x1": radius, "y0": -radius, "y1": radius}
-    return {"type": "circle", **place, **ends, "line": {"color": colour, "width": width}, "layer": "above"}
+    ends = {"x0": -7.5, "x1": 7.5, "y0": -7.5, "y1": 7.5}
+    return {"type": "circle", **place, **ends, "line": {"color": colour, "width": 2}, "layer": "above"}
 
 
 def words(text: str, colour: str, *, size: int = 11, **place: Any) -> Overlay:
