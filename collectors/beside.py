@@ -99,9 +99,8 @@ def _watch(
         folder_of_launch,  # numpy and pyarrow, which no help should wait for
     )
 
-    folder = folder_of_launch(
-        Path(environment[RUN]), environment[LAUNCH]
-    )  # not the one named, if that holds another experiment
+    # not the one named, if that holds another experiment
+    folder = folder_of_launch(Path(environment[RUN]), environment[LAUNCH])
     logs = _closed(folder / COMMITS, before)
     spoken = [log for log in logs if _has_spoken(log)]
     if not spoken or _policies(spoken) != _policies(logs):

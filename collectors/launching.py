@@ -22,9 +22,7 @@ def place_words(named: Path) -> str:
     """The folder that will be recorded into, as far as it is known before a process of the command decides."""
     if not named.is_dir():
         return f"recording into {named}"
-    from .writing.starts import (
-        place_for,
-    )  # numpy and pyarrow, which a new folder should not wait for
+    from .writing.starts import place_for  # numpy and pyarrow, which a new folder should not wait for
 
     place, is_free = place_for(named)
     if is_free:
@@ -55,9 +53,8 @@ def replace_process(command: Sequence[str], environment: Mapping[str, str]) -> N
     """Replaces this process by the command, so that signals, terminal and exit code are the command's own. Does not return."""
     sys.stdout.flush()
     ignored = [getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name)]
-    before = {
-        number: signal.signal(number, signal.SIG_DFL) for number in ignored
-    }  # signals that Python ignores and commands do not
+    # signals that Python ignores and commands do not
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in ignored}
     try:
         os.execvpe(command[0], list(command), dict(environment))
     except OSError as error:

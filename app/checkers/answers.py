@@ -155,9 +155,8 @@ def _vllm_shards(answer: Any) -> Iterator[_Shard]:
 def _sglang_shards(answer: Any) -> Iterator[_Shard]:
     for rank in answer["ranks"]:
         told: Any = rank["parallelism_info"]
-        place: Any = (
-            told[0] if isinstance(told, list) and told else told
-        )  # one for each model: the target and its drafts
+        # one for each model: the target and its drafts
+        place: Any = told[0] if isinstance(told, list) and told else told
         dp, pp, tp = (place[name] for name in ("dp_rank", "pp_rank", "tp_rank"))
         if any(type(each) is not int or not 0 <= each < 10**6 for each in (dp, pp, tp)):
             raise ValueError(f"the ranks {str((dp, pp, tp))[:60]}, wanted numbers")

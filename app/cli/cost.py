@@ -85,11 +85,7 @@ def measured_cost(shape: BatchShape) -> Cost:
         token_bytes = sum(_bytes(Path(folder) / "run" / name) for name in (TOKENS, READINGS, TOPK)) / (_STEPS + 1)
         statistics_bytes = _bytes(Path(folder) / "run" / "statistics") / (_STEPS + 1)
     return Cost(
-        token_bytes * scale,
-        statistics_bytes,
-        float(np.median(calls)) * scale,
-        busy / _STEPS * scale,
-        held[-1] * scale,
+        token_bytes * scale, statistics_bytes, float(np.median(calls)) * scale, busy / _STEPS * scale, held[-1] * scale
     )
 
 
@@ -97,9 +93,8 @@ def _log(collector: "Collector", shape: BatchShape, sequences: int, step: int) -
     """Logs a step and waits until it is written. The seconds of the call, and the bytes of the batch."""
     batch = _batch(shape, sequences, step)
     random, base = np.random.default_rng(step), batch[f"{shape.policies[0]}_logprobs"]
-    readings = {
-        f"reading_{number}": _beside(base, random) for number in range(shape.readings)
-    }  # with noise like that of another computation
+    # with noise like that of another computation
+    readings = {f"reading_{number}": _beside(base, random) for number in range(shape.readings)}
     start = time.perf_counter()
     ids = [f"{step}-{row}" for row in range(sequences)]
     collector.log(step=step, sequence_ids=ids, readings=readings or None, **batch)

@@ -187,9 +187,8 @@ def _go(link: Link) -> None:
     """Opens the page, or makes these choices on this one."""
     state, url = st.session_state, st.query_params
     bound = {name for name in link.choices if name in state and (not link.page or name in url)}
-    of_header = {
-        name for name in IN_HEADER if not isinstance(link.choices.get(name), list)
-    }  # only the URL takes a list
+    # only the URL takes a list
+    of_header = {name for name in IN_HEADER if not isinstance(link.choices.get(name), list)}
     here = bound | (set(link.choices) & of_header if link.page else set())
     st.session_state.update({name: link.choices[name] for name in here})
     if not link.page:

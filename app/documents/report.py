@@ -61,6 +61,5 @@ def markdown_report(read: Material) -> str:
 def summary(read: Material) -> LabelledTexts:
     """The run and the data of the report, in a few facts."""
     graded = graded_counts(read.view.grades())
-    return run_facts(
-        read.run.steps, None, read.reproduction.trainer, graded
-    )  # the scorecard heads a table with each gap
+    # the scorecard heads a table with each gap
+    return run_facts(read.run.steps, None, read.reproduction.trainer, graded)

@@ -116,11 +116,7 @@ def _facts(run: Run) -> tuple[tuple[str, str, str], ...]:
         return (("steps", count(len(run.steps)), "steps with numbers of the log"),)
     return (
         ("steps", count(len(run.steps)), "steps with statistics or token rows"),
-        (
-            "offered",
-            count(counts.offered),
-            "sequences that trainers gave to the collectors, over all attempts",
-        ),
+        ("offered", count(counts.offered), "sequences that trainers gave to the collectors, over all attempts"),
         ("written", count(counts.written), "sequences whose token rows are on disk"),
         (
             "left out",
@@ -134,11 +130,7 @@ def _facts(run: Run) -> tuple[tuple[str, str, str], ...]:
             "not known" if _unknown_loss(counts) else count(counts.lost),
             "at least this many sequences; their writer ended before it wrote them",
         ),
-        (
-            "not shown",
-            count(counts.hidden),
-            "rows that a later start recorded again; the table Not shown lists them",
-        ),
+        ("not shown", count(counts.hidden), "rows that a later start recorded again; the table Not shown lists them"),
         (
             "set aside",
             count(len(run.quarantined) + len(run.uncommitted)),
@@ -252,9 +244,8 @@ def collector_line(run: Run, state: RunState, theme: Theme = LIGHT) -> str:
     facts += [("files set aside", count(set_aside))] if set_aside else []
     last = run.writers["last_commit"].max()
     if isinstance(last, datetime):
-        facts.append(
-            ("last commit", f"{last:%Y-%m-%d %H:%M:%S} UTC")
-        )  # an age would stand still until the next drawing
+        # an age would stand still until the next drawing
+        facts.append(("last commit", f"{last:%Y-%m-%d %H:%M:%S} UTC"))
     return facts_line(doubt(run, state) or ("healthy" if _counts_sequences(run) else NOT_MEASURED), facts, theme=theme)
 
 

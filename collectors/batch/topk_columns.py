@@ -138,9 +138,8 @@ def _lists(name: str, kind: pa.DataType, rows: list[Row | None]) -> pa.Array[Any
     if offsets[-1] >= _INT32.max:
         raise SchemaError(f"{offsets[-1]} alternatives in one call; wanted {_INT32.max} at most: log it in parts")
     flat = np.empty(offsets[-1], kind.to_pandas_dtype())
-    for row in breathing(
-        range(len(own))
-    ):  # one concatenation of all would keep the interpreter for tens of milliseconds
+    # one concatenation of all would keep the interpreter for tens of milliseconds
+    for row in breathing(range(len(own))):
         if (values := own[row]) is not None:
             flat[offsets[row] : offsets[row + 1]] = values
     mask = pa.array([each is None for each in own])

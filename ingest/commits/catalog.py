@@ -399,9 +399,8 @@ class Catalog:
         fresh = sorted(paths - set(self.recovered_files) - set(self._aside.reasons))
         items = [item for path in fresh if (item := recovered(self.files, path, self.quarantine)) is not None]
         self.recovered_files |= {item.path: item for item in items}
-        token_files = [
-            item for item in items if isinstance(item, TokenFile)
-        ]  # the earlier ones were judged when they were new
+        # the earlier ones were judged when they were new
+        token_files = [item for item in items if isinstance(item, TokenFile)]
         uncounted = self.uncounted(token_files)
         self.recovered_files |= {
             item.path: replace(item, unmeasured=True) for item in token_files if item.path in uncounted

@@ -54,9 +54,8 @@ def csv_of(frame: pl.DataFrame) -> bytes:
     """The frame as CSV without cells that a spreadsheet takes for formulas; lists as JSON."""
     columns = [_cells(frame[name]).alias(csv(name)) for name in frame.columns]
     cells = pl.DataFrame(columns).cast(pl.String)
-    written = io.StringIO(
-        newline=""
-    )  # written by Python: polars would call Python's buffer from a thread of its engine
+    # written by Python: polars would call Python's buffer from a thread of its engine
+    written = io.StringIO(newline="")
     csv_file = writer(written, lineterminator="\n")
     csv_file.writerow(cells.columns)
     csv_file.writerows(cells.rows())

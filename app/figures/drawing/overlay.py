@@ -55,10 +55,8 @@ def lay_over(figure: go.Figure, shapes: Iterable[Overlay] = (), texts: Iterable[
     layout: Any = figure.layout  # plotly makes its attributes at run time
     added = {"shapes": [*shapes], "annotations": [*texts]}
     for name in (name for name, overlays in added.items() if overlays):
-        layout[name] = [
-            *(each.to_plotly_json() for each in layout[name]),
-            *added[name],
-        ]  # update_layout takes twice as long
+        # update_layout takes twice as long
+        layout[name] = [*(each.to_plotly_json() for each in layout[name]), *added[name]]
     return figure
 
 

@@ -137,9 +137,8 @@ def _advantages(closure: Given, rows: Sequence[Response]) -> list[Any]:
     advantages = [closure.advantages[row.index] for row in rows]
     if not isinstance(advantages[0], (list, tuple, np.ndarray)):
         return [float(advantage) for advantage in advantages]
-    return [
-        np.nan_to_num(row.of(part)) for row, part in zip(rows, advantages, strict=True)
-    ]  # the loss reads 0 behind the end
+    # the loss reads 0 behind the end
+    return [np.nan_to_num(row.of(part)) for row, part in zip(rows, advantages, strict=True)]
 
 
 def _active(datum: Datum, start: int, tokens: int) -> Booleans:

@@ -114,10 +114,8 @@ class OpenRlhfRecorder:
             samples = [self._step.samples.get(id(item)) for item in call.arguments["items"]]
             known = [sample for sample in samples if sample is not None]
             if len(known) == len(samples):
-                self._step.batches[id(call.result)] = (
-                    call.result,
-                    known,
-                )  # the reference keeps the id from being reused
+                # the reference keeps the id from being reused
+                self._step.batches[id(call.result)] = (call.result, known)
 
     def batch_begins(self, call: Call) -> None:
         if self._step is not None:

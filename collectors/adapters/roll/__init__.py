@@ -122,9 +122,8 @@ class RollRecorder:
         self._log()  # the micro-batch before
         worker, old = call.target, call.result
         place = worker.rank_info
-        if (
-            self._step is None or place.tp_rank or place.cp_rank
-        ):  # the first rank records: the others hold the same tokens
+        # the first rank records: the others hold the same tokens
+        if self._step is None or place.tp_rank or place.cp_rank:
             return
         current = call.arguments["log_probs"].detach()
         old = old.detach() if old.dtype.is_floating_point else None  # ROLL fills in integers if it computed no old

@@ -73,9 +73,8 @@ def noted(
     indices = data.get("sample_indices") or [None] * len(places)
     masks = arrived.get("masks") or list(data["loss_masks"])
     if getattr(args, "rollout_data_postprocess_path", None):
-        masks = [
-            mask.clone() if hasattr(mask, "clone") else mask for mask in masks
-        ]  # the user's filter may change them in place
+        # the user's filter may change them in place
+        masks = [mask.clone() if hasattr(mask, "clone") else mask for mask in masks]
     spans = arrived.get("spans") or _carried_spans(args, data) or [None] * len(masks)
     ids = [
         sequence_id(rollout_id, int(at), None if index is None else int(index))

@@ -92,9 +92,8 @@ class TinkerRecorder:
 
     def groups_sampled(self, call: Call) -> None:
         wrapped = call.arguments["wrapped_trajectory_groups"]
-        self._sampled_with = {
-            id(one.trajectory_group): one for one in wrapped
-        }  # the references keep ids from being reused
+        # the references keep ids from being reused
+        self._sampled_with = {id(one.trajectory_group): one for one in wrapped}
 
     def assembled(self, call: Call) -> None:
         groups = call.arguments["trajectory_groups_P"]

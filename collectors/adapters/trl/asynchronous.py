@@ -154,9 +154,8 @@ class AsyncRecorder:
     def carried(self, sample: Any) -> Any:
         """A copy of the sample whose metrics also have the sample itself. The trainer passes metrics on to the collator."""
         version, updates = self._trainer.model_version, self._trainer.state.global_step
-        if (
-            version not in self._synced
-        ):  # the first sample after a sync, on the trainer's thread: the step is the sync's
+        # the first sample after a sync, on the trainer's thread: the step is the sync's
+        if version not in self._synced:
             self._synced[version] = updates
             self._recording.event("weight_sync", updates + 1, f"version {version}: the weights after {updates} updates")
         made = copy.copy(sample)
