@@ -208,11 +208,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         name="trl",
         title="TRL",
         package="trl",
-        classes=(
-            "trl:GRPOTrainer",
-            "trl:RLOOTrainer",
-            "trl:AsyncGRPOTrainer",
-        ),
+        classes=("trl:GRPOTrainer", "trl:RLOOTrainer", "trl:AsyncGRPOTrainer"),
         distribution="trl",
         tested=("1.16.0",),
         against="package",

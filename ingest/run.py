@@ -24,13 +24,7 @@ from .commits.attempts import Cutoffs, Shadow
 from .commits.catalog import Catalog
 from .commits.conservation import Conservation, conservation, endings
 from .commits.entries import TokenFile
-from .commits.history_frames import (
-    drops_frame,
-    events_frame,
-    last_settled_step,
-    times_frame,
-    writers_frame,
-)
+from .commits.history_frames import drops_frame, events_frame, last_settled_step, times_frame, writers_frame
 from .commits.liveness import SILENT_SECONDS
 from .commits.reading_files import ReadingFile
 from .commits.visible_files import VisibleFiles, uncommitted_files
@@ -105,11 +99,7 @@ class Run:
     """
 
     def __init__(
-        self,
-        path: Path | str,
-        cache: Cache | None = None,
-        rules: RunRules | None = None,
-        attempt: int | None = None,
+        self, path: Path | str, cache: Cache | None = None, rules: RunRules | None = None, attempt: int | None = None
     ) -> None:
         self.path = path = Path(path)
         self._mirror = mirror_at(path)
@@ -500,11 +490,7 @@ class Run:
             return frame if gap is None else frame.select(columns_of_gap(frame, gap))
 
     def metrics_pandas(
-        self,
-        by: str | Sequence[str] = ("step",),
-        *,
-        steps: range | None = None,
-        progress: OnProgress | None = None,
+        self, by: str | Sequence[str] = ("step",), *, steps: range | None = None, progress: OnProgress | None = None
     ) -> "pd.DataFrame":
         """`metrics` for pandas."""
         if find_spec("pandas") is None:

@@ -18,13 +18,7 @@ from ratioscope.metrics.grading.limits import limits_of
 from ..blocks import Action, Beside, Block, Chart, Heading, Numbers, Paragraph, Waiting
 from ..figures.drawing.plotly_objects import go
 from ..figures.sides import SideRun, courses, graded_shares, survivals
-from ..presentation.comparison_words import (
-    compared_metrics,
-    paired_sentence,
-    sentence,
-    table_of,
-    titled,
-)
+from ..presentation.comparison_words import compared_metrics, paired_sentence, sentence, table_of, titled
 from ..presentation.difference import common_gap
 from ..presentation.digits import count
 from ..presentation.gap_words import difference_words

@@ -175,10 +175,7 @@ LINE, WORDS = 300, 400
 """Most characters of the line that names settings, and of the words on one."""
 MOST_SETTINGS = 8
 """Most settings in words, where the effect of one is known; the table has all."""
-SETTINGS = {
-    "setting": Column(width=320, narrow=170),
-    **{letter: Column(width=160, narrow=110) for letter in "AB"},
-}
+SETTINGS = {"setting": Column(width=320, narrow=170), **{letter: Column(width=160, narrow=110) for letter in "AB"}}
 """The name of a setting is a path of several words. A narrow window shows both values too."""
 CELL = 24
 """Characters of a value in the table of settings. Downloads have all of them."""

@@ -194,12 +194,7 @@ def _own(trainer: str, encoded: str) -> Entry:
         dialect(trainer).parse(config)
     except RatioscopeError:
         raise
-    except (
-        AttributeError,
-        KeyError,
-        TypeError,
-        ValueError,
-    ):  # the trainer would not start with settings of this shape
+    except (AttributeError, KeyError, TypeError, ValueError):  # the trainer would not start with settings of this shape
         raise ConfigError(f"{trainer} does not read settings of this shape") from None
     title = f"{trainer} own: {visible(_brief(config), 60)}"
     return Entry(f"{trainer}={encoded}", title, TrainerCorrection(title, trainer, config))

@@ -35,11 +35,7 @@ CAP = "2"
 """The cap that the page shows first."""
 NONE_OF_GAP = "the run has no distribution of this gap"
 HOWS: dict[str, Literal["truncate", "mask"]] = {"truncated": "truncate", "masked": "mask"}
-LEVEL_WORDS = {
-    "token": "By token",
-    "sequence": "By sequence",
-    "geometric": "By sequence, the mean of its log-ratios",
-}
+LEVEL_WORDS = {"token": "By token", "sequence": "By sequence", "geometric": "By sequence, the mean of its log-ratios"}
 EFFECTS = (
     ("clipped share", "clipped_share", "share of the weights that lie outside the bounds"),
     (

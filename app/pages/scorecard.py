@@ -137,12 +137,7 @@ def _score(metric: Metric, gap: str, table: _ScoreSources) -> Score:
             limits,
             table.whole.get(f"{name}_se"),
         ),
-        _or_worse(
-            table.grade_at(metric.signal, gap, at) or reading_of(worst, limits),
-            metric,
-            limits,
-            worst_error,
-        ),
+        _or_worse(table.grade_at(metric.signal, gap, at) or reading_of(worst, limits), metric, limits, worst_error),
         tuple(words_of(limit) for limit in limits),
         metric.estimator,
         metric.weighting,
@@ -276,12 +271,7 @@ def _table_of(title: str, shown: Sequence[Score]) -> Iterator[Block]:
     columns = {name: Column(is_number=True) for name in ("whole run", "worst step", "N")}
     tips = Column(tips={name: metric.meaning for name, metric in BY_NAME.items()})
     frame = pl.DataFrame(rows, schema=schema, orient="row")
-    yield Table(
-        title,
-        frame,
-        "no value",
-        columns={**columns, "name": tips},
-    )
+    yield Table(title, frame, "no value", columns={**columns, "name": tips})
     reasons: dict[str, list[str]] = {}
     for score in shown:
         if score.absent:

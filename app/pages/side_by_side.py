@@ -62,11 +62,7 @@ def side_by_side(shown: Sequence[Shown], gap: str, tint: Tint) -> Iterator[Block
         cut = f"tokens {begin:,} to {min(begin + most, len(key.tokens)) - 1:,}" if len(key.tokens) > most else ""
         facts = " · ".join(filter(None, (*_facts(row, gap, len(key.tokens)), cut)))
         columns.append(
-            (
-                Paragraph(facts, "muted", name),
-                *parts,
-                Markup(lambda theme, text=text: text(theme.name), leads=to_token),
-            )
+            (Paragraph(facts, "muted", name), *parts, Markup(lambda theme, text=text: text(theme.name), leads=to_token))
         )
     yield Beside("side_by_side", tuple(columns), narrowest=300)
 

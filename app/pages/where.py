@@ -194,11 +194,7 @@ def _bars(one: ShownSlice, theme: ThemeName) -> go.Figure:
         f"By {one.words.title} <i>{gap}</i>",
         overall=view.whole(f"{gap}/{metric.name}", one.steps),
         limits=with_floor(limits_of(metric, gap, view.signals), metric, gap, one.floor),
-        notes=(
-            one.words.about,
-            _coverage(parts, view.whole(f"{gap}/tokens", one.steps)),
-            _exactness(one),
-        ),
+        notes=(one.words.about, _coverage(parts, view.whole(f"{gap}/tokens", one.steps)), _exactness(one)),
         chosen=one.chosen,
         theme=THEMES[theme],
     )

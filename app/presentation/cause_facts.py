@@ -25,12 +25,7 @@ if TYPE_CHECKING:
     from ratioscope.ingest.analysis.known_context import KnownContext
     from ratioscope.ingest.analysis.nearby_changes import NearbyChange
 
-MIX_OF = {
-    "position": "lengths",
-    "lag": "version lags",
-    "turn": "turns",
-    "replica": "replicas",
-}
+MIX_OF = {"position": "lengths", "lag": "version lags", "turn": "turns", "replica": "replicas"}
 """Slice -> its buckets in words."""
 TOLD = 0.1
 """A composition by a further slice that is less than this share of the change is not told."""

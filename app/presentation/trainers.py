@@ -9,11 +9,7 @@ ANY_OTHER = (
     "any other trainer calls ratioscope.Collector(run_dir).log(step=..., rollout_logprobs=..., old_logprobs=...) itself"
 )
 
-_AGAINST = {
-    "package": "the real package",
-    "source": "its real source",
-    "stand-ins": "stand-ins of its signatures",
-}
+_AGAINST = {"package": "the real package", "source": "its real source", "stand-ins": "stand-ins of its signatures"}
 
 
 def against(adapter: Adapter) -> str:

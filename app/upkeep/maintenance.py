@@ -191,10 +191,7 @@ def _moved(catalog: Catalog, writer: OfflineWriter) -> Iterator[Act]:
 
 def _committed(catalog: Catalog, writer: OfflineWriter) -> Iterator[Act]:
     for file in list(uncommitted(catalog)):
-        yield (
-            f"{file.path} committed, as its footer describes it",
-            partial(writer.commit_file, file.path, file.facts),
-        )
+        yield (f"{file.path} committed, as its footer describes it", partial(writer.commit_file, file.path, file.facts))
     for path, entry in list(unnamed_commits(catalog)):
         yield f"{path} committed, as its footer describes it", partial(writer.say, entry)
 

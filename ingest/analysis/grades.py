@@ -101,7 +101,4 @@ def _not_graded(run: "Run") -> dict[str, str]:
 
 def plain_finding(finding: Finding) -> dict[str, Any]:
     """A Finding as values that JSON can hold."""
-    return asdict(finding) | {
-        "severity": finding.word,
-        "now": None if finding.now is None else finding.now.label,
-    }
+    return asdict(finding) | {"severity": finding.word, "now": None if finding.now is None else finding.now.label}

@@ -99,11 +99,7 @@ def token_heat(run: Run, step: int, gap: str, keys: tuple[tuple[str, int | None]
     worst = pl.col("size").arg_max()
     cells = (
         tokens.group_by(row=pl.col("place") // per_row, column=pl.col("position") // per_column)
-        .agg(
-            pl.col("size").max(),
-            pl.col("place", "position").get(worst.fill_null(0)),
-            masked=~pl.col("sampled").any(),
-        )
+        .agg(pl.col("size").max(), pl.col("place", "position").get(worst.fill_null(0)), masked=~pl.col("sampled").any())
         .sort("row", "column")
     )
     return TokenHeat(cells, len(keys), per_row, per_column, tokens["size"].count())

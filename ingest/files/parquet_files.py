@@ -293,11 +293,7 @@ class ParquetFiles:
 
 
 def read(
-    opened: Opened,
-    columns: Sequence[str],
-    groups: Sequence[int] | None = None,
-    *,
-    present: Sequence[str] | None = None,
+    opened: Opened, columns: Sequence[str], groups: Sequence[int] | None = None, *, present: Sequence[str] | None = None
 ) -> pa.Table:
     """The columns that the file has of these, in one chunk. SourceError where they decode to too many bytes.
 

@@ -39,10 +39,7 @@ class PassedOver(Exception):
 
 
 def file_rows(
-    file: File,
-    options: Options,
-    progress: Callable[[int], None] = lambda _: None,
-    annotations: JoinStore | None = None,
+    file: File, options: Options, progress: Callable[[int], None] = lambda _: None, annotations: JoinStore | None = None
 ) -> Iterator[RecordedRow | Rejected]:
     """The rows of a file, as it is known once its first ones are read. PassedOver; UnsafeFile.
 

@@ -91,11 +91,7 @@ class Verification:
 
 
 def verify(
-    path: str | os.PathLike[str],
-    *,
-    deep: bool = False,
-    attempt: int | None = None,
-    progress: OnProgress | None = None,
+    path: str | os.PathLike[str], *, deep: bool = False, attempt: int | None = None, progress: OnProgress | None = None
 ) -> Verification:
     """Checks the run, or what one start of the job recorded (attempt). SourceError if there is none.
 

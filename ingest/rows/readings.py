@@ -175,10 +175,7 @@ def _digest(recorded: Iterable[tuple[str, str | None]]) -> str:
 
 
 def fits_of(
-    readings: Readings,
-    rows: RecordRows,
-    token_files: Mapping[int, Sequence[TokenFile]],
-    steps: Iterable[int] | None,
+    readings: Readings, rows: RecordRows, token_files: Mapping[int, Sequence[TokenFile]], steps: Iterable[int] | None
 ) -> dict[str, Fit]:
     """reading -> how its rows fit the sequences of these steps (None: all). This reads the rows. token_files: by step."""
     fits: dict[str, Fit] = {}

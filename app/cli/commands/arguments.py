@@ -76,8 +76,7 @@ RunFolders = Annotated[
     ),
 ]
 OwnRun = Annotated[
-    Path,
-    typer.Argument(metavar="RUN", parser=_named, callback=_own, help="A run folder (the folder with run.json)."),
+    Path, typer.Argument(metavar="RUN", parser=_named, callback=_own, help="A run folder (the folder with run.json).")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 WritersEnded = Annotated[

@@ -34,8 +34,7 @@ STYLES = {"failed": "act", "unmeasured": "partly measured", "undecided": "watch"
 FailOnOption = Annotated[
     str | None,
     typer.Option(
-        metavar="watch|act",
-        help="Fail if the verdict is this severe or worse; act unless a limits file has another.",
+        metavar="watch|act", help="Fail if the verdict is this severe or worse; act unless a limits file has another."
     ),
 ]
 LimitsFileOption = Annotated[

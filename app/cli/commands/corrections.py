@@ -58,8 +58,7 @@ def corrections(
         ),
     ] = "run",
     everything: Annotated[
-        bool,
-        typer.Option("--all", help="All standard corrections, not only those that the page Fix begins with."),
+        bool, typer.Option("--all", help="All standard corrections, not only those that the page Fix begins with.")
     ] = False,
     gap: Annotated[
         str | None,
@@ -142,12 +141,7 @@ def corrections(
 
 
 def _chosen(
-    dialect: str | None,
-    preset: str | None,
-    config: Path | None,
-    threshold: str | None,
-    level: str,
-    everything: bool,
+    dialect: str | None, preset: str | None, config: Path | None, threshold: str | None, level: str, everything: bool
 ) -> "Sequence[Correction | TrainerCorrection]":
     from ratioscope.metrics.corrections.correction import CORRECTIONS, USUAL, mask, truncate
     from ratioscope.metrics.distribution import LEVELS

@@ -10,16 +10,7 @@ from ratioscope.errors import ConfigError
 from ...presentation.digits import size_on_disk
 from ..interruption import ended_in_order
 from ..terminal import counting, print_json, say
-from .arguments import (
-    AsJson,
-    OnlySteps,
-    RunFolder,
-    comma_separated,
-    demand_metrics,
-    gaps_of_readings,
-    opened,
-    steps_of,
-)
+from .arguments import AsJson, OnlySteps, RunFolder, comma_separated, demand_metrics, gaps_of_readings, opened, steps_of
 
 if TYPE_CHECKING:
     from ...export.export import Exported
@@ -99,6 +90,5 @@ def _tell(done: "Exported", output: Path, place: str) -> None:
         say(f"the likeliest tokens are left out: they lie in {place}/topk, as docs/run_format.md describes", "dim")
     if done.not_read:
         say(
-            f"{done.not_read} damaged files of the run could not be read; ratioscope verify {place} names them",
-            "watch",
+            f"{done.not_read} damaged files of the run could not be read; ratioscope verify {place} names them", "watch"
         )

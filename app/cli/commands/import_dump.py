@@ -220,10 +220,7 @@ def _imported(
     readings = [opened(source, side) for source, side in zip(sources, sides, strict=True)]
     matches = Matches(on) if len(readings) == 2 else None
     config = {"imported_from": ", ".join(source.name for source in sources)}
-    with (
-        new_run(output) as staged,
-        transfer(f"importing {config['imported_from']}") as show,
-    ):
+    with new_run(output) as staged, transfer(f"importing {config['imported_from']}") as show:
         rows = [
             read(reading, side, _shown(show, readings, n))
             for n, (reading, side) in enumerate(zip(readings, sides, strict=True))

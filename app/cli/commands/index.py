@@ -27,13 +27,9 @@ USUAL = "usual"
 
 def index(
     run: RunFolder,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Processes; all cores unless given."),
-    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, metavar="N", help="Processes; all cores unless given.")] = None,
     engine: Annotated[
-        str,
-        typer.Option(metavar="processes|ray", help="Processes of this machine, or a Ray cluster."),
+        str, typer.Option(metavar="processes|ray", help="Processes of this machine, or a Ray cluster.")
     ] = "processes",
     address: Annotated[
         str | None,

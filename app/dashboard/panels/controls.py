@@ -121,13 +121,7 @@ def say_wrong(words: str) -> None:
 def field(key: str, placeholder: str, width: int, help: str | None = None) -> str:
     """The text typed into a field of the header. Its placeholder is its label."""
     typed = st.text_input(
-        key,
-        key=key,
-        bind="query-params",
-        placeholder=placeholder,
-        label_visibility="collapsed",
-        help=help,
-        width=width,
+        key, key=key, bind="query-params", placeholder=placeholder, label_visibility="collapsed", help=help, width=width
     )
     return typed or ""
 

@@ -50,14 +50,7 @@ _OF_RUN = (
     "router_replay_mode", "tuner_type", "padding_free", "tensor_model_parallel_size", "context_parallel_size",
     "pipeline_model_parallel_size", "sequence_parallel_size", "use_liger_kernel",
 )  # fmt: skip
-_SAMPLING = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "repetition_penalty",
-    "max_completion_length",
-    "max_turns",
-)
+_SAMPLING = ("temperature", "top_p", "top_k", "repetition_penalty", "max_completion_length", "max_turns")
 
 
 @dataclass

@@ -43,9 +43,7 @@ class Tokens:
 
 
 def datum_rows(
-    step: int,
-    trained: Iterable[tuple[Datum, Any, Source | None]],
-    version_of: Callable[[Source | None], int | None],
+    step: int, trained: Iterable[tuple[Datum, Any, Source | None]], version_of: Callable[[Source | None], int | None]
 ) -> Iterator[dict[str, Any]]:
     """Arguments of `Collector.log`, one dict per datum with a sampled token; `index` is the datum's place in the iteration.
 

@@ -35,10 +35,7 @@ from ..trl.columns import is_rloo, rollout_of
 from ..trl.foreign import UNSLOTH, is_unsloths
 from ..trl.recorder import GrpoRecorder, Scores
 
-HOOKS = (
-    TRAIN,
-    *(Hook(name, f"{name}.train", before="begin", after="end", needed=False) for name in UNSLOTH),
-)
+HOOKS = (TRAIN, *(Hook(name, f"{name}.train", before="begin", after="end", needed=False) for name in UNSLOTH))
 """The generated classes keep the `train` that transformers had when they were made."""
 NEEDED = "unsloth's {} has no {}, so nothing is recorded; training goes on. This adapter is written for 2026.10.9"
 
