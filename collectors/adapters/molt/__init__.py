@@ -18,7 +18,7 @@ and molt/trainer/fsdp/strategy.py of molt-rl 0.2.1.
 import logging
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from ...adapter import installed
@@ -28,9 +28,9 @@ from ...process.ranks import process_rank
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
 from ..openrlhf import rows as openrlhf
+from ..openrlhf.micro_batches import Batch, MicroBatches, Step
 from ..openrlhf.rows import facts
 from ..sampled_spans import SampledFirst
-from ..visits import FirstVisits
 
 VERSIONS = (
     "not known to MOLT's trainer: it samples while it trains, and no sample has the number of a broadcast of weights"
@@ -114,80 +114,41 @@ HOOKS = (
 )
 
 
-@dataclass
-class _Step:
-    """One call of policy_train."""
-
-    samples: dict[int, Any]
-    """The facts of the replay buffer's samples, by identity of the buffer's item."""
-    updates: int = 0
-    """Updates of the weights in this call so far."""
-    batches: dict[int, tuple[Any, list[Any]]] = field(default_factory=dict)
-    """Micro-batches that are not trained on yet and the facts of their samples, by identity of the micro-batch."""
-
-
-@dataclass
-class _Batch:
-    """The micro-batch in training."""
-
-    samples: list[Any] | None
-    """The facts of its samples; None if not known."""
-    given: dict[str, Any] = field(default_factory=dict)
-    """Arguments of the loss; empty before its call."""
-    entropy: Any = None
-
-
 class MoltRecorder:
     """Watches the policy actor of its process."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._number, self._resumed = -1, 0
-        self._step: _Step | None = None
-        self._batch: _Batch | None = None
-        self._visits = FirstVisits()
+        self._training = training = MicroBatches(recording)
+        self.batch_made, self.batch_begins = training.batch_made, training.batch_begins
+        self.loss_begins, self.with_scalars = training.loss_begins, training.with_scalars
 
     def step_begins(self, call: Call) -> None:
         trainer = call.target
         if self._number < 0:
             self._number = max(self._resumed, frozen_steps(trainer.args))
         self._number += 1
-        if is_a_copy(trainer.strategy):
-            return
-        self._step = _Step(samples_of(trainer.replay_buffer.items, self._number, process_rank()))
-
-    def batch_made(self, call: Call) -> None:
-        if self._step is not None:
-            found = [self._step.samples.get(id(item)) for item in call.arguments["items"]]
-            known = [sample for sample in found if sample is not None]
-            if len(known) == len(found):  # the reference keeps the id from being reused
-                self._step.batches[id(call.result)] = (call.result, known)
-
-    def batch_begins(self, call: Call) -> None:
-        if self._step is not None:
-            _, samples = self._step.batches.pop(id(call.arguments["experience"]), (None, None))
-            self._batch = _Batch(samples)
-
-    def loss_begins(self, call: Call) -> None:
-        if self._batch is not None:
-            self._batch.given = dict(call.arguments)
+        if not is_a_copy(trainer.strategy):
+            samples = samples_of(trainer.replay_buffer.items, self._number, process_rank())
+            self._training.step = Step(self._number, samples)
 
     def scored(self, call: Call) -> None:
-        if self._batch is not None:
-            self._batch.entropy = call.result.get("entropy")
+        if self._training.batch is not None:
+            self._training.batch.entropy = call.result.get("entropy")
 
     def batch_ends(self, call: Call) -> None:
         """Logs the micro-batch; the next one belongs to the next update if an optimizer step came after this one."""
-        batch, step, self._batch = self._batch, self._step, None
-        if batch is None or step is None:
+        if (taken := self._training.taken()) is None:
             return
+        step, batch = taken
         if batch.given:
-            self._log(call.target, call.arguments["experience"], batch, step)
+            self._log(call.target, batch, step)
         step.updates += bool(call.arguments["is_optimizer_step"])
 
-    def _log(self, trainer: Any, experience: Any, batch: _Batch, step: _Step) -> None:
+    def _log(self, trainer: Any, batch: Batch, step: Step) -> None:
         self._describe(trainer)
-        is_current = experience.action_log_probs is None
+        is_current = batch.experience.action_log_probs is None
         if is_current:
             self._recording.say_once("old_is_current", self._number, OLD_IS_CURRENT)
         if batch.given["rollout_log_probs"] is None:
@@ -195,25 +156,15 @@ class MoltRecorder:
         version = None if self._recording.rollout_version is None else self._recording.rollout_version(trainer)
         if version is None:
             self._recording.say_once("no_rollout_versions", self._number, NO_VERSIONS)
-        ids = None if batch.samples is None else [sample.sequence_id for sample in batch.samples]
-        is_first = self._visits.is_one(self._number, ids)
+        is_first = self._training.is_first_visit(step, batch)
         self._recording.log(
             step=self._number,
             minibatch=step.updates,
             trainer_version=self._number - 1,
             rollout_versions=version,
-            **columns(experience, batch.given, batch.entropy, is_first_visit=is_first, is_current=is_current),
+            **columns(batch.experience, batch.given, batch.entropy, is_first_visit=is_first, is_current=is_current),
             **facts(batch.samples),
         )
-
-    def with_scalars(self, call: Call) -> dict[str, Any] | None:
-        """The status of the step with our scalars added; the driver logs the status."""
-        step, self._step = self._step, None
-        if step is None or not self._recording.has_collector:
-            return None
-        self._recording.collector.flush(0)
-        added = self._recording.scalars(self._number, call.result)
-        return {**call.result, **added} if added else None
 
     def weights_sent(self, call: Call) -> None:
         if self._recording.has_collector and not is_a_copy(call.target.strategy):

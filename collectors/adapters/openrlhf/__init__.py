@@ -16,7 +16,6 @@ OpenRLHF 0.11.2, and of 3c3be623 (2026-08-13, 0.11.0), which differs only in the
 """
 
 import logging
-from dataclasses import dataclass, field
 from typing import Any
 
 from ...adapter import installed
@@ -24,14 +23,13 @@ from ...batch.token_texts import decoder
 from ...process.ranks import process_rank
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
-from ..visits import FirstVisits
+from .micro_batches import Batch, MicroBatches, Step
 from .rows import (
     NO_BROADCAST,
     NO_ENTROPY,
     NO_ROLLOUT,
     NO_VERSIONS,
     VERSIONS,
-    Sample,
     columns,
     facts,
     frozen_steps,
@@ -53,35 +51,6 @@ HOOKS = (
 )
 
 
-@dataclass
-class _Step:
-    """One call of ppo_train."""
-
-    number: int
-    """The step."""
-    samples: dict[int, Sample] = field(default_factory=dict)
-    """The samples of the replay buffer, by identity of the buffer's item."""
-    first_micro_step: int = 0
-    """Micro-steps before this call."""
-    updates: int = 0
-    """Updates of the weights in this call so far."""
-    batches: dict[int, tuple[Any, list[Sample]]] = field(default_factory=dict)
-    """Micro-batches that are not trained on yet and their samples, by identity of the micro-batch."""
-
-
-@dataclass
-class _Batch:
-    """The micro-batch in training."""
-
-    experience: Any
-    """OpenRLHF's Experience."""
-    samples: list[Sample] | None
-    """None if not known."""
-    given: dict[str, Any] = field(default_factory=dict)
-    """Arguments of the loss; empty before its call."""
-    entropy: Any = None
-
-
 class OpenRlhfRecorder:
     """Watches the actor of its process."""
 
@@ -93,9 +62,9 @@ class OpenRlhfRecorder:
         self._writes = True
         self._sent: int | None = None
         self._has_sent = False
-        self._step: _Step | None = None
-        self._batch: _Batch | None = None
-        self._visits = FirstVisits()
+        self._training = training = MicroBatches(recording)
+        self.batch_made, self.batch_begins = training.batch_made, training.batch_begins
+        self.loss_begins, self.with_scalars = training.loss_begins, training.with_scalars
 
     def step_begins(self, call: Call) -> None:
         trainer = call.target
@@ -106,39 +75,20 @@ class OpenRlhfRecorder:
                 self._sent = self._steps_before
         self._steps_before += 1
         if self._writes:
-            self._step = _Step(self._steps_before, first_micro_step=self._micro_steps)
-            self._step.samples = samples_of(trainer.replay_buffer.items, self._steps_before, process_rank())
-
-    def batch_made(self, call: Call) -> None:
-        if self._step is not None:
-            samples = [self._step.samples.get(id(item)) for item in call.arguments["items"]]
-            known = [sample for sample in samples if sample is not None]
-            if len(known) == len(samples):
-                # the reference keeps the id from being reused
-                self._step.batches[id(call.result)] = (call.result, known)
-
-    def batch_begins(self, call: Call) -> None:
-        if self._step is not None:
-            experience = call.arguments["experience"]
-            _, samples = self._step.batches.pop(id(experience), (None, None))
-            self._batch = _Batch(experience, samples)
-
-    def loss_begins(self, call: Call) -> None:
-        if self._batch is not None:
-            self._batch.given = dict(call.arguments)
+            samples = samples_of(trainer.replay_buffer.items, self._steps_before, process_rank())
+            self._training.step = Step(self._steps_before, samples, first_micro_step=self._micro_steps)
 
     def scored(self, call: Call) -> None:
-        if self._batch is not None and isinstance(call.result, tuple):
-            self._batch.entropy = getattr(call.result[1], "entropy", None)
+        if self._training.batch is not None and isinstance(call.result, tuple):
+            self._training.batch.entropy = getattr(call.result[1], "entropy", None)
 
     def batch_ends(self, call: Call) -> None:
-        batch, step, self._batch = self._batch, self._step, None
-        if batch is None or step is None:
+        if (taken := self._training.taken()) is None:
             return
-        trainer = call.target
+        (step, batch), trainer = taken, call.target
         if batch.given:
             self._describe(trainer, step.number)
-            given = batch.given
+            given, entropy = batch.given, self._entropy(trainer, step.number, batch)
             if given["rollout_log_probs"] is None:
                 self._recording.say_once("no_rollout_logprobs", step.number, NO_ROLLOUT, logging.WARNING)
             self._recording.log(
@@ -146,12 +96,7 @@ class OpenRlhfRecorder:
                 minibatch=step.updates,
                 trainer_version=step.number - 1,
                 rollout_versions=self._rollout_version(trainer, step.number),
-                **columns(
-                    batch.experience,
-                    given,
-                    self._entropy(trainer, step.number, batch),
-                    is_first_visit=self._is_first(step, batch),
-                ),
+                **columns(batch.experience, given, entropy, is_first_visit=self._training.is_first_visit(step, batch)),
                 **facts(batch.samples),
             )
         self._micro_steps += 1
@@ -160,15 +105,6 @@ class OpenRlhfRecorder:
         else:  # DeepSpeed counts micro-steps across epochs and steps
             every = trainer.strategy.accumulated_gradient
             step.updates = self._micro_steps // every - step.first_micro_step // every
-
-    def with_scalars(self, call: Call) -> dict[str, Any] | None:
-        """The status of the step with our scalars added; the driver logs the status."""
-        step, self._step = self._step, None
-        if step is None or not self._recording.has_collector:
-            return None
-        self._recording.collector.flush(0)
-        added = self._recording.scalars(step.number, call.result)
-        return {**call.result, **added} if added else None
 
     def weights_sent(self, call: Call) -> None:
         self._sent, self._has_sent = self._steps_before, True
@@ -180,11 +116,7 @@ class OpenRlhfRecorder:
         _, states = call.result
         self._resumed = max(self._resumed, int((states or {}).get("global_step", 0)))
 
-    def _is_first(self, step: _Step, batch: _Batch) -> bool:
-        ids = None if batch.samples is None else [sample.sequence_id for sample in batch.samples]
-        return self._visits.is_one(step.number, ids)
-
-    def _entropy(self, trainer: Any, step: int, batch: _Batch) -> Any:
+    def _entropy(self, trainer: Any, step: int, batch: Batch) -> Any:
         temperature = getattr(trainer.args.rollout, "temperature", 1.0)
         if batch.entropy is None or temperature == 1.0 or release() >= (0, 11, 2):
             return batch.entropy
