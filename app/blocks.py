@@ -1,4 +1,7 @@
-"""The blocks that a page is made of. A page yields them, and each face draws them in its own way."""
+"""The blocks that a page is made of. A page yields them, and each face draws them in its own way.
+
+A name is that of a block on its page. `blocks` and `frame`, where they are functions, make what is drawn.
+"""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -172,7 +175,6 @@ class Beside:
     """Blocks side by side; below each other in a narrow window."""
 
     name: str
-    """Its name on the page."""
     columns: "tuple[tuple[Block, ...], ...]"
     """The blocks of each column."""
     narrowest: int = 420
@@ -184,7 +186,6 @@ class At:
     """Blocks at a place above, which the page has kept: see `pages.face.Face.place`."""
 
     name: str
-    """Its name on the page."""
     blocks: "tuple[Block, ...]"
 
 
@@ -193,7 +194,6 @@ class Action:
     """A button that does something, or leads to another page."""
 
     name: str
-    """Its name on the page."""
     words: str
     """Plain text."""
     do: "Callable[[], Link | None] | Link | Download"
@@ -228,7 +228,6 @@ class Actions:
     """Buttons beside each other."""
 
     name: str
-    """Its name on the page."""
     actions: tuple[Action, ...]
     before: str = ""
     """Plain text before them."""
@@ -245,7 +244,6 @@ class Box:
     """Blocks with a frame around them."""
 
     name: str
-    """Its name on the page."""
     blocks: "tuple[Block, ...]"
 
 
@@ -254,9 +252,7 @@ class Part:
     """Blocks that a choice among them redraws alone. They are made each time."""
 
     name: str
-    """Its name on the page."""
     blocks: "Callable[[], Iterable[Block]]"
-    """Makes the blocks."""
     every: float | None = None
     """Seconds after which a face that lives draws them anew; None for never."""
 
@@ -266,7 +262,6 @@ class Waiting:
     """Something that is being made elsewhere. A face that lives looks again until it is there; paper never waits."""
 
     name: str
-    """Its name on the page."""
     words: str
     """Plain text."""
     is_there: Callable[[], bool]
@@ -339,7 +334,6 @@ class Links:
     """Facts, each a link to the page that shows it."""
 
     name: str
-    """Its name on the page."""
     rows: Sequence[tuple[str, str, Link, str]]
     """Name, words, place that shows it, and a tooltip."""
 
@@ -367,7 +361,6 @@ class Numbers:
     name: str
     """Its name on the page and in files."""
     frame: "Callable[[], pl.DataFrame]"
-    """Makes the table."""
     title: str = "numbers behind this page"
 
 
@@ -377,7 +370,6 @@ class Drawer:
 
     title: str
     blocks: "Callable[[], Iterable[Block]]"
-    """Makes the blocks."""
     name: str = ""
     """Its name in the URL, which keeps it open; empty if no link opens it."""
     is_printed: bool = False

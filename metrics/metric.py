@@ -122,7 +122,6 @@ class Metric:
     error: Quantity | None = None
     """The standard error; None if the metric has none."""
     gaps: tuple[str, ...] = ALL_GAPS
-    """The gaps that have the metric."""
     level: Literal["token", "sequence"] = "token"
     """The unit that is counted or averaged."""
     estimator: str = ""
@@ -134,7 +133,6 @@ class Metric:
     range: str = ""
     """The possible values, as an interval; for counts the first of them."""
     bands: tuple[Band, ...] = ()
-    """Ranges of values with a published reading."""
     absent: str = "no usable token is on record"
     """Why the value can be missing although its gap is on record; follows "not available, because"."""
     why: Callable[[Callable[[str], float | None]], str] | None = None
@@ -142,9 +140,7 @@ class Metric:
     title: str = field(kw_only=True)
     """The name in words, for the head of a chart or card; the gap follows it after a comma."""
     kind: MetricKind = field(kw_only=True)
-    """The way the value is computed."""
     topic: Topic = field(kw_only=True)
-    """The question that the metric answers."""
     neutral: float = 0.0
     """The value where the two policies agree; 0 for a metric that has no such value."""
     worse: Literal["above", "below", "away"] = "away"

@@ -91,9 +91,7 @@ class Field:
     """One column of the Record."""
 
     name: str
-    """Name of the column."""
     kind: FieldType
-    """Type of a value."""
     per: Literal["sequence", "token", "prompt"]
     """One value for a row; or a list with one for each token of the response, or of the prompt."""
     unit: str

@@ -46,7 +46,6 @@ class Known:
     checkpoint: Checkpoint | None = None
     """The weights that the replicas should hold."""
     kept: Sequence[Kept] = ()
-    """Earlier answers."""
     run: "Run | None" = None
     """The run with earlier polls."""
 

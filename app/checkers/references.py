@@ -38,7 +38,6 @@ class Kept:
     """An answer of an engine that was kept in a file."""
 
     step: int
-    """The step of the weights."""
     by: str
     """The maker of the checksums; "" where the file has none."""
     checksums: Mapping[str, str]

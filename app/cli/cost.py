@@ -33,7 +33,6 @@ class BatchShape:
     text: str = "ids"
     """The texts that are recorded, as in Collector: ids, full or none."""
     readings: int = 0
-    """Further log-probs of each token."""
     topk: int = 0
     """The likeliest tokens of each place, with log-probs of the first two policies at them."""
 

@@ -24,7 +24,6 @@ class Shell:
     """The parts of a file, as HTML: every foreign text in them is escaped."""
 
     title: str
-    """Title of the tab."""
     head: str
     """Heading and navigation."""
     main: str

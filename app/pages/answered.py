@@ -27,7 +27,6 @@ class Answered:
     context: KnownContext | None = None
     """The published range, remedies in the run's trainer, and the correction to use meanwhile; None without a result."""
     reason: str = ""
-    """Reason why it cannot be diagnosed."""
     last_step: int | None = None
     """The newest step on record at that time."""
     ended: float = 0.0

@@ -18,44 +18,34 @@ Tell = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Choice(Generic[Option]):
-    """One of several options."""
+    """One of several options. key, shown, look, has_title, help, width, in_url: as of every question."""
 
     key: str
-    """Its name in the URL."""
     title: str
     options: Sequence[Option]
     usual: Option
     """The option unless the reader has chosen."""
     shown: Callable[[Option], str] | None = None
-    """The words of an option; None if it is its own."""
     look: Literal["dropdown", "segments", "slider"] = "dropdown"
-    """The widget."""
     has_title: bool = True
-    """True if its title is seen."""
     help: str | None = None
-    """The words behind its title."""
     width: int = 240
-    """In pixels."""
     in_url: bool = True
-    """False if the address forgets it."""
     is_off: bool = False
     """True if another choice overrules it now; of a slider."""
 
 
 @dataclass(frozen=True)
 class AtMostOne:
-    """One of several options, or none."""
+    """One of several options, or none. key, shown, width: as of every question; has_title: so, of options without words."""
 
     key: str
-    """Its name in the URL."""
     title: str
     options: Sequence[str]
     placeholder: str
     """The words in place of none."""
     shown: Callable[[str], str] | None = None
-    """The words of an option; None if it is its own."""
     width: int = 240
-    """In pixels."""
     absent: str = ""
     """The words where the address asks for something that is no option, with {} in place of it; not of options with words."""
     usual: str | None = None
@@ -63,25 +53,20 @@ class AtMostOne:
     most: int | None = None
     """Number of options in the list, the first ones; None for all. An address can name any other."""
     has_title: bool = True
-    """True if its title is seen; of options without words."""
     look: Literal["dropdown", "table"] = "dropdown"
     """The widget. table: none, because a table of the page leads to the options."""
 
 
 @dataclass(frozen=True)
 class Several:
-    """Any number of options."""
+    """Any number of options. key, shown, look, help, in_url: as of every question; has_title: so, of a list."""
 
     key: str
-    """Its name in the URL."""
     title: str
     options: Sequence[str]
     shown: Callable[[str], str] | None = None
-    """The words of an option; None if it is its own."""
     look: Literal["list", "pills"] = "list"
-    """The widget."""
     help: str | None = None
-    """The words behind its title."""
     width: int | Literal["stretch"] = 320
     """In pixels, or all that there is; of a list."""
     every: str = ""
@@ -97,17 +82,14 @@ class Several:
     absent: str = ""
     """As of `AtMostOne`."""
     has_title: bool = True
-    """True if its title is seen, of a list."""
     in_url: bool = True
-    """False if the address forgets it."""
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number."""
+    """A number. key, help, width, look, has_title: as of every question."""
 
     key: str
-    """Its name in the URL."""
     title: str
     usual: float | None
     """The number unless the reader has chosen; None for none."""
@@ -120,40 +102,32 @@ class Number:
     format: str | None = None
     """As of printf."""
     help: str | None = None
-    """The words behind its title."""
     width: int = 130
-    """In pixels."""
     placeholder: str | None = None
     """The words in place of no number."""
     look: Literal["field", "slider"] = "field"
-    """The widget."""
     has_title: bool = True
-    """True if its title is seen."""
     of: Hashable = None
     """The thing that it is a number of: one that was chosen of another thing, or lies beyond the ends, is forgotten."""
 
 
 @dataclass(frozen=True)
 class Switch:
-    """Yes or no."""
+    """Yes or no. key, help, in_url: as of every question."""
 
     key: str
-    """Its name in the URL."""
     title: str
     usual: bool = False
     """The answer unless the reader has chosen."""
     help: str | None = None
-    """The words behind its title."""
     in_url: bool = True
-    """False if the address forgets it."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """Words that the reader types."""
+    """Words that the reader types. key, has_title, help, in_url: as of every question."""
 
     key: str
-    """Its name in the URL."""
     title: str
     usual: str = ""
     """The words unless the reader has typed others."""
@@ -162,15 +136,12 @@ class Text:
     width: int | Literal["stretch"] = 200
     """In pixels, or all that there is."""
     has_title: bool = True
-    """True if its title is seen."""
     most: int | None = None
     """The most characters; None without a limit."""
     help: str | None = None
-    """The words behind its title."""
     height: int | None = None
     """In pixels, for several lines; None for one line."""
     in_url: bool = True
-    """False if the address forgets it."""
 
 
 @dataclass(frozen=True)
@@ -178,9 +149,7 @@ class Step:
     """One of the steps on record. A face with widgets begins at the worst one whose sequences can be listed."""
 
     view: View
-    """The run."""
     gap: str
-    """The gap that the sequences are listed for."""
     follows: bool = False
     """True if the reader can have it follow the newest step of a run that grows."""
     usual: int | None = None
@@ -188,7 +157,11 @@ class Step:
 
 
 class Question(Protocol[Told]):
-    """One of the classes above."""
+    """One of the classes above.
+
+    key: its name in the URL. shown: the words of an option; None if it is its own. look: the widget. width: in pixels.
+    help: the words behind its title. has_title: True if its title is seen. in_url: False if the address forgets it.
+    """
 
     @property
     def usual(self) -> Told: ...

@@ -101,7 +101,6 @@ class ListedRun:
     summary: Summary | None
     """None if it was not read yet."""
     state: RunState
-    """The state of its writers."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Its settings by dotted key, see `run_groups.settings_of`."""
     tags: tuple[str, ...] = ()

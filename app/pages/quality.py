@@ -36,7 +36,6 @@ class UnavailableFeature:
     """A feature whose columns are not on record."""
 
     view: str
-    """The name of the feature."""
     reason: str
     """The missing columns, and the arguments to log for them."""
 

@@ -63,7 +63,6 @@ class Scope:
     """The choices of a page."""
 
     view: View
-    """The run of the page."""
     gap: str = ""
     steps: Steps = field(default_factory=Steps)
     only: Part | None = None
@@ -79,7 +78,6 @@ class Scope:
     from_rows: bool = False
     """True if the part is computed from token rows, though statistics on record have it: only rows give its histograms."""
     face: Face = field(default=PAPER, compare=False, repr=False)
-    """The face that draws the page."""
     read: tuple[int, ...] = ()
     """Numbers of steps that were read for the part, of this run and of each other: charts are made again after more."""
     runs: Folder = field(default=NO_FOLDER, compare=False, repr=False)

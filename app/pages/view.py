@@ -73,7 +73,6 @@ class View:
     path: str
     revision: int
     source: Source = field(compare=False, repr=False)
-    """Its reader."""
 
     @property
     def run(self) -> Run:

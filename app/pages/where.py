@@ -47,7 +47,6 @@ class ShownSlice:
     words: SliceWords
     gap: str
     metric: str
-    """The metric of the bars."""
     steps: range | None
     """The steps of its chart; None for all."""
     chosen: tuple[str, ...]

@@ -39,7 +39,6 @@ class RunState:
     """The state of a run."""
 
     life: Life
-    """The state in a word."""
     word: str
     """The state in words, such as dead with the time and cause."""
     why: str

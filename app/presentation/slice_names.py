@@ -20,7 +20,6 @@ class SliceWords:
     """The words for one slice."""
 
     name: str
-    """Name of the slice in Run.metrics."""
     title: str
     needs: tuple[str, ...]
     """Columns of the Record that it is made from."""

@@ -44,7 +44,6 @@ class Theme:
     primary: str
     """Links and controls."""
     gaps: Mapping[str, str]
-    """Gap -> its colour."""
     policies: Mapping[str, str]
     """Policy -> its colour."""
     severity: Mapping[str, str]

@@ -26,7 +26,6 @@ class Packed:
     """The tokens in front of each sequence, those of a shared prompt first."""
     token_ids: Integers
     mask: Booleans
-    """True at sampled tokens."""
     places: Integers
     """In the flattened tensors of the loss, where a token's log-prob stands."""
     rollout: Singles | None = None

@@ -70,7 +70,6 @@ class Joined:
     values: HostArray | list[Any]
     """The single array, shape (tokens,), or list."""
     lengths: list[int]
-    """Tokens of each sequence."""
     present: list[bool]
     """True for each sequence with an array; the length of the others is 0."""
 
@@ -83,7 +82,6 @@ class Unread:
     """A value that could not be read when `log` was called."""
 
     reason: str
-    """The words of the error."""
 
 
 def whole_array(value: Any) -> Array:

@@ -30,7 +30,6 @@ class Agreed:
     """The columns of a batch, and the lengths on which they agree."""
 
     lengths: Lengths
-    """Tokens of each row."""
     columns: Mapping[str, Column]
     """Those that only describe tokens are null at rows where they disagree."""
     sound: Booleans

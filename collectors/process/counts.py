@@ -87,7 +87,6 @@ class Dropped:
     """Sequences of one step that were dropped for one reason, not yet reported in the commit log."""
 
     step: int | None
-    """None where the step is not known."""
     reason: str
     """In a few fixed words, such as "queue full": sequences are counted by it."""
     detail: str

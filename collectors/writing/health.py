@@ -37,7 +37,6 @@ class Health:
     """The longest time between two tries."""
     state: WritingState = "ok"
     reason: str = ""
-    """Why the state is not ok."""
     _try_again: float = 0.0
     """Time on the writer's clock from which on writing is tried again."""
     _wait: float = 0.0

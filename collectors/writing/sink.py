@@ -20,7 +20,6 @@ class Unsaved:
     lines: int = 0
     """Lines of the commit log that wait in memory."""
     reason: str = ""
-    """Why the rest could not be written."""
 
     def __bool__(self) -> bool:
         return bool(self.steps or self.lost or self.lines or self.reason)

@@ -26,7 +26,6 @@ class Identity:
     sequences: int
     """Sequences that were compared."""
     steps: tuple[int, ...]
-    """Their steps."""
     is_rendered: bool
     """True if conversations were rendered with the chat template; False if only answers were decoded and encoded."""
     tokenizer: str

@@ -23,9 +23,7 @@ class TrainerCorrection:
     """A trainer's own correction."""
 
     title: str
-    """Name of the correction in frames."""
     dialect: str
-    """Name of the trainer's dialect, see metrics/dialects/."""
     config: Mapping[str, Any]
     """The trainer's own settings."""
     version: str | None = None

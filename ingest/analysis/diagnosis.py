@@ -64,7 +64,6 @@ class RunDiagnosis:
 
     diagnosis: Diagnosis
     gap: str
-    """The gap that was diagnosed."""
     steps: tuple[int, ...]
     """Steps whose rows were read, ascending."""
     left_out: int
@@ -91,7 +90,6 @@ class RunDiagnosis:
     columns: frozenset[str] = frozenset()
     """Columns of the Record with a value in the rows that were read, or at the newest step."""
     record: OnRecord = field(default_factory=OnRecord)
-    """Facts on record about the run, outside of its tokens."""
     next: Experiment | None = None
     """The cheapest experiment for what stays open; None if nothing does."""
     fillers: tuple[tuple[str, float], ...] = ()

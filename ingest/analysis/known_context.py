@@ -181,11 +181,9 @@ class KnownContext:
     bridge: Bridge | None
     """The correction to use meanwhile; None if no cause is likely."""
     correction: OwnCorrection
-    """The run's own correction."""
     groups: tuple[Count, ...]
     """The health of groups and masks on the steps that the diagnosis has read, and copies of a side of a gap."""
     faults: tuple[SettingFault, ...]
-    """Known faults that the settings on record betray."""
     growth: Growth
     """Changes of the gap over all steps that were asked about."""
     trust: TrustRegion

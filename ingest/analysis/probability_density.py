@@ -33,7 +33,6 @@ class Density:
     surprisal: Floats
     """Counts between SURPRISAL_EDGES."""
     tokens: int
-    """Tokens in the histogram."""
     set_aside: int
     """Tokens left out: NaN or +inf on a side, or -inf on the earlier side."""
     above: int

@@ -36,7 +36,6 @@ class PairedRuns:
     """Two runs compared prompt by prompt."""
 
     key: PromptKey
-    """The column by which rows were paired."""
     metric: str
     pairs: Paired
     """The pairs, and the difference over them."""

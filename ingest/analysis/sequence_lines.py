@@ -73,7 +73,6 @@ class TokenHeat:
     """One row per cell with a token: row, column, `size` (the largest |x| of its sampled tokens, nats; null where none has one),
     `place` of that token's sequence among all and its `position`, and `masked` (True where none of its tokens was sampled)."""
     sequences: int
-    """Number of sequences."""
     per_row: int
     """Sequences in a row."""
     per_column: int

@@ -1,6 +1,6 @@
 """Typed values of commit entries. An entry with an impossible member raises SourceError here.
 
-A checksum proves that a line is unchanged, not that its content makes sense, so every member is checked.
+A checksum proves that a line is unchanged, not that its content makes sense, so every member is checked. Paths are relative to the run.
 Files of overall statistics, which repeat the rows of slice `all` of several segments, as the commit logs describe them.
 Members of the entries of a commit log, each checked: whole numbers, counts, texts, times, names and spans of steps.
 """
@@ -37,7 +37,6 @@ class OverallFile:
     """A file of overall statistics as its line describes it."""
 
     path: str
-    """Path relative to the run."""
     bytes: int
     """Size of the file."""
     sha256: str
@@ -76,7 +75,6 @@ class TokenFile:
     """A token file as its commit describes it."""
 
     path: str
-    """Path relative to the run."""
     writer: str
     attempt: int
     step: int
@@ -133,7 +131,6 @@ class Segment:
     """A statistics segment as its newest commit describes it, or a file of scalars, which never changes."""
 
     path: str
-    """Path relative to the run."""
     writer: str
     attempt: int
     steps: frozenset[int]

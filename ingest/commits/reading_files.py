@@ -24,7 +24,6 @@ class ReadingFile:
     """A file of a reading as its commit line describes it."""
 
     path: str
-    """Path relative to the run."""
     reading: str
     """The name of the reading; "top-k" for a file of top-k."""
     writer: str

@@ -26,9 +26,7 @@ class OmittedFiles:
     """Files that a log commits and that its short form does not name, and what they add to the writer's counts."""
 
     files: int = 0
-    """Number of files."""
     rows: int = 0
-    """Token rows in them."""
     left_out: int = 0
     """Rows that the budget left out of them."""
     newest: tuple[int, int, int] | None = None

@@ -65,7 +65,6 @@ class Drop:
     """Sequences that were offered to a writer and that it did not write."""
 
     step: int | None
-    """None where the writer does not know it."""
     sequences: int
     tokens: int
     """Their tokens; 0 where nobody counted them."""
@@ -121,11 +120,9 @@ class WriterHistory:
     totals: Mapping[str, int | None] | None = None
     """The writer's own counts, from the line that closes the log."""
     token_files: dict[str, TokenFile] = field(default_factory=dict, compare=False)
-    """path -> token file."""
     segments: dict[str, Segment] = field(default_factory=dict, compare=False)
     """path -> statistics segment, by its newest commit."""
     readings: dict[str, ReadingFile] = field(default_factory=dict)
-    """path -> file of a reading."""
     events: list[Event] = field(default_factory=list)
     drops: list[Drop] = field(default_factory=list)
     weights: list[WeightDigests] = field(default_factory=list)

@@ -36,7 +36,6 @@ class Listing:
     token_files: set[str] = field(default_factory=set)
     """Files of token rows."""
     segments: set[str] = field(default_factory=set)
-    """Statistics segments."""
     scalars: set[str] = field(default_factory=set)
     """Files of scalars."""
     overall: set[str] = field(default_factory=set)

@@ -88,7 +88,6 @@ class Opened:
     """A file whose bytes were checked. Only `read` decodes it."""
 
     path: str
-    """Path relative to the run."""
     parquet: pq.ParquetFile
     """The reader of the checked bytes."""
     source: FileBytes

@@ -47,7 +47,6 @@ class Pushed:
     """The outcome of one push."""
 
     files: int = 0
-    """Files that were uploaded."""
     bytes: int = 0
     """Their bytes."""
     there: int = 0

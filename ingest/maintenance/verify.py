@@ -83,7 +83,6 @@ class Verification:
     alone: dict[str, int] = field(default_factory=dict)
     """Reason -> steps whose statistics could not be compared."""
     troubles: list[Trouble] = field(default_factory=list)
-    """The faults that were found."""
 
     @property
     def sound(self) -> bool:

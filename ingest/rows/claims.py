@@ -33,7 +33,6 @@ class Claims:
     rows: int = 0
     """Rows that have the key of another row."""
     steps: tuple[int, ...] = ()
-    """The steps of these rows."""
     looked_at: int = 0
     """Number of steps that were checked."""
     of: int = 0

@@ -34,7 +34,6 @@ class Windows:
     start: Integers
     """Place of its first token in the sequence, from 0."""
     length: Integers
-    """Number of its tokens."""
     share: Floats
     """The chance with which its tokens are in a window: 1 for the ends and for whole sequences."""
 

@@ -26,7 +26,6 @@ class ByStep:
     """A table with a column `step`."""
 
     ingredients: Ingredients
-    """Sources of the rows of each step."""
     frame: pl.DataFrame
 
 

@@ -52,9 +52,7 @@ class StatisticsPlan:
     segments: SegmentsByVersion = field(default_factory=dict)
     """The visible segments that can be read."""
     rows: RowPlan = field(default_factory=lambda: RowPlan({}, {}))
-    """Statistics to compute from token rows."""
     ingredients: Ingredients = field(default_factory=dict)
-    """The sources of the statistics of each step."""
 
 
 @dataclass

@@ -60,7 +60,6 @@ class Lagged:
 
     lag: int
     tokens: float
-    """Their number."""
     value: float
     """Their mean gap, nats/token."""
     error: float = math.nan

@@ -26,7 +26,6 @@ class SupportMetric:
 
     name: str
     title: str
-    """The name in words."""
     unit: str
     """The unit of the value; 1 for a pure number."""
     formula: str

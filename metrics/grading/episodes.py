@@ -50,7 +50,6 @@ class Spell:
     signal: str
     """The signal that decided most of the steps."""
     gap: str
-    """Its gap."""
     peak: int
     """The step with the signal's worst value."""
     reading: str

@@ -48,7 +48,6 @@ class Finding:
     signal: str
     """The signal that decided the severity."""
     gap: str
-    """The gap that it was measured on."""
     since_step: int | None
     """The first step of the worst episode; None for a healthy run."""
     confidence: Confidence

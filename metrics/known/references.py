@@ -61,7 +61,6 @@ class Measurement:
     form: Literal["thread", "source", "published"]
     """A thread, the code or documentation of a repository, or a blog or paper."""
     source: str
-    """The place of its publication."""
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,6 @@ class LifeChange:
     """A run whose writers died, fell silent, or came back from that."""
 
     state: RunState
-    """The state since then."""
 
 
 News = Alert | LifeChange

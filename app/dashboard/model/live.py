@@ -54,7 +54,6 @@ class DrawnPage:
     """The page that a session shows."""
 
     path: str = ""
-    """Path of the followed run."""
     runs: dict[str, RunOnPage] = field(default_factory=dict)
     """Path -> run, with the runs beside the followed one."""
     at: float = 0.0

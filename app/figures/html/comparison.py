@@ -20,7 +20,6 @@ class TableColumn:
     """A column of the table."""
 
     name: str
-    """The name of the value."""
     title: str
     about: str
     """The help of its heading; may be empty."""

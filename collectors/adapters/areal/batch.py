@@ -31,7 +31,6 @@ class Part:
     number: int
     """Its number within the step."""
     rows: Rows
-    """Its rows in the batch."""
     key: Tensor
     """The mask tensor of its dict. The same tensor object identifies the dict later."""
 
@@ -75,9 +74,7 @@ class Update:
     groups: list[int] | None
     """The group number of each row."""
     rollout: Tensor | None
-    """The column of rollout log-probs; None if the batch has none."""
     old: Tensor | None
-    """The column of old log-probs; None if the batch has none."""
     is_rollout_lost: bool
     """Whether AReaL overwrote the rollout log-probs; KeptRollouts may have a copy."""
     copies: HostCopies

@@ -30,7 +30,6 @@ class Row:
     version: int
     """Updates of the trainer's weights at sampling."""
     rollout_version: int | None
-    """Version of the weights that sampled the completion."""
     reward: float | None
     """The weighted sum of the rewards; NaN if no function gave one."""
     ids: Sequence[int]

@@ -213,7 +213,6 @@ class Prepared:
     """The responses of a step, in the order of packing."""
 
     step: int
-    """The step in the trainer's log."""
     batch: Batch
     finish_reasons: Sequence[str]
 

@@ -24,7 +24,6 @@ class Slice:
     start: int
     """First token."""
     length: int
-    """Number of tokens."""
 
 
 @dataclass(frozen=True)

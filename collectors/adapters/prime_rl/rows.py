@@ -21,7 +21,6 @@ class PackedSequences:
     """The sequences of a micro-batch on the host, one after the other."""
 
     lengths: tuple[int, ...]
-    """Tokens of each sequence."""
     sampled: Booleans
     """Tokens that the policy sampled. Tokens of a frozen model are in the cross-entropy loss and have no rollout log-prob."""
     in_loss: Booleans

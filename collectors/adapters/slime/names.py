@@ -30,7 +30,6 @@ class Names:
     """The watched functions of a trainer as `module:function` or `module:Class.method`; empty if the trainer has none."""
 
     adapter: str
-    """The adapter's name."""
     sampled: str
     """Gets all samples of a rollout."""
     call: str
@@ -66,7 +65,6 @@ class Names:
     heads: tuple[str, str]
     """Computes the trainer's log-probs at the sampler's likeliest tokens of a sequence; compares them with the sampler's."""
     place: Callable[[], Place]
-    """The place of this process among the ranks."""
     old_is_current: str
     """Message if the loss uses current as old."""
     bypass: str

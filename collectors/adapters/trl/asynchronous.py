@@ -69,7 +69,6 @@ class Sample:
     """The tokens of the response, coded as in `ratioscope_tokens`."""
     prompt: str | None
     prompt_ids: Integers
-    """The tokens in front of the response."""
     rewards: Mapping[str, float]
     """Reward function -> reward."""
 

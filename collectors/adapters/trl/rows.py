@@ -22,11 +22,8 @@ class Row:
     version: int
     """The updates of the trainer's weights so far."""
     rollout_version: int | None
-    """The version of the weights that sampled the completion."""
     replica: str | None
-    """The engine's name."""
     length: int | None
-    """Tokens of the completion."""
     sampled: Sequence[int] | None
     """1 at sampled tokens, 0 at tool tokens; None if all tokens are sampled."""
     finish_reason: str | None

@@ -30,7 +30,6 @@ class Known:
     groups: list[str] | None
     """The uid of each row's prompt; None if the batch has none."""
     lengths: list[int]
-    """Tokens of each response."""
     oldest: list[int | None]
     """The oldest version of the weights that sampled each row."""
     newest: list[int | None]

@@ -131,7 +131,6 @@ class Scalar:
     """A number that was logged again and again."""
 
     rows: int = 0
-    """Rows that hold it."""
     not_finite: int = 0
     """The number of these rows where it is NaN or infinite."""
     last_row: int | None = None
