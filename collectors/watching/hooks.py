@@ -79,6 +79,8 @@ class Call:
     """The value that the function returned; None before it has."""
     noted: Any = None
     """Return value of the look `before`."""
+    given: tuple[Any, ...] = ()
+    """The arguments that have a place, in their order, whatever a user's own method calls them."""
 
 
 class Refused(ConfigError):
@@ -132,6 +134,13 @@ def install(hook: Hook, recorder: Any, recording: Recording, patches: Patches, o
     patches.put(target, name, wrapper_of)
 
 
+def install_on(owner: Any, hooks: Iterable[Hook], recorder: Any, recording: Recording, patches: Patches) -> None:
+    """Puts those hooks on one object whose methods it has."""
+    for hook in hooks:
+        if hasattr(owner, hook.name):
+            install(hook, recorder, recording, patches, owner)
+
+
 def resolve(hook: Hook) -> tuple[Any, str]:
     """The module or class that has the function, and its name there; AttributeError if there is none."""
     owner: Any = sys.modules[hook.module]
@@ -167,7 +176,7 @@ def watched(original: Any, hook: Hook, recorder: Any, recording: Recording, *, i
 
 
 def marked(wrapper: Wrapper, original: Any) -> Wrapper:
-    """The wrapper, with MARK set: for adapters that wrap methods of one object themselves."""
+    """The wrapper, with MARK set: for adapters that wrap a function themselves."""
     setattr(wrapper, MARK, Original(original))
     return wrapper
 
@@ -263,7 +272,7 @@ class _Looks:
         bound.apply_defaults()
         values = dict(bound.arguments)
         target = values.pop(next(iter(values))) if self._is_method and values else self._target
-        return Call(target, values)
+        return Call(target, values, given=bound.args[self._is_method :])
 
     def _swapped(
         self, arguments: tuple[Any, ...], named: dict[str, Any], given: Mapping[str, Any]

@@ -33,7 +33,7 @@ import numpy as np
 from ratioscope.arrays import Integers
 
 from ...foreign import Tensor, Trainer
-from ...watching.hooks import marked
+from ...watching.hooks import Call, Hook, install, install_on
 from ...watching.patches import Patches
 from ...watching.recording import Recording
 from .rows import prompt_text
@@ -48,8 +48,13 @@ NO_SECOND_FORWARD = (
 )
 VERSIONS = "model_version of each sample, as the number of updates before the sync of its weights"
 
+HOOKS = (
+    Hook("", "get_train_dataloader", after="loaded"),
+    Hook("", "compute_loss", before="loss_begins", after="loss_ends"),
+)
+COLLATES = Hook("", "torch_call", after="collated")
+
 Inputs = Mapping[str, Any]
-Method = Callable[..., Any]
 
 FACTS, TOKENS = "ratioscope_facts", "ratioscope_tokens"
 FIELDS = ("number", "group", "model_version", "rollout_version", "reward", "advantage", "stop", "tokens", "trained")
@@ -102,7 +107,7 @@ class RankSamples:
 class AsyncRecorder:
     """Watches one trainer. It passes a sample's facts from the queue to the loss, in the trainer's own objects."""
 
-    WRAPPED = ("get_train_dataloader", "compute_loss")
+    WRAPPED = tuple(hook.name for hook in HOOKS)
 
     def __init__(self, trainer: Trainer, recording: Recording) -> None:
         self._trainer, self._recording = trainer, recording
@@ -110,6 +115,7 @@ class AsyncRecorder:
         self._number = 0
         self._synced = {trainer.model_version: trainer.state.global_step}
         self._samples: dict[int, Sample] = {}
+        self._output: Any = None
         recording.describe(versions=VERSIONS)
         if recording.options.get("self_noise"):
             recording.say_once("self_noise", trainer.state.global_step + 1, NO_SECOND_FORWARD, logging.WARNING)
@@ -117,38 +123,30 @@ class AsyncRecorder:
     def put_on(self, patches: Patches) -> None:
         """Wraps the trainer's methods."""
         self._patches = patches
-        patches.put(self._trainer, "get_train_dataloader", self.around_dataloader)
-        patches.put(self._trainer, "compute_loss", self.around_loss)
+        install_on(self._trainer, HOOKS, self, self._recording, patches)
 
-    def around_dataloader(self, method: Method) -> Method:
-        def get_train_dataloader(*arguments: Any, **named: Any) -> Any:
-            loader = method(*arguments, **named)
-            self._recording.watch(lambda: self._watch_samples(loader))
-            return loader
+    def loaded(self, call: Call) -> None:
+        """Watches the queue and the collator of a data loader."""
+        source = self._trainer._rollout_dataset
+        if source is None:  # only the main process has the queue
+            return
+        self._samples.clear()
+        self._patches.put(source, "queue", lambda queue: _Queue(queue, self._recording, self.carried))
+        install(COLLATES, self, self._recording, self._patches, call.result.collate_fn)
 
-        return marked(get_train_dataloader, method)
+    def loss_begins(self, call: Call) -> None:
+        """Has the model's first output kept."""
+        self._output = None
 
-    def around_collate(self, method: Method) -> Method:
-        def torch_call(examples: Any, *arguments: Any, **named: Any) -> Any:
-            batch = method(examples, *arguments, **named)
-            self._recording.watch(lambda: self._pack(examples, batch))
-            return batch
+        def keep(*seen: Any) -> None:
+            self._output = seen[-1]
+            handle.remove()
 
-        return marked(torch_call, method)
+        handle = call.given[0].register_forward_hook(keep)
 
-    def around_loss(self, method: Method) -> Method:
-        def compute_loss(model: Any, inputs: Any, *arguments: Any, **named: Any) -> Any:
-            outputs: list[Any] = []
-            handle = self._recording.watch(lambda: model.register_forward_hook(lambda *seen: outputs.append(seen[-1])))
-            try:
-                loss = method(model, inputs, *arguments, **named)
-            finally:
-                if handle is not None:
-                    handle.remove()
-            self._recording.watch(lambda: self._record(inputs, outputs))
-            return loss
-
-        return marked(compute_loss, method)
+    def loss_ends(self, call: Call) -> None:
+        output, self._output = self._output, None
+        self._record(call.given[1], output)
 
     def carried(self, sample: Any) -> Any:
         """A copy of the sample whose metrics also have the sample itself. The trainer passes metrics on to the collator."""
@@ -163,18 +161,11 @@ class AsyncRecorder:
         made.metrics.updates = self._synced.get(sample.model_version)
         return made
 
-    def _watch_samples(self, loader: Any) -> None:
-        source = self._trainer._rollout_dataset
-        if source is None:  # only the main process has the queue
-            return
-        self._samples.clear()
-        self._patches.put(source, "queue", lambda queue: _Queue(queue, self._recording, self.carried))
-        self._patches.put(loader.collate_fn, "torch_call", self.around_collate)
-
-    def _pack(self, examples: Any, batch: dict[str, Any]) -> None:
-        (rows,) = examples
+    def collated(self, call: Call) -> None:
+        """Adds the facts of all samples to the batch."""
+        (rows,) = call.given[0]
         samples = [[self._numbered(example) for example in row.samples] for row in rows]
-        batch.update(sample_tensors(samples))
+        call.result.update(sample_tensors(samples))
         own = samples[self._trainer.accelerator.process_index]
         self._samples |= {sample.number: sample for sample in own}
 
@@ -183,7 +174,7 @@ class AsyncRecorder:
         metrics = example["metrics"]
         return sample_of(metrics.sample, self._number, metrics.updates, self._trainer.eos_token_ids)
 
-    def _record(self, inputs: Inputs, outputs: list[Any]) -> None:
+    def _record(self, inputs: Inputs, scores: Any) -> None:
         step = self._trainer.state.global_step + 1
         if FACTS not in inputs:
             self._recording.say_once("before_attach", step, BEFORE_ATTACH)
@@ -191,7 +182,6 @@ class AsyncRecorder:
         self._recording.say_once("no_old_logprobs", step, NO_OLD)
         selected = inputs["token_index"] >= 0
         index = inputs["token_index"][selected]
-        scores = outputs[0]
         row = rank_samples(inputs[FACTS], inputs[TOKENS], len(index))
         samples = [self._samples.pop(number, None) for number in row.numbers]
         self._recording.log(

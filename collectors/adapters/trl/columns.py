@@ -7,7 +7,7 @@ sampled tokens, which the trainer drops, so RLOO itself does not measure the mis
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from ratioscope.record import MASK_REASONS
 
 from ...foreign import Tensor, Trainer
 from ...self_noise import AGAIN
-from ...watching.hooks import marked
+from ...watching.hooks import Call, Hook, install
 from ...watching.patches import Patches
 from ...watching.recording import Recording
 from .rows import Row, turns, turns_of
@@ -25,8 +25,6 @@ Inputs = Mapping[str, Any]
 
 
 RATIO = "importance_sampling_ratio"
-REASONS = {"get_off_policy_mask": "off_policy", "get_high_entropy_mask": "other"}
-"""Filter of the loss -> its reason in MASK_REASONS; a filter may also be named by its reason."""
 
 
 def left(mask: Tensor, inputs: Inputs, kept: Iterable[Tensor], trainer: Trainer) -> Tensor:
@@ -45,12 +43,10 @@ def left(mask: Tensor, inputs: Inputs, kept: Iterable[Tensor], trainer: Trainer)
 def reasons(mask: Tensor, inputs: Inputs, kept: Mapping[str, Tensor], trainer: Trainer) -> Tensor | None:
     """Numbers in MASK_REASONS of the tokens that the loss leaves out, the first filter's; None if no filter is on.
 
-    kept: name of a filter -> its result.
+    kept: reason of a filter -> its result.
     """
     ratio, numbers = _ratio(mask, inputs, trainer), mask.short() * 0
-    out: list[tuple[str, Tensor]] = [
-        (REASONS.get(name, name if name in MASK_REASONS else "other"), each == 0) for name, each in kept.items()
-    ]
+    out = [(reason, each == 0) for reason, each in kept.items()]
     if ratio is not None and _rejects(trainer):
         out = [*_by_ratio(ratio == 0, inputs, trainer), *out]
     for reason, tokens in out:
@@ -180,17 +176,7 @@ class RlooScores:
         engine = getattr(self._trainer, "vllm_generation", None)
         if engine is None or not hasattr(engine, "generate"):
             return
-
-        def around(method: Callable[..., Any]) -> Callable[..., Any]:
-            def generate(*arguments: Any, **named: Any) -> Any:
-                result = method(*arguments, **named)
-                recording.watch(lambda: self._sampled(result))
-                return result
-
-            marked(generate, method)
-            return generate
-
-        patches.put(engine, "generate", around)
+        install(Hook("", "generate", after="sampled"), self, recording, patches, engine)
 
     def begin(self) -> None:
         """The trainer is about to make a batch. Log-probs of an earlier batch that failed are dropped."""
@@ -212,5 +198,5 @@ class RlooScores:
                     values[row, : len(tokens)] = [np.nan if token[0] is None else token[0] for token in tokens]
                 batch[ROLLOUT] = sys.modules["torch"].from_numpy(values)
 
-    def _sampled(self, result: Any) -> None:
-        self._engines = result[2]
+    def sampled(self, call: Call) -> None:
+        self._engines = call.result[2]

@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ratioscope.record import MASK_REASONS
 
 from ...foreign import Tensor, Trainer
-from ...watching.hooks import marked
+from ...watching.hooks import Call, Hook, install_on
 from ...watching.patches import Patches
 from ...watching.recording import Recording
 from ..visits import Visits
@@ -70,8 +70,19 @@ NO_VERSIONS = (
     "with the number of updates of the weights for each completion, or attach(..., rollout_version=...) can supply it"
 )
 
+MAKING = (
+    Hook("", "_generate", after="generated"),
+    Hook("", "_generate_and_score_completions", before="batch_begins", after="batch_made"),
+)
+HOOKS = (
+    *MAKING,
+    Hook("", "_get_per_token_logps_and_entropies", after="scored"),
+    Hook("", "_compute_loss", before="loss_begins", after="loss_ends", failed="loss_fails"),
+    Hook("", "get_off_policy_mask", after="off_policy_masked", needed=False),
+    Hook("", "get_high_entropy_mask", after="entropy_masked", needed=False),
+)
+
 Inputs = Mapping[str, Any]
-Method = Callable[..., Any]
 
 
 @dataclass
@@ -83,7 +94,7 @@ class Scores:
     entropies: Tensor = None
     """Its entropy at each token, (B, T), nats."""
     kept: dict[str, Tensor] = field(default_factory=dict)
-    """Each filter of the loss, by its name or its reason -> its mask, (B, 1) or (B, T), 0 for tokens or rows left out."""
+    """Reason of a filter of the loss -> its mask, (B, 1) or (B, T), 0 for tokens or rows left out."""
     has_no_old: bool = False
     """True if the loss divides by the rollout policy, so that there is no old one."""
 
@@ -97,7 +108,7 @@ class Scores:
 class GrpoRecorder:
     """Watches methods of one trainer and logs each micro-batch. It reads results and changes none of them."""
 
-    WRAPPED = ("_generate", "_generate_and_score_completions", "_get_per_token_logps_and_entropies", "_compute_loss")
+    WRAPPED = tuple(hook.name for hook in HOOKS if hook.needed)
 
     def __init__(self, trainer: Trainer, recording: Recording) -> None:
         self._trainer, self._recording = trainer, recording
@@ -116,79 +127,25 @@ class GrpoRecorder:
 
     def put_on(self, patches: Patches) -> None:
         """Wraps the trainer's methods."""
-        around = (self.around_generate, self.around_batch, self.around_scores, self.around_loss)
-        for name, wrapper_of in zip(self.WRAPPED, around, strict=True):
-            patches.put(self._trainer, name, wrapper_of)
-        for name in ("get_off_policy_mask", "get_high_entropy_mask"):
-            if hasattr(self._trainer, name):
-                patches.put(self._trainer, name, self.around_filter)
+        if self._recording.options.get("self_noise"):
+            method = self._trainer._get_per_token_logps_and_entropies
+            self._again = CompletionForward(self._trainer, self._recording, method)
+        install_on(self._trainer, HOOKS, self, self._recording, patches)
         if self._rloo is not None:
             self._rloo.put_on(patches, self._recording)
 
-    def around_generate(self, method: Method) -> Method:
-        def _generate(*arguments: Any, **named: Any) -> Any:
-            result = method(*arguments, **named)
-            self._recording.watch(lambda: self._generated(result))
-            return result
-
-        return marked(_generate, method)
-
-    def around_batch(self, method: Method) -> Method:
-        def _generate_and_score_completions(inputs: Any, *arguments: Any, **named: Any) -> Any:
-            self._completions = None
-            if self._rloo is not None:
-                self._rloo.begin()
-            batch = method(inputs, *arguments, **named)
-            self._recording.watch(lambda: self._add_rows(inputs, batch))
-            return batch
-
-        return marked(_generate_and_score_completions, method)
-
-    def around_scores(self, method: Method) -> Method:
-        if self._recording.options.get("self_noise"):
-            self._again = CompletionForward(self._trainer, self._recording, method)
-
-        def _get_per_token_logps_and_entropies(*arguments: Any, **named: Any) -> Any:
-            result = method(*arguments, **named)
-            self._recording.watch(lambda: self._keep_scores(result))
-            return result
-
-        return marked(_get_per_token_logps_and_entropies, method)
-
-    def around_filter(self, method: Method) -> Method:
-        name = getattr(method, "__name__", repr(method))
-
-        def kept(*arguments: Any, **named: Any) -> Any:
-            result = method(*arguments, **named)
-            if self._scores is not None:
-                self._scores.kept[name] = result
-            return result
-
-        return marked(kept, method)
-
-    def around_loss(self, method: Method) -> Method:
-        def _compute_loss(model: Any, inputs: Any, *arguments: Any, **named: Any) -> Any:
-            self._scores = scores = Scores()
-            try:
-                loss = method(model, inputs, *arguments, **named)
-            finally:
-                self._scores = None
-            self._recording.watch(lambda: self.record(inputs, scores))
-            return loss
-
-        return marked(_compute_loss, method)
-
-    def _generated(self, result: Any) -> None:
+    def generated(self, call: Call) -> None:
+        result = call.result
         self._completions = Completions(ids=result[1], sampled=None if self._rloo is not None else result[2])
 
-    def _keep_scores(self, result: Any) -> None:
-        if self._scores is not None:
-            self._scores.logprobs = result[0].detach()
-            self._scores.entropies = None if result[1] is None else result[1].detach()
-        elif self._rloo is not None:
-            self._rloo.scored(result[0])
+    def batch_begins(self, call: Call) -> None:
+        self._completions = None
+        if self._rloo is not None:
+            self._rloo.begin()
 
-    def _add_rows(self, examples: Any, batch: dict[str, Any]) -> None:
+    def batch_made(self, call: Call) -> None:
+        """Adds the facts of each row to the batch."""
+        examples, batch = call.given[0], call.result
         completions, self._completions = self._completions, None
         if self._trainer.model.training:
             self._note_sync()
@@ -204,6 +161,33 @@ class GrpoRecorder:
             self._sampled = Counter({version: first + len(examples)})
         if self._rloo is not None:
             self._rloo.add_to(batch)
+
+    def scored(self, call: Call) -> None:
+        logprobs, entropies = call.result[:2]
+        if self._scores is not None:
+            self._scores.logprobs = logprobs.detach()
+            self._scores.entropies = None if entropies is None else entropies.detach()
+        elif self._rloo is not None:
+            self._rloo.scored(logprobs)
+
+    def off_policy_masked(self, call: Call) -> None:
+        if self._scores is not None:
+            self._scores.kept["off_policy"] = call.result
+
+    def entropy_masked(self, call: Call) -> None:
+        if self._scores is not None:
+            self._scores.kept["other"] = call.result
+
+    def loss_begins(self, call: Call) -> None:
+        self._scores = Scores()
+
+    def loss_fails(self, call: Call) -> None:
+        self._scores = None
+
+    def loss_ends(self, call: Call) -> None:
+        scores, self._scores = self._scores, None
+        if scores is not None:
+            self.record(call.given[1], scores)
 
     def record(self, inputs: Inputs, scores: Scores) -> None:
         """Logs a micro-batch whose loss has been computed."""

@@ -26,14 +26,14 @@ from typing import Any
 
 from ...adapter import installed
 from ...foreign import Tensor, Trainer
-from ...watching.hooks import Call, Hook, Refused, install, marked
+from ...watching.hooks import Call, Hook, Refused, install, install_on
 from ...watching.patches import Patches
 from ...watching.recording import Recording
 from ..trl.attaching import TRAIN, Starter, begin, is_attached
 from ..trl.columns import RATIO as BATCHS
 from ..trl.columns import is_rloo, rollout_of
 from ..trl.foreign import UNSLOTH, is_unsloths
-from ..trl.recorder import GrpoRecorder, Scores
+from ..trl.recorder import MAKING, GrpoRecorder, Scores
 
 HOOKS = (TRAIN, *(Hook(name, f"{name}.train", before="begin", after="end", needed=False) for name in UNSLOTH))
 """The generated classes keep the `train` that transformers had when they were made."""
@@ -56,6 +56,7 @@ def start(trainer: Trainer, recording: Recording) -> Callable[[], None]:
     return begin(trainer, recording, made, installed("unsloth"))
 
 
+OWN_LOSS = Hook("", "compute_loss", before="loss_begins", after="loss_ends", failed="loss_begins")
 LOSS, FUNCTION = "grpo_accumulated_loss", "UnslothEfficientGRPO"
 NO_OFF_POLICY_MASK = (
     "off_policy_mask_threshold is on, and unsloth computes its mask inside compiled code: loss_mask does not show the "
@@ -70,7 +71,7 @@ Inputs = Mapping[str, Any]
 class UnslothRecorder:
     """Watches one trainer and logs each micro-batch."""
 
-    WRAPPED = ("_generate", "_generate_and_score_completions", "compute_loss")
+    WRAPPED = tuple(hook.name for hook in (*MAKING, OWN_LOSS))
 
     def __init__(self, trainer: Trainer, recording: Recording) -> None:
         self._trainer, self._recording = trainer, recording
@@ -91,15 +92,11 @@ class UnslothRecorder:
 
     def put_on(self, patches: Patches) -> None:
         """Wraps the trainer's methods, and the two functions of its module."""
-        around = (self._rows.around_generate, self._rows.around_batch, self._around_loss)
-        for name, wrapper_of in zip(self.WRAPPED, around, strict=True):
-            patches.put(self._trainer, name, wrapper_of)
-        names, (loss, function) = (
-            _module(self._trainer),
-            (Hook("", LOSS, after="weighed"), Hook("", "apply", before="taken")),
-        )
-        install(loss, self, self._recording, patches, owner=sys.modules[names["__name__"]])
-        install(function, self, self._recording, patches, owner=names[FUNCTION])
+        install_on(self._trainer, MAKING, self._rows, self._recording, patches)
+        install(OWN_LOSS, self, self._recording, patches, owner=self._trainer)
+        names = _module(self._trainer)
+        install(Hook("", LOSS, after="weighed"), self, self._recording, patches, owner=sys.modules[names["__name__"]])
+        install(Hook("", "apply", before="taken"), self, self._recording, patches, owner=names[FUNCTION])
 
     def taken(self, call: Call) -> None:
         """Keeps what the loss takes, by the names of its parameters."""
@@ -110,19 +107,14 @@ class UnslothRecorder:
         """Keeps the importance weights."""
         self._weights = call.result[RATIO] if len(call.result) > RATIO + 1 else None
 
-    def _around_loss(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        def compute_loss(model: Any, inputs: Any, *arguments: Any, **named: Any) -> Any:
-            self._given = self._weights = None
-            try:
-                loss = method(model, inputs, *arguments, **named)
-                given, weights = self._given, self._weights
-            finally:
-                self._given = self._weights = None
-            if given is not None:
-                self._recording.watch(lambda: self._record(inputs, given, weights))
-            return loss
+    def loss_begins(self, call: Call) -> None:
+        self._given = self._weights = None
 
-        return marked(compute_loss, method)
+    def loss_ends(self, call: Call) -> None:
+        given, weights = self._given, self._weights
+        self._given = self._weights = None
+        if given is not None:
+            self._record(call.given[1], given, weights)
 
     def _record(self, inputs: Inputs, given: Mapping[str, Any], weights: Tensor) -> None:
         settings = given["extra_kwargs"] or {}
