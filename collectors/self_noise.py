@@ -120,13 +120,9 @@ class SecondForward:
         self.noise = noise
         self._say, self._failed = say, failed
         self._failures = 0
-        self._is_over = False
-        self._last: int | None = None
-
-    @property
-    def is_over(self) -> bool:
+        self.is_over = False
         """True if no second forward is made any more."""
-        return self._is_over
+        self._last: int | None = None
 
     def read(self, step: int, rows: int, score: Scorer, model: Any, ranks: int | None = None) -> dict[str, list[Any]]:
         """{"trainer_again": log-probs per sequence, None where it was not read}; {} if it is not time, or if it failed.
@@ -135,7 +131,7 @@ class SecondForward:
         join each forward; `score` then gets so many places at a time, one for each.
         """
         models = model if isinstance(model, (list, tuple)) else (model,)
-        if self._is_over or rows < (ranks or 1) or not self.is_due(step):
+        if self.is_over or rows < (ranks or 1) or not self.is_due(step):
             return {}
         self._last = step
         outer = sys.exception()
@@ -171,7 +167,7 @@ class SecondForward:
 
     def end(self, step: int, sentence: str) -> None:
         """Makes no second forward any more, for the reason in the sentence, which is said once."""
-        if self._is_over:
+        if self.is_over:
             return
-        self._is_over = True
+        self.is_over = True
         self._say(step, sentence)

@@ -7,6 +7,7 @@ more stands beside them.
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -160,14 +161,10 @@ def _chart(name: str, runs: Sequence[tuple[str, View]], steps: range | None, the
     front = runs[0][1]
     lines = [line for each, view in runs if (line := view.of(_line, name, each, steps)) is not None]
     known = slots(each for each, _ in runs)
-    coloured = [_coloured(line, known[line.name]) for line in lines] if len(runs) > 1 else lines
+    coloured = [replace(line, slot=known[line.name]) for line in lines] if len(runs) > 1 else lines
     estimate = OF_SEQUENCES if name in front.of(_facts) else LOGGED
     note, events = front.of(number_note, name), front.events()
     return logged_over_steps(coloured, name, note, estimate=estimate, events=events, theme=THEMES[theme])
-
-
-def _coloured(line: Line, slot: int) -> Line:
-    return Line(line.name, slot, line.steps, line.x, line.values, line.errors)
 
 
 def _line(run: Run, name: str, shown: str, steps: range | None) -> Line | None:

@@ -1,6 +1,5 @@
 """The data that the report rests on: counts of steps and tokens, and of dropped, missing and quarantined data."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -8,7 +7,7 @@ import polars as pl
 
 from ratioscope.ingest.analysis.copies import judged_first
 from ratioscope.ingest.analysis.feature_requirements import missing_of
-from ratioscope.ingest.commits.conservation import UNSEEN, Dropped
+from ratioscope.ingest.commits.conservation import UNSEEN
 from ratioscope.metrics.definitions import validity
 from ratioscope.metrics.metric import Statistic
 from ratioscope.metrics.step_holes import missing_steps
@@ -147,7 +146,10 @@ def quality(run: "Run", steps: pl.DataFrame) -> Quality:
         silent=counts.silent,
         rows_set_aside=counts.set_aside,
         replaced=tuple(": ".join(replaced(shadow)) for shadow in run.shadowed),
-        drop_reasons=_drop_reasons(counts.reasons),
+        drop_reasons=tuple(
+            DropReason(scrubbed_text(each.reason), each.sequences, None if each.unseen else each.tokens)
+            for each in counts.reasons
+        ),
         uncommitted=len(run.uncommitted),
         quarantined=tuple(UnreadFile(scrubbed_text(item.path), scrubbed_text(item.reason)) for item in run.quarantined),
         notes=tuple(scrubbed_text(note) for note in run.notes),
@@ -155,10 +157,6 @@ def quality(run: "Run", steps: pl.DataFrame) -> Quality:
         alarm=ALARMS.get(state.life, ""),
         unrecorded=tuple(UnavailableFeature(*row) for row in missing_of(run)),
     )
-
-
-def _drop_reasons(reasons: Sequence[Dropped]) -> tuple[DropReason, ...]:
-    return tuple(DropReason(scrubbed_text(r.reason), r.sequences, None if r.unseen else r.tokens) for r in reasons)
 
 
 def quality_facts(counts: Quality) -> LabelledTexts:
@@ -191,7 +189,11 @@ def quality_facts(counts: Quality) -> LabelledTexts:
         ),
         ("dropped", _dropped(counts)),
         *(("writer in trouble", state) for state in counts.states),
-        *([("lost", lost_words(counts.lost, counts.gone, counts.silent))] if _ended_badly(counts) else []),
+        *(
+            [("lost", lost_words(counts.lost, counts.gone, counts.silent))]
+            if counts.lost or counts.gone or counts.silent
+            else []
+        ),
         *([("pending in a running writer", count(counts.pending, "sequence"))] if counts.pending else []),
         *(("not shown", words) for words in counts.replaced),
         *([("files without a commit", count(counts.uncommitted))] if counts.uncommitted else []),
@@ -212,10 +214,6 @@ def _set_aside(counts: Quality) -> dict[str, int]:
 
 def _listed(counts: dict[str, int]) -> str:
     return ", ".join(f"{count(number)} {what}" for what, number in counts.items() if number)
-
-
-def _ended_badly(counts: Quality) -> bool:
-    return bool(counts.lost or counts.gone or counts.silent)
 
 
 def _dropped(counts: Quality) -> str:

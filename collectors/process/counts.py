@@ -117,20 +117,12 @@ class Ledger:
     ) -> None:
         self._echo, self._detail = echo, detail
         self._posts = OneAtATime()
-        self._counts = Counts()
+        self.counts = Counts()
         self._unlogged: dict[tuple[int | None, str], Dropped] = {}
         self._outgoing: deque[Dropped] = deque()
         self._first: dict[tuple[str, str], object] = {}
-        self._is_sealed = False
-
-    @property
-    def counts(self) -> Counts:
-        return self._counts
-
-    @property
-    def is_sealed(self) -> bool:
+        self.is_sealed = False
         """True if the counts are final: later posts of the writer change nothing."""
-        return self._is_sealed
 
     def offer(self, sequences: int) -> None:
         """Adds sequences that were taken and are pending. Negative: the call of `log` had counted too many."""
@@ -157,9 +149,9 @@ class Ledger:
         is_logged: the commit log already has a line on it.
         """
         self._echo("drop", astuple(dropped))
-        if self._is_sealed:
+        if self.is_sealed:
             return False
-        self._posts.do(lambda: None if self._is_sealed else self._drop(dropped, is_logged))
+        self._posts.do(lambda: None if self.is_sealed else self._drop(dropped, is_logged))
         return self._is_first("reason", dropped.reason)
 
     def fail(self, what: str) -> bool:
@@ -178,11 +170,11 @@ class Ledger:
         return tuple(drained(self._outgoing))
 
     def _post(self, sequences: Tally, tokens: Tally) -> None:
-        self._posts.do(lambda: None if self._is_sealed else self._add(sequences, tokens))
+        self._posts.do(lambda: None if self.is_sealed else self._add(sequences, tokens))
 
     def _add(self, sequences: Tally, tokens: Tally) -> None:
-        self._counts = replace(
-            self._counts, sequences=self._counts.sequences + sequences, tokens=self._counts.tokens + tokens
+        self.counts = replace(
+            self.counts, sequences=self.counts.sequences + sequences, tokens=self.counts.tokens + tokens
         )
 
     def _refuse(self, dropped: Dropped) -> None:
@@ -192,7 +184,7 @@ class Ledger:
 
     def _drop(self, dropped: Dropped, is_logged: bool = False) -> None:
         self._add(Tally(dropped=dropped.sequences), Tally(dropped.tokens, dropped=dropped.tokens))
-        self._counts = replace(self._counts, reasons=_more(self._counts.reasons, dropped.reason, dropped.sequences))
+        self.counts = replace(self.counts, reasons=_more(self.counts.reasons, dropped.reason, dropped.sequences))
         if is_logged:
             return
         known = self._unlogged.get((dropped.step, dropped.reason), Dropped(dropped.step, dropped.reason, "", 0, 0))
@@ -202,12 +194,12 @@ class Ledger:
         )
 
     def _fail(self, what: str) -> None:
-        self._counts = replace(self._counts, failures=_more(self._counts.failures, what, 1))
+        self.counts = replace(self.counts, failures=_more(self.counts.failures, what, 1))
 
     def _seal(self, reason: str) -> None:
-        if self._counts.sequences.pending > 0:
-            self._drop(Dropped(None, reason, "", self._counts.sequences.pending, 0))
-        self._is_sealed = True
+        if self.counts.sequences.pending > 0:
+            self._drop(Dropped(None, reason, "", self.counts.sequences.pending, 0))
+        self.is_sealed = True
 
     def _move_out(self) -> None:
         self._outgoing.extend(self._unlogged.values())

@@ -73,18 +73,14 @@ class WriterThread:
         self._items: SimpleQueue[tuple[Item, Callable[[], None]]] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._starts: dict[str, object] = {}
-        self._is_stopped = self._is_abandoned = self._is_busy = False
+        self._is_abandoned = self._is_busy = self.is_stopped = False
+        """is_stopped: True if no further batch is taken."""
         self._has_moved = threading.Event()
         self._patience, self._holds_rows = StepPatience(), False
         self._weight_lines = WeightLines()
         self._lost = 0  # sequences dropped before the last answer of `flush`
         self.progress = 0
         """Grows with each item that is handled, and each time a writer's process reports that it is at work."""
-
-    @property
-    def is_stopped(self) -> bool:
-        """True if no further batch is taken."""
-        return self._is_stopped
 
     @property
     def is_alive(self) -> bool:
@@ -113,7 +109,7 @@ class WriterThread:
     def put(self, item: Item) -> bool:
         """False if the thread was stopped, if far too much waits, or if no thread can be started now."""
         most = _EVENTS + len(self._backlog)
-        if self._is_stopped or self._items.qsize() >= most or not self._has_begun():
+        if self.is_stopped or self._items.qsize() >= most or not self._has_begun():
             return False
         if isinstance(item, Batch):
             self._ledger.offer(item.offered)
@@ -146,7 +142,7 @@ class WriterThread:
 
     def stop(self, timeout: float | None) -> bool:
         """Has everything written and ends the thread; False once nothing has come of that for `timeout` seconds."""
-        was_stopped, self._is_stopped = self._is_stopped, True
+        was_stopped, self.is_stopped = self.is_stopped, True
         if self._starts and not was_stopped:
             self._items.put((StopItem(), void))
         while self._thread is not None and self._thread.is_alive():

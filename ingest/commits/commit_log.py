@@ -114,7 +114,7 @@ class CommitLog:
     """The bytes after the last newline: a line that is being written, or that a crash cut off."""
     chain: Chain = field(default_factory=Chain)
     """Finds lines that were removed, moved or replaced."""
-    _offset: int = 0
+    reached: int = 0
     """Bytes read so far."""
     _entries: list[dict[str, Any]] = field(default_factory=list, repr=False)
     """Entries that were read and not returned yet, because the store failed behind them."""
@@ -144,14 +144,9 @@ class CommitLog:
             file_status = os.fstat(file.fileno())
         if left or digest.hexdigest() != sha256:
             return False
-        self._identity, self._offset = (file_status.st_dev, file_status.st_ino), nbytes
+        self._identity, self.reached = (file_status.st_dev, file_status.st_ino), nbytes
         self.chain = Chain(link)
         return True
-
-    @property
-    def reached(self) -> int:
-        """Bytes read so far."""
-        return self._offset
 
     def advance(self) -> list[dict[str, Any]] | None:
         """The entries appended since the last call; None if the log was replaced or cut and must be read from its start.
@@ -161,14 +156,14 @@ class CommitLog:
         with open_regular(self.root, self.file) as file:
             file_status = os.fstat(file.fileno())
             identity = (file_status.st_dev, file_status.st_ino)
-            if self._identity not in (None, identity) or file_status.st_size < self._offset:
+            if self._identity not in (None, identity) or file_status.st_size < self.reached:
                 return None
             if file_status.st_size > _MOST_BYTES:
                 raise SourceError(f"it has {file_status.st_size} bytes; at most {_MOST_BYTES} of a log are read")
             self._identity = identity
-            file.seek(self._offset)
+            file.seek(self.reached)
             while chunk := file.read(_CHUNK):
-                self._offset += len(chunk)
+                self.reached += len(chunk)
                 *lines, self.tail = (self.tail + chunk).split(b"\n")
                 if len(self.tail) > _LONGEST_LINE:
                     # no writer of ours writes such a line: forget its bytes, and go on at the next newline

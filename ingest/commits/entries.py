@@ -1,6 +1,7 @@
 """Typed values of commit entries. An entry with an impossible member raises SourceError here.
 
-A checksum proves that a line is unchanged, not that its content makes sense, so every member is checked. Paths are relative to the run.
+A checksum proves that a line is unchanged, not that its content makes sense, so every member is checked. A path is relative to
+the run.
 Files of overall statistics, which repeat the rows of slice `all` of several segments, as the commit logs describe them.
 Members of the entries of a commit log, each checked: whole numbers, counts, texts, times, names and spans of steps.
 """

@@ -64,12 +64,8 @@ class StepJob(Generic[W]):
         self.work = work
         self._turn = turn
         self._stop = threading.Event()
-        self._progress = JobProgress("waiting" if work.pieces else "done", 0, len(work.pieces))
+        self.progress = JobProgress("waiting" if work.pieces else "done", 0, len(work.pieces))
         self._thread = threading.Thread(target=self._run, name="ratioscope job", daemon=True)
-
-    @property
-    def progress(self) -> JobProgress:
-        return self._progress
 
     def start(self) -> None:
         if self.work.pieces:
@@ -83,7 +79,7 @@ class StepJob(Generic[W]):
         """The progress when the job has ended, or after `timeout` seconds."""
         if self._thread.ident is not None:
             self._thread.join(timeout)
-        return self._progress
+        return self.progress
 
     def _run(self) -> None:
         while not self._turn.acquire(timeout=0.2):
@@ -107,7 +103,7 @@ class StepJob(Generic[W]):
                     return
                 began = time.monotonic()
                 self.work.do(piece)
-                self._progress = JobProgress("running", done + 1, len(self.work.pieces))
+                self.progress = JobProgress("running", done + 1, len(self.work.pieces))
                 if time.monotonic() - saved > SAVE_EVERY:
                     self.work.save()
                     saved = time.monotonic()
@@ -117,7 +113,7 @@ class StepJob(Generic[W]):
         self._set_state("done")
 
     def _set_state(self, state: JobState, reason: str = "") -> None:
-        self._progress = JobProgress(state, self._progress.done, self._progress.total, reason)
+        self.progress = JobProgress(state, self.progress.done, self.progress.total, reason)
 
 
 def settled_rows(

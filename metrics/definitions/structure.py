@@ -8,7 +8,7 @@ import numpy as np
 
 from ratioscope.arrays import Floats
 
-from ..metric import Metric, Namespace, Operand, Statistic, clustered_error, product, ratio
+from ..metric import Metric, Statistic, clustered_error, product, ratio
 from .divergence import SUM_LOG_RATIO, SUM_SQUARE_LOG_RATIO
 from .validity import FINITE
 
@@ -16,11 +16,7 @@ FAR = 1e-3
 """Smaller log-ratios count as neither positive nor negative (convention of the one-sidedness test)."""
 
 
-def _far(x: Operand, xp: Namespace) -> Operand:
-    return (xp.abs(x) > FAR) * 1.0
-
-
-FAR_TOKENS = Statistic("far_tokens", lambda c, xp: _far(c.log_ratio, xp))
+FAR_TOKENS = Statistic("far_tokens", lambda c, xp: (xp.abs(c.log_ratio) > FAR) * 1.0)
 FAR_NEGATIVE = Statistic("far_negative_tokens", lambda c, xp: (c.log_ratio < -FAR) * 1.0)
 SUM_CUBE_LOG_RATIO = Statistic("sum_cube_log_ratio", lambda c, xp: c.log_ratio * c.log_ratio * c.log_ratio)
 SUM_FOURTH_LOG_RATIO = Statistic(

@@ -237,11 +237,6 @@ def have_read(scope: Scope) -> bool:
     read_rows(scope.view, WIDGETS, ("step",), direction(scope.gap), None, scope.gap)
     if lacking := [step for step in chosen if step not in read]:
         at = f"at {steps_words(lacking, scope.view.steps)} {scope.gap} is not available"
-        st.caption(
-            f":material/info: {label(at)}, because {_it(lacking)} no reading {label(names(scope.view, scope.gap))}"
-        )
+        have = "it has" if len(lacking) == 1 else "they have"
+        st.caption(f":material/info: {label(at)}, because {have} no reading {label(names(scope.view, scope.gap))}")
     return True
-
-
-def _it(steps: list[int]) -> str:
-    return "it has" if len(steps) == 1 else "they have"

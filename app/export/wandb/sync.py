@@ -100,7 +100,7 @@ class Sync:
         if read.worst:
             session.table(self.record.rows, "worst_sequences", *worst_table(read.worst, self.target.text))
             self.record.rows += 1
-        session.artifact(f"{wandb_name(self.file)}-report", "ratioscope-report", "report.html", html_report(read))
+        session.artifact(f"ratioscope-{self.file.stem}-report", "ratioscope-report", "report.html", html_report(read))
         self.record.report = self._made_of
         keep(self.record, self.file)
 
@@ -114,11 +114,6 @@ class Sync:
 
 def _key(alert: Alert) -> str:
     return f"{alert.signal.name} {alert.gap} {alert.first_step}"
-
-
-def wandb_name(file: Path) -> str:
-    """A name that W&B takes for an artifact: letters and digits of ours, never of the run."""
-    return f"ratioscope-{file.stem}"
 
 
 Cell = str | float | None

@@ -46,7 +46,8 @@ class Scale:
             return {"range": [low, high]}
         values = _decades(low, high) if self.logarithmic else _signed_decades(self.linear, low, high)
         places = [float(self.place(value)) for value in values]
-        return {"range": [low, high], "tickvals": places, "ticktext": [_tick(value) for value in values]}
+        words = [digits(value, 1 if abs(value) < 1e4 else 2) for value in values]
+        return {"range": [low, high], "tickvals": places, "ticktext": words}
 
 
 PLAIN = Scale()
@@ -119,7 +120,3 @@ def _with_room(sizes: Sequence[float], scale: Scale, apart: float) -> list[float
         if place > apart and (not fitting or float(scale.place(fitting[-1])) - place > apart):
             fitting.append(size)
     return fitting
-
-
-def _tick(value: float) -> str:
-    return digits(value, 1) if abs(value) < 1e4 else digits(value, 2)

@@ -59,16 +59,12 @@ class TrainSide:
         self._recording, self._names = recording, names
         self.again = SlimeAgain(recording, names)
         self._arrived: Mapping[str, Any] = {}
-        self._rollout: Rollout | None = None
+        self.rollout: Rollout | None = None
+        """The rollout in training; None if this rank does not record it."""
         self._loss: _Loss | None = None
         self._pushes, self._unpushed, self._next = 0, 0, 0
         self._waiting: str | None = None
         self._has_begun = False
-
-    @property
-    def rollout(self) -> Rollout | None:
-        """The rollout in training; None if this rank does not record it."""
-        return self._rollout
 
     def shard_arrives(self, call: Call) -> None:
         """A rank's part of a rollout arrives. slime's Box has the facts of its samples, miles' dict has their places."""
@@ -103,7 +99,7 @@ class TrainSide:
         tokenizer: Any = None,
     ) -> None:
         """Notes a rollout before training, on a rank that writes."""
-        self._rollout, self._loss, self._next = None, None, rollout_id + 1
+        self.rollout, self._loss, self._next = None, None, rollout_id + 1
         place = self._names.place()
         if not place.writes:
             return
@@ -113,7 +109,7 @@ class TrainSide:
                 config={"args": recorded_arguments(args)},
                 decode=None if tokenizer is None else decoder(tokenizer),
             )
-        self._rollout = noted(args, rollout_id, data, arrived, place, self._version(args, pushes))
+        self.rollout = noted(args, rollout_id, data, arrived, place, self._version(args, pushes))
         if place.speaks:
             if self._waiting is not None:
                 waiting, self._waiting = self._waiting, None
@@ -121,18 +117,18 @@ class TrainSide:
             begins, self._has_begun = not self._has_begun, True
             if begins and rollout_id > 0 and not getattr(args, "release_train", False):  # this flag restarts processes
                 self._recording.say_once("resume", rollout_id, f"training goes on with rollout {rollout_id}")
-            if self._rollout is not None and self._rollout.version is None:
+            if self.rollout is not None and self.rollout.version is None:
                 self._recording.say_once("no_trainer_version", rollout_id, NO_PUSHES)
 
     def step_begins(self, call: Call) -> None:
-        if self._rollout is not None:
-            self._rollout.step = int(call.arguments["step_id"])
+        if self.rollout is not None:
+            self.rollout.step = int(call.arguments["step_id"])
 
     def loss_begins(self, call: Call) -> None:
         self._loss = None
-        if self._rollout is not None:
+        if self.rollout is not None:
             self._loss = _Loss(call.arguments["args"], call.arguments["batch"])
-            self.again.loss_begins(self._rollout.id, self._loss.batch)
+            self.again.loss_begins(self.rollout.id, self._loss.batch)
 
     def scored(self, call: Call) -> None:
         """Log-probs were computed. The first ones in a running loss function are the current ones."""
@@ -151,7 +147,7 @@ class TrainSide:
 
     def heads_met(self, call: Call) -> None:
         """Score centering is about to compare both sides at these tokens: the rank's own, unless its context is all-gathered."""
-        loss, place = self._loss, self._rollout and self._rollout.place
+        loss, place = self._loss, self.rollout and self.rollout.place
         if loss is not None and loss.ids is not None and not (place and place.cp_size > 1 and loss.args.allgather_cp):
             sides = (call.arguments[f"{side}_head_logp"] for side in ("sampler", "train"))
             loss.heads.append(dict(zip(_HEADS, (loss.ids, *sides), strict=True)))
@@ -159,15 +155,15 @@ class TrainSide:
 
     def loss_ends(self, call: Call) -> None:
         loss, self._loss = self._loss, None
-        if loss is not None and loss.scores is None and self._rollout is not None:
-            self._say(self._rollout, "no_scores", NO_SCORES)
-        if loss is not None and loss.scores is not None and self._rollout is not None:
-            old = self._old(self._rollout, loss.args, loss.batch, loss.scores["log_probs"])
+        if loss is not None and loss.scores is None and self.rollout is not None:
+            self._say(self.rollout, "no_scores", NO_SCORES)
+        if loss is not None and loss.scores is not None and self.rollout is not None:
+            old = self._old(self.rollout, loss.args, loss.batch, loss.scores["log_probs"])
             self.log(
-                self._rollout,
+                self.rollout,
                 loss.batch,
                 loss.masks or loss.batch["loss_masks"],
-                minibatch=self._rollout.step,
+                minibatch=self.rollout.step,
                 old_logprobs=old,
                 current_logprobs=loss.scores["log_probs"],
                 entropy=loss.scores.get("entropy"),
@@ -176,9 +172,9 @@ class TrainSide:
 
     def rollout_ends(self, call: Call) -> None:
         self._unpushed += 1
-        if self._rollout is not None and self._recording.has_collector:
+        if self.rollout is not None and self._recording.has_collector:
             self._recording.collector.flush(0)
-        self._rollout = None  # the trainer frees its batch
+        self.rollout = None  # the trainer frees its batch
 
     def synced(self, call: Call) -> None:
         pushes = int(call.target.weight_updater.weight_version)
@@ -195,9 +191,9 @@ class TrainSide:
 
     def with_scalars(self, call: Call) -> dict[str, Any] | None:
         metrics = call.arguments["metrics"]
-        if self._rollout is None or "train/step" not in metrics:
+        if self.rollout is None or "train/step" not in metrics:
             return None
-        scalars = self._recording.scalars(self._rollout.id, tuple(metrics))
+        scalars = self._recording.scalars(self.rollout.id, tuple(metrics))
         return {"metrics": {**metrics, **scalars}} if scalars else None
 
     def log(
