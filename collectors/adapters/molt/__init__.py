@@ -28,8 +28,7 @@ from ...process.ranks import process_rank
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
 from ..openrlhf import rows as openrlhf
-from ..openrlhf.micro_batches import Batch, MicroBatches, Step
-from ..openrlhf.rows import facts
+from ..openrlhf.rows import Batch, MicroBatches, Step, facts
 from ..sampled_spans import SampledFirst
 
 VERSIONS = (

@@ -23,13 +23,15 @@ from ...batch.token_texts import decoder
 from ...process.ranks import process_rank
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
-from .micro_batches import Batch, MicroBatches, Step
 from .rows import (
     NO_BROADCAST,
     NO_ENTROPY,
     NO_ROLLOUT,
     NO_VERSIONS,
     VERSIONS,
+    Batch,
+    MicroBatches,
+    Step,
     columns,
     facts,
     frozen_steps,
