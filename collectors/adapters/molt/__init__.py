@@ -28,7 +28,6 @@ from ...process.ranks import process_rank
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
 from ..openrlhf import rows as openrlhf
-from ..openrlhf.rows import Batch, MicroBatches, Step, facts
 from ..sampled_spans import SampledFirst
 
 VERSIONS = (
@@ -119,7 +118,7 @@ class MoltRecorder:
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._number, self._resumed = -1, 0
-        self._training = training = MicroBatches(recording)
+        self._training = training = openrlhf.MicroBatches(recording)
         self.batch_made, self.batch_begins = training.batch_made, training.batch_begins
         self.loss_begins, self.with_scalars = training.loss_begins, training.with_scalars
 
@@ -130,7 +129,7 @@ class MoltRecorder:
         self._number += 1
         if not is_a_copy(trainer.strategy):
             samples = samples_of(trainer.replay_buffer.items, self._number, process_rank())
-            self._training.step = Step(self._number, samples)
+            self._training.step = openrlhf.Step(self._number, samples)
 
     def scored(self, call: Call) -> None:
         if self._training.batch is not None:
@@ -145,7 +144,7 @@ class MoltRecorder:
             self._log(call.target, batch, step)
         step.updates += bool(call.arguments["is_optimizer_step"])
 
-    def _log(self, trainer: Any, batch: Batch, step: Step) -> None:
+    def _log(self, trainer: Any, batch: openrlhf.Batch, step: openrlhf.Step) -> None:
         self._describe(trainer)
         is_current = batch.experience.action_log_probs is None
         if is_current:
@@ -162,7 +161,7 @@ class MoltRecorder:
             trainer_version=self._number - 1,
             rollout_versions=version,
             **columns(batch.experience, batch.given, batch.entropy, is_first_visit=is_first, is_current=is_current),
-            **facts(batch.samples),
+            **openrlhf.facts(batch.samples),
         )
 
     def weights_sent(self, call: Call) -> None:
