@@ -31,7 +31,7 @@ REQUEST_TOKENS = 16384
 """Tokens of a request, the longest sequence counted for each; a longer sequence is a request of its own. A convention."""
 AT_ONCE = 128
 """Sequences whose readings are written together: no more are asked for twice after a call that was killed."""
-BYTES_OF_TOKEN = 2048
+BYTES_OF_TOKEN = 512
 """Bytes of an answer for each token that was sent, at most. An entry of vLLM takes about 80, of SGLang 30."""
 LIKELIEST_TOKENS = 2048
 """As REQUEST_TOKENS, for requests whose answers have LIKELIEST entries for each token."""
@@ -67,7 +67,7 @@ class Engine:
 
     @property
     def name(self) -> str:
-        return f"{self.made_of['engine']} that serves {self.served}"
+        return f"{self.made_of['engine']} that serves {self.made_of['served']}"
 
     @property
     def place(self) -> str:
@@ -240,7 +240,7 @@ def _engine(server: Server, in_flight: int) -> Engine:
             f"{server.address}/v1/models names {owners} as the owner of its models; wanted a vLLM or an SGLang server"
         )
     (kind,) = own
-    names = [str(card["id"])[:200] for card in cards]
+    names = [server.plain(str(card["id"])) for card in cards]
     if not server.model and len([card for card in cards if not card.get("parent")]) != 1:
         raise SourceError(f"{server.address} serves {', '.join(names)}; say which: {server.address}#NAME")
     card = next((card for card in cards if card["id"] == server.model), None) if server.model else cards[0]
@@ -251,7 +251,7 @@ def _engine(server: Server, in_flight: int) -> Engine:
     room = ModelBounds(1 << 31, lengths[0] - 1 if lengths else None, f"the server ({kind})")
     root = str(told.pop("model_path", card.get("root") or ""))
     engine = f"{kind} {told.pop('version', 'of unknown version')}"
-    made_of = {"engine": engine, "served": str(card["id"])[:200], "log-probs": "prompt", **told}
+    made_of = {"engine": engine, "served": server.plain(str(card["id"])), "log-probs": "prompt", **told}
     return Engine(server, kind, str(card["id"]), root, room, made_of, in_flight, parent=str(card.get("parent") or ""))
 
 
@@ -283,7 +283,7 @@ def _told(server: Server, kind: str) -> dict[str, str]:
             except SourceError:
                 continue
             own = answer if isinstance(answer, dict) else {}
-            found |= {name: str(own[name])[:200] for name in names if own.get(name) is not None}
+            found |= {name: server.plain(str(own[name])) for name in names if own.get(name) is not None}
             break
     return found
 
@@ -292,13 +292,14 @@ def demand_model(run: "Run", engine: Engine) -> str:
     """SourceError if the server has another model than the run's by its name; a doubt in words, "" where there is none."""
     recorded = run_facts(run.info).model
     if recorded is None:
-        return f"the run's model is not on record: nothing shows that {engine.served} is the one"
+        return f"the run's model is not on record: nothing shows that {engine.made_of['served']} is the one"
     names = {_plain(engine.served), _plain(engine.root), _plain(engine.parent)} - {""}
     if _plain(recorded) in names:
         return ""
-    differ = f"the run's model is {recorded}, the server at {engine.server.address} serves {engine.served}"
+    served = engine.made_of["served"]
+    differ = f"the run's model is {recorded}, the server at {engine.server.address} serves {served}"
     if not engine.server.model:
-        given = f"{engine.server.address}#{engine.served}"
+        given = f"{engine.server.address}#{served}"
         raise SourceError(
             f"{differ}: nothing is read. If they are the same, say so by the model's name: --engine {given}"
         )

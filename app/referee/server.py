@@ -8,7 +8,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from http.client import HTTPException, HTTPResponse
 from threading import Thread
 from typing import Any, NoReturn, TypeVar
@@ -30,6 +32,7 @@ SECONDS = 300.0
 """Time limit of a try. A convention: a prefill of the tokens of a request takes seconds."""
 SAID = 300
 """Characters of a server's own words that are shown."""
+LATE = "the answer took too long"
 
 
 class Absent(SourceError):
@@ -57,13 +60,14 @@ class Server:
         said = failed = ""
         for number in range(tries):
             try:
-                return self._answer(path, body, most_bytes, seconds)
+                # a thread of its own, because headers that drip have no end of theirs
+                return _begun(partial(self._answer, path, body, most_bytes, seconds)).result(seconds)
             except HTTPError as error:
                 said, failed, after = self._words(error), f"status {error.code}", error.headers.get("Retry-After") or ""
                 if error.code not in AGAIN:
                     self._refuse(path, error, said)
-            except (OSError, HTTPException) as error:
-                said, failed, after = self._plain(str(error)), type(error).__name__, ""
+            except (OSError, HTTPException, UnicodeError) as error:
+                said, failed, after = self.plain(str(error)) or LATE, type(error).__name__, ""
             if number + 1 < tries:
                 wanted = float(after) if after.isdecimal() else FIRST_WAIT * 2**number
                 time.sleep(min(wanted, LONGEST_WAIT))
@@ -84,7 +88,7 @@ class Server:
         try:
             return json.loads(content)
         except (ValueError, RecursionError):
-            said = self._plain(content[:SAID].decode(errors="replace"))
+            said = self.plain(content[:SAID].decode(errors="replace"))
             raise SourceError(f"{self.address}{path}: wanted JSON, found {said!r}") from None
 
     def _refuse(self, path: str, error: HTTPError, said: str) -> NoReturn:
@@ -96,12 +100,11 @@ class Server:
         raise (Absent if error.code == 404 else SourceError)(what) from None
 
     def _words(self, error: HTTPError) -> str:
-        try:
-            return self._plain(error.read(SAID * 4).decode(errors="replace") or error.reason)
-        except (OSError, HTTPException):
-            return self._plain(str(error.reason))
+        with error, suppress(OSError, HTTPException):
+            return self.plain(error.read1(SAID * 4).decode(errors="replace") or error.reason)
+        return self.plain(str(error.reason))
 
-    def _plain(self, text: str) -> str:
+    def plain(self, text: str) -> str:
         """Words of the server in one line, without the key, which it may repeat."""
         hidden = text.replace(self.key, "[key]") if self.key else text
         return " ".join(hidden.split())[:SAID]
@@ -122,7 +125,7 @@ def _content(answer: HTTPResponse, most_bytes: int, until: float) -> bytes | Non
         if len(content) > most_bytes:
             return None
         if time.monotonic() > until:
-            raise TimeoutError("the answer took too long")
+            raise TimeoutError(LATE)
     if answer.length:
         raise ConnectionError("the answer was cut")
     return bytes(content)
@@ -137,14 +140,15 @@ def server_at(text: str, key: str = "") -> Server:
         parts, port_fits = urlsplit(""), False
     if "@" in parts.netloc:
         raise ConfigError(f"an address of an engine has a login in it; wanted none, and the key as {KEY}")
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or not port_fits:
+    where = parts.netloc + parts.path.rstrip("/").removesuffix("/v1")
+    fits = port_fits and where.isascii() and " " not in where
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or not fits:
         raise ConfigError(
             f"--engine {text.partition('?')[0]}: wanted an address such as http://host:8000, or NAME=http://host:8000"
         )
-    path = parts.path.rstrip("/").removesuffix("/v1")
     if key and (not key.isascii() or not key.isprintable()):
         raise ConfigError("the engine's key has characters that no header can hold; wanted one line of ASCII")
-    return Server(f"{parts.scheme}://{parts.netloc}{path}", unquote(parts.fragment), key)
+    return Server(f"{parts.scheme}://{where}", unquote(parts.fragment), key)
 
 
 def answered(asked: Iterable[Callable[[], T]], at_once: int) -> Iterator[T]:
@@ -157,7 +161,7 @@ def answered(asked: Iterable[Callable[[], T]], at_once: int) -> Iterator[T]:
             return
         try:
             yield waiting.popleft().result(TRIES * (SECONDS + LONGEST_WAIT))
-        except TimeoutError:  # headers that drip have no end of their own
+        except TimeoutError:
             raise SourceError("the server sent no whole answer in time; wanted one. Try later") from None
 
 

@@ -6,6 +6,7 @@ Written from vLLM 0.32 (entrypoints/openai/completion, models, rl/online) and SG
 
 from __future__ import annotations
 
+import gzip
 import json
 import threading
 import time
@@ -290,6 +291,22 @@ def dripping(handler: BaseHTTPRequestHandler) -> None:
             time.sleep(0.01)
     except OSError:
         return
+
+
+def halting(handler: BaseHTTPRequestHandler) -> None:
+    """Headers that come one byte at a time, a third of a second."""
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
+    for _ in range(33):
+        handler.wfile.write(b"X")
+        time.sleep(0.01)
+
+
+def compressed(handler: BaseHTTPRequestHandler) -> None:
+    """A body that nobody asked to be compressed, of 10 MB in all."""
+    handler.send_response(200)
+    handler.send_header("Content-Encoding", "gzip")
+    handler.end_headers()
+    handler.wfile.write(gzip.compress(b" " * 10_000_000))
 
 
 def cut(handler: BaseHTTPRequestHandler) -> None:

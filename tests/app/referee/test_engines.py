@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support import tiny_model as tiny
-from support.engine_server import EngineServer, cut, dripping, elsewhere, endless, engine_server
+from support.engine_server import EngineServer, compressed, cut, dripping, elsewhere, endless, engine_server, halting
 
 from ratioscope import open_run
 from ratioscope.app.blocks import Paragraph
@@ -247,7 +247,9 @@ def test_answers_that_are_no_log_probs_of_these_tokens_are_refused_and_nothing_i
     ("raw", "wanted"),
     [
         (endless, "more than .* bytes"),
-        (dripping, "TimeoutError at each of 6 tries"),
+        (dripping, "TimeoutError at each of 6 tries: the answer took too long"),
+        (halting, "TimeoutError at each of 6 tries: the answer took too long"),
+        (compressed, "wanted JSON, found"),
         (cut, "ConnectionError at each of 6 tries: the answer was cut"),
         (elsewhere, "status 307.*redirects are never followed"),
     ],
@@ -299,7 +301,7 @@ def test_a_temperature_whose_log_probs_may_be_of_two_kinds_is_refused(
 def test_the_verb_reads_with_several_servers_and_keeps_the_key_to_itself(
     run: Path, served: EngineServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served.key = "s3cr3t-of-mine"
+    served.key = served.weight_version = "s3cr3t-of-mine"
     two = ["--engine", served.address, "--engine", f"again={served.address}#tiny"]
     assert main(["rescore", str(run), *two]) == 3
     assert "wanted a key: in the environment as RATIOSCOPE_ENGINE_KEY" in capsys.readouterr().err
@@ -316,6 +318,15 @@ def test_the_verb_reads_with_several_servers_and_keeps_the_key_to_itself(
     assert "Bearer [key]" in error
     stored = b"".join(file.read_bytes() for file in run.rglob("*") if file.is_file())
     assert b"s3cr3t" not in stored + (error + said.out + said.err).encode() and b"127.0.0.1" not in stored
+
+
+def test_proxies_are_those_of_the_environment(run: Path, served: EngineServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", served.address)
+    with pytest.raises(SourceError, match="status 404"):
+        engine_at(server_at("http://engine.invalid:8000"))
+    assert served.asked[0][0] == "http://engine.invalid:8000/v1/models"
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    assert read(run, served).sequences == 12
 
 
 @KINDS
@@ -370,6 +381,7 @@ def test_another_model_is_refused_unless_it_is_named(
         (["--engine", "http://a", "--model", "m"], "--model and --engine do not go together"),
         (["--engine", "ftp://a"], "wanted an address such as http://host:8000"),
         (["--engine", "http://me:word@a"], "has a login in it"),
+        (["--engine", "http://a/ö"], "wanted an address such as http://host:8000"),
         (["--engine", "rollout=http://a"], "is a policy"),
         (["--engine", "referee=http://a"], "the model's that judges both sides"),
         (["--engine", "http://a", "--engine", "http://b"], "two have the name engine_prefill"),
