@@ -98,19 +98,23 @@ def diagnosis(scope: Scope) -> Iterator[Block]:
         yield Waiting("diagnosis_waits", BEING_MADE, partial(_is_there, scope))
         return
     scope.face.place(ANSWERS)
-    yield from _found(scope, known)
-    yield At(ANSWERS, tuple(_answers(scope)))
+    yield from _found(scope, known, is_parity=bool(who))
+    yield At(ANSWERS, tuple(_answers(scope, is_parity=bool(who))))
 
 
-def _answers(scope: Scope) -> Iterator[Block]:
-    """The answers of the other tabs, each with a link there. They come last, because they may have to read statistics."""
+def _answers(scope: Scope, *, is_parity: bool) -> Iterator[Block]:
+    """The answers of the other tabs, each with a link there. They come last, because they may have to read statistics.
+
+    Two scorers have no training's versions and settings.
+    """
     if not (scope.gap and scope.recorded) or scope.view.run.no_tokens:
         return
-    told = [("where", answer_of(scope), "where"), *((name, words, "staleness") for name, words in answers(scope))]
+    others = () if is_parity else answers(scope)
+    told = [("where", answer_of(scope), "where"), *((name, words, "staleness") for name, words in others)]
     yield Links("other_tabs", [(name, words, Link(page), "") for name, words, page in told if words])
 
 
-def _found(scope: Scope, known: Answered) -> Iterator[Block]:
+def _found(scope: Scope, known: Answered, *, is_parity: bool) -> Iterator[Block]:
     """The causes, the verdict, what the record cannot tell, and what is ruled out."""
     if known.result is None:
         yield Paragraph(f"No diagnosis: {known.reason}.", "info")
@@ -127,8 +131,8 @@ def _found(scope: Scope, known: Answered) -> Iterator[Block]:
         yield from _side(side)
     yield from _engine_part(scope)
     if known.result is not None:
-        yield from _beside(known.context)
-        yield from _open(known.result)
+        yield from _beside(None if is_parity else known.context)
+        yield from _open(known.result, is_parity=is_parity)
         yield from _read(scope, known.result)
 
 
@@ -243,12 +247,12 @@ def _beside(context: KnownContext | None) -> Iterator[Block]:
             yield _table(name, PARTS, rows)
 
 
-def _open(result: RunDiagnosis) -> Iterator[Block]:
-    """The causes that the record cannot tell, and those that are ruled out."""
+def _open(result: RunDiagnosis, *, is_parity: bool) -> Iterator[Block]:
+    """The causes that the record cannot tell, with what records them in a training, and those that are ruled out."""
     if unknown := result.diagnosis.cannot_tell:
         yield Heading(f"The record cannot tell ({len(unknown)})")
         yield _table("The record cannot tell", ("because", "causes that stay open"), open_rows(result.diagnosis))
-    if arguments := result.to_record({fact for item in unknown for fact in item.missing}):
+    if not is_parity and (arguments := result.to_record({fact for item in unknown for fact in item.missing})):
         yield Paragraph("These arguments record the missing columns:", "muted")
         yield Code(record_lines(arguments).split("\n"), "python")
     if excluded := excluded_rows(result.diagnosis):

@@ -56,13 +56,14 @@ def cause_facts(item: Likely, context: "KnownContext | None" = None) -> list[tup
     cause = item.cause
     if item.follows:
         return [("found", sentence(item.effect))]
+    do = context.do_for(cause) if context else cause.remedy
     rows = [
         ("found", sentence(item.effect)),
         ("proof", item.proof),
         ("means", cause.meaning),
-        ("do", context.do_for(cause) if context else cause.remedy),
+        ("do", do),
         *_context_facts(cause.code, context),
-        ("confirm", cause.confirm),
+        ("confirm", "" if do == cause.confirm else cause.confirm),
         *(("or else", f"{capital(title_of(code))}? {text}") for code, text in cause.mistaken_for.items()),
         ("as likely", sentence("; ".join(rival.words for rival in item.rivals))),
     ]

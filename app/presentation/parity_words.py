@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ratioscope.ingest.analysis.comparability import scorers_of
+
 from .escape import visible
 
 PARITY = "Parity:"
@@ -18,27 +20,21 @@ def parity_sentence(info: Mapping[str, Any]) -> str:
     >>> parity_sentence({"config": {"parity": {"hf": {"model": "ckpt/smol", "dtype": "float32"}}}})
     'both sides are readings by hf (smol, float32), no engine and no trainer.'
     """
-    config = info.get("config")
-    made_of = config.get("parity") if isinstance(config, dict) else None
-    if not isinstance(made_of, dict):
-        return ""
-    names = [_scorer(name, own) for name, own in made_of.items() if isinstance(own, dict)]
+    scorers = scorers_of(info)
+    names = [_scorer(own) for own in scorers]
     if len(names) == 1:
         return f"both sides are readings by {names[0]}, no engine and no trainer."
-    if len(names) != 2:
+    if not names:
         return ""
-    return f"the engine's side (rollout) is read by {names[0]}, the trainer's (old) by {names[1]}.{_weights(made_of)}"
+    alike = ""
+    if all("digest" in own for own in scorers):
+        alike = f" Their files of weights {'have one digest' if scorers[0]['digest'] == scorers[1]['digest'] else 'differ'}."
+    return f"the engine's side (rollout) is read by {names[0]}, the trainer's (old) by {names[1]}.{alike}"
 
 
-def _weights(made_of: Mapping[str, Any]) -> str:
-    digests = [own["digest"] for own in made_of.values() if isinstance(own, dict) and "digest" in own]
-    if len(digests) != 2:
-        return ""
-    return f" Their files of weights {'have one digest' if digests[0] == digests[1] else 'differ'}."
-
-
-def _scorer(name: str, made_of: Mapping[str, Any]) -> str:
+def _scorer(made_of: Mapping[str, Any]) -> str:
     """Its name, and what it is made of."""
+    name = str(made_of.get("name", ""))
     model = str(made_of.get("model", "")).rstrip("/").rpartition("/")[2]
     engine = " ".join(str(made_of[key]) for key in ("engine", "served") if key in made_of)
     command = f"the command {made_of['command']}" if "command" in made_of else ""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ratioscope.metrics.known.references import RunFacts
+from ratioscope.redaction import REDACTED
 
 from ..files.quarantine import printable
 from .run_settings import settings
@@ -374,10 +375,16 @@ def _precisions(info: Mapping[str, Any], values: Mapping[str, str]) -> tuple[str
 
 
 def scorers_of(info: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The facts of the scorers of `ratioscope parity` that stand for engine and trainer; one for both, none for other runs."""
+    """The facts of the scorers of `ratioscope parity` that stand for engine and trainer; one for both, none for other runs.
+
+    A scorer has its name among its facts. Older runs have it as a key, under which a name such as hf made secrets of them.
+    """
     config = info.get("config")
     made_of = config.get("parity") if isinstance(config, dict) else None
-    found = [own for own in made_of.values() if isinstance(own, dict)] if isinstance(made_of, dict) else []
+    if isinstance(made_of, dict):
+        made_of = [{**own, "name": name} for name, own in made_of.items() if isinstance(own, dict)]
+    own_facts = [own for own in made_of if isinstance(own, dict)] if isinstance(made_of, list) else []
+    found = [{key: value for key, value in own.items() if value != REDACTED} for own in own_facts]
     return found if len(found) in (1, 2) else []
 
 

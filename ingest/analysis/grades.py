@@ -1,6 +1,6 @@
 """The grades and the verdict of a run, computed once for the command line, the pages and the report, so that they agree."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -13,7 +13,7 @@ from ratioscope.metrics.grading.run_verdict import verdict
 from ratioscope.metrics.grading.severity import decided, grade_signals, with_readings
 from ratioscope.metrics.grading.signals import SIGNALS, Signal
 
-from .comparability import greedy_words
+from .comparability import greedy_words, scorers_of
 from .copies import EQUAL, ZEROS, copied_steps, is_placeholder, judged_first
 from .coverage import coverage_of, covered
 from .feature_requirements import missing_of
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SURPRISAL = "surprisal"
 """The signal that compares tokens with what the policy draws."""
+OF_SCORERS = "Change one side (its weights, its dtype, its template or its prompt), and run `ratioscope parity` again."
+"""The remedy of a gap between two scorers, which have no training that could be broken down or record more."""
 
 
 def floors_of(run: "Run") -> Floors:
@@ -70,7 +72,10 @@ def verdict_of(run: "Run", graded: pl.DataFrame | None = None, least_share: floa
     least = run.rules.least_share if least_share is None else least_share
     if graded is None:
         graded = signal_grades(run, least_share=least)
-    return verdict(graded, missing_checks(run), run.rules, coverage_of(run, least))
+    found = verdict(graded, missing_checks(run), run.rules, coverage_of(run, least))
+    if not scorers_of(run.info) or found.coverage.remedy:
+        return found
+    return replace(found, remedy="Nothing." if found.is_healthy else OF_SCORERS)
 
 
 def missing_checks(run: "Run") -> dict[str, str]:

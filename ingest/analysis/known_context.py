@@ -22,7 +22,7 @@ from ratioscope.metrics.known.references import FACTS, Reference, RunFacts, miss
 from ratioscope.metrics.known.trainers import DIALECT, trainer_named
 
 from ..run import Run
-from .comparability import run_facts
+from .comparability import run_facts, scorers_of
 from .conversation_identity import Identity, identity_of, plain_identity
 from .copies import CopyFact
 from .correction_ranking import by_histogram, correction_in_use, ranking, reads, title_of, without_double
@@ -211,18 +211,19 @@ def known_context(run: Run, result: RunDiagnosis, verdict: Finding) -> KnownCont
     own = result.record.settings or settings(run.info)
     remedies = {code: remedy for code in codes if (remedy := remedy_for(code, trainer, own)) is not None}
     own_correction = own_correction_of(run, result.steps, result.gap)
+    is_parity = bool(scorers_of(run.info))  # nothing that could be corrected meanwhile, and no versions to record
     return KnownContext(
         trainer,
         reference_of(run, result.gap),
         remedies,
-        bridge_of(run, result, verdict, trainer, is_on=not own_correction.refuted),
+        None if is_parity else bridge_of(run, result, verdict, trainer, is_on=not own_correction.refuted),
         own_correction,
         (*group_facts(run, result.steps), *map(_copied, result.untold)),
         setting_faults(run.info),
         growth_of(run, result.gap, result.among),
         trust_region(run, result.steps),
         identity_of(run),
-        frozenset(code for code in codes if is_done(code, trainer, own)),
+        frozenset(code for code in codes if (is_parity and code == "different_weights") or is_done(code, trainer, own)),
         sentinels_of(run, result),
     )
 

@@ -135,7 +135,7 @@ def record(
     """Writes a run of one step: readings "a" as rollout, "b" as old, the others by name. made_of: facts on both scorers."""
     others = {name: list(own) for name, own in readings.items() if name not in ("a", "b")}
     try:
-        config = {"parity": dict(made_of)}
+        config = {"parity": [{"name": name, **own} for name, own in made_of.items()]}
         with Collector(folder, writer="thread", when_full="wait", strict=True, text="ids", config=config) as collector:
             collector.log(
                 step=0,

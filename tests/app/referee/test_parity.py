@@ -18,12 +18,12 @@ from support import tiny_model as tiny
 from support.engine_server import EngineServer, cut, elsewhere, endless, engine_server
 
 from ratioscope import open_run
-from ratioscope.app.blocks import Paragraph
+from ratioscope.app.blocks import Code, Heading, Paragraph
 from ratioscope.app.cli import main
 from ratioscope.app.documents.material import material
 from ratioscope.app.pages.diagnosis import diagnosis
 from ratioscope.app.pages.overview import overview
-from ratioscope.app.presentation.parity_words import PARITY
+from ratioscope.app.presentation.parity_words import PARITY, parity_sentence
 from ratioscope.app.referee import server
 from ratioscope.app.referee.inputs import Sequence_
 from ratioscope.app.referee.parity import command, model_arms
@@ -33,6 +33,7 @@ from ratioscope.app.referee.parity.limits import PUBLISHED, QUANTITIES, breaches
 from ratioscope.errors import ConfigError, SourceError
 from ratioscope.ingest.analysis.comparability import run_facts
 from ratioscope.ingest.analysis.diagnosis import diagnosis_of
+from ratioscope.ingest.analysis.grades import OF_SCORERS, verdict_of
 
 KINDS = ("vllm", "sglang")
 COLUMN = arrays(np.float32, 6, elements=st.floats(-30, 0, width=32))
@@ -401,15 +402,25 @@ def test_the_pages_name_both_checkpoints_and_ask_no_training_for_more(
 ) -> None:
     other, folder = tiny.saved(tiny.model(seed), tmp_path / "other"), tmp_path / "run"
     asked = ("--tokens", tokens, "--arms", "none", "--device", "cpu", "-o", folder)
-    assert answer(f"{model}#bfloat16", other, *asked)[0] == 0
+    assert answer(f"hf={model}#bfloat16", f"token={other}", *asked)[0] == 0  # names that make secrets of what they name
     run = open_run(folder)
     facts = run_facts(run.info)
     assert (facts.engine, facts.trainer) == ("bfloat16", "float32")
     for page in (overview, diagnosis):
         said = [each for each in page(material(run).scope) if isinstance(each, Paragraph) and each.head == PARITY]
         assert [each.text.partition(". ")[2] for each in said] == [f"Their files of weights {words}."]
+        assert "read by hf (model, bfloat16)" in said[0].text
+    drawn = list(diagnosis(material(run).scope))
+    assert not [each for each in drawn if isinstance(each, Code) or each == Heading("Beside the gap")]
+    assert verdict_of(run).remedy == (OF_SCORERS if seed else "Nothing.")
     follows = diagnosis_of(run).next
     assert (follows.code if follows else None) == ("rescore_try" if seed else None)
+
+
+def test_digests_that_an_older_run_took_for_secrets_are_not_called_one() -> None:
+    redacted = {"model": "smol", "digest": "[redacted]", "dtype": "[redacted]"}
+    said = parity_sentence({"config": {"parity": {"hf": redacted, "token": redacted}}})
+    assert said == "the engine's side (rollout) is read by hf (smol), the trainer's (old) by token (smol)."
 
 
 def test_tokens_come_from_a_recorded_run(weights: Any, model: Path, tmp_path: Path, answer: Any) -> None:
