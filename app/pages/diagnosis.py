@@ -98,7 +98,7 @@ def diagnosis(scope: Scope) -> Iterator[Block]:
         yield Waiting("diagnosis_waits", BEING_MADE, partial(_is_there, scope))
         return
     scope.face.place(ANSWERS)
-    yield from _found(scope, known, is_parity=bool(who))
+    yield from _found(scope, known)
     yield At(ANSWERS, tuple(_answers(scope, is_parity=bool(who))))
 
 
@@ -114,7 +114,7 @@ def _answers(scope: Scope, *, is_parity: bool) -> Iterator[Block]:
     yield Links("other_tabs", [(name, words, Link(page), "") for name, words, page in told if words])
 
 
-def _found(scope: Scope, known: Answered, *, is_parity: bool) -> Iterator[Block]:
+def _found(scope: Scope, known: Answered) -> Iterator[Block]:
     """The causes, the verdict, what the record cannot tell, and what is ruled out."""
     if known.result is None:
         yield Paragraph(f"No diagnosis: {known.reason}.", "info")
@@ -131,8 +131,8 @@ def _found(scope: Scope, known: Answered, *, is_parity: bool) -> Iterator[Block]
         yield from _side(side)
     yield from _engine_part(scope)
     if known.result is not None:
-        yield from _beside(None if is_parity else known.context)
-        yield from _open(known.result, is_parity=is_parity)
+        yield from _beside(known.context)
+        yield from _open(known.result, is_parity=known.context is not None and known.context.is_parity)
         yield from _read(scope, known.result)
 
 
@@ -236,10 +236,10 @@ def _cause(item: Likely, place: int, gap: str, context: KnownContext | None) -> 
 
 def _beside(context: KnownContext | None) -> Iterator[Block]:
     """Facts that bear on the gap and change no severity, and the parts of each change of the gap."""
-    if context is None:
+    if context is None or not (facts := context_facts(context)):
         return
     yield Heading("Beside the gap")
-    yield _table("Beside the gap", ("fact", "on record"), context_facts(context))
+    yield _table("Beside the gap", ("fact", "on record"), facts)
     for change in context.growth.changes:
         if rows := change_parts(change):
             name = f"Parts of the change at step {change.course.onset}, by {PARTS[0]}"

@@ -194,6 +194,8 @@ class KnownContext:
     """Codes of likely causes whose settings are on record as the trainer's remedy wants them."""
     sentinels: Sentinels | None = None
     """The numbers that stand in place of log-probs; None if there are none."""
+    is_parity: bool = False
+    """True for two scorers of `ratioscope parity`, which have no training: settings, versions and courses are nobody's."""
 
     def do_for(self, cause: Cause) -> str:
         """The remedy of the cause in no trainer's settings; the check that confirms it if these settings are so already."""
@@ -211,7 +213,7 @@ def known_context(run: Run, result: RunDiagnosis, verdict: Finding) -> KnownCont
     own = result.record.settings or settings(run.info)
     remedies = {code: remedy for code in codes if (remedy := remedy_for(code, trainer, own)) is not None}
     own_correction = own_correction_of(run, result.steps, result.gap)
-    is_parity = bool(scorers_of(run.info))  # nothing that could be corrected meanwhile, and no versions to record
+    is_parity = bool(scorers_of(run.info))
     return KnownContext(
         trainer,
         reference_of(run, result.gap),
@@ -225,6 +227,7 @@ def known_context(run: Run, result: RunDiagnosis, verdict: Finding) -> KnownCont
         identity_of(run),
         frozenset(code for code in codes if (is_parity and code == "different_weights") or is_done(code, trainer, own)),
         sentinels_of(run, result),
+        is_parity,
     )
 
 

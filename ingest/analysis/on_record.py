@@ -14,7 +14,7 @@ from ratioscope.metrics.known.setting_keys import allowed_lag
 from ratioscope.metrics.known.trainers import RECORDS_SYNCS, trainer_named
 
 from ..run import Run
-from .comparability import greedy_words
+from .comparability import greedy_words, scorers_of
 from .odd_policy import odd_policy
 from .run_settings import settings
 from .weight_arrivals import weight_proof
@@ -28,6 +28,8 @@ ADAPTER = re.compile(r"^config\b.*[._](q?lora|peft)([._]|$)")
 """A setting of a low-rank adapter."""
 RANK = re.compile(r"rank$|[._](r|dim)$")
 """A setting among them that is 0 without an adapter."""
+OF_INPUT = ("different_prompt", "switch_inside", "retokenised", "other_ids")
+"""Codes of causes in which the sides read other ids, or sampled them with several weights: none between two scorers."""
 OFF = ("0", "0.0", "false", "null", "none", "", "[]", "{}")
 
 
@@ -46,10 +48,14 @@ def on_record(
     by_user = "rollout_func" in own[-1].get("config.engine", "")  # whose syncs the adapter does not see
     if broken is not None and (trainer not in RECORDS_SYNCS or by_user) and not _lag_grows(evidence, broken):
         broken = replace(broken, is_sure=False)
-    greedy = greedy_words(run.info)
-    stale = [code for code in STALENESS if code not in _older_by_version(evidence)] if fixed else []
+    vetoes = {} if not fixed else {code: fixed for code in STALENESS if code not in _older_by_version(evidence)}
+    if greedy := greedy_words(run.info):
+        vetoes["silent_sampling"] = greedy
+    scorers = scorers_of(run.info)
+    if scorers and not any("command" in own for own in scorers):  # a command does with the ids what it likes
+        vetoes |= dict.fromkeys(OF_INPUT, "both scorers were given the same ids, and each read a sequence in one pass")
     record = OnRecord(
-        ruled_out=dict.fromkeys(stale, fixed) | ({"silent_sampling": greedy} if greedy else {}),
+        ruled_out=vetoes,
         settings=own[-1] | _lag_above(evidence, own[-1], trainer),
         fixed_weights=fixed,
         adapter=_adapter(own[-1]),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from support import tiny_model as tiny
 from support.engine_server import EngineServer, cut, elsewhere, endless, engine_server
+from support.paths import DATA
 
 from ratioscope import open_run
 from ratioscope.app.blocks import Code, Heading, Paragraph
@@ -415,6 +416,12 @@ def test_the_pages_name_both_checkpoints_and_ask_no_training_for_more(
     assert verdict_of(run).remedy == (OF_SCORERS if seed else "Nothing.")
     follows = diagnosis_of(run).next
     assert (follows.code if follows else None) == ("rescore_try" if seed else None)
+
+
+def test_a_real_pair_of_other_weights_is_no_pair_of_other_prompts() -> None:
+    """Its first 12 tokens have 2.1 times the gap of the others, and both scorers were given the same ids."""
+    broken, healthy = (diagnosis_of(open_run(DATA / "parity" / name)).diagnosis for name in ("broken", "healthy"))
+    assert [item.cause.code for item in broken.likely] == ["different_weights"] and healthy.is_healthy
 
 
 def test_digests_that_an_older_run_took_for_secrets_are_not_called_one() -> None:
