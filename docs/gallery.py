@@ -1,4 +1,5 @@
-"""Draws every page of the dashboard and the report, of the sample runs, into docs/gallery: `make gallery`.
+"""Draws every page of the dashboard and the report, of the sample runs, into docs/gallery: `make gallery`. Two runs of
+`ratioscope parity` are drawn into docs/pictures, also alone: `python docs/gallery.py parity`.
 
 Look at each picture after a change, as its first reader would.
 """
@@ -22,7 +23,9 @@ from support.browser import Chromium, Dashboard, Opened  # noqa: E402
 
 from ratioscope.app.presentation.theme import DARK, LIGHT  # noqa: E402
 
-GALLERY = ROOT / "docs" / "gallery"
+GALLERY, PICTURES = ROOT / "docs" / "gallery", ROOT / "docs" / "pictures"
+PARITY = ROOT / "tests" / "data" / "parity"
+"""Runs that `ratioscope parity` wrote: vLLM 0.32 on a CPU and transformers, SmolLM2 in bfloat16. broken: of other weights."""
 RUNS = {path.name.rsplit("-", 1)[-1]: path for path in sorted((ROOT / "sample_data" / "runs").glob("*/"))}
 PAGES = {
     "overview": "",
@@ -58,6 +61,20 @@ def main() -> None:
         shutil.copytree(ROOT / "sample_data" / "runs", Path(home) / "runs")
         os.environ["HOME"] = home  # so that no picture shows where this machine keeps the project
         draw_all([Path(home) / "runs" / path.name for path in RUNS.values()])
+    draw_parity()
+
+
+def draw_parity() -> None:
+    """The first screen of Overview of both pairs in both themes, and that of Why of the broken one on a telephone."""
+    with tempfile.TemporaryDirectory() as home:
+        shutil.copytree(PARITY, home, dirs_exist_ok=True)
+        with Dashboard(sorted(Path(home).iterdir())) as dashboard, Chromium() as browser:
+            for name in ("healthy", "broken"):
+                for theme in THEMES:
+                    opened = browser.visit(f"{dashboard.url}/?run={name}", theme=theme, height=820)
+                    draw(opened, f"parity-{name}-{theme}", folder=PICTURES)
+            opened = browser.visit(f"{dashboard.url}/why?run=broken", theme="dark", width=420, height=1120)
+            draw(opened, "parity-broken-narrow", folder=PICTURES)
 
 
 def draw_all(runs: list[Path]) -> None:
@@ -84,19 +101,20 @@ def draw_reports(browser: Chromium) -> None:
             save(browser.file(report, theme=theme, height=TALLEST).screenshot(), f"report-stale-{theme}")
 
 
-def draw(opened: Opened, name: str, *, hover: bool = False) -> None:
-    """The whole page; hover: with what is told of a token."""
+def draw(opened: Opened, name: str, *, hover: bool = False, folder: Path = GALLERY) -> None:
+    """The whole page, outside the gallery its first screen; hover: with what is told of a token."""
     opened.settled()
     opened.computed()
-    opened.whole(TALLEST)
+    if folder == GALLERY:
+        opened.whole(TALLEST)
     if hover:
         opened.page.locator(".rs-text i").nth(5).hover()
-    save(opened.page.screenshot(), name)
+    save(opened.page.screenshot(), name, folder)
     opened.page.close()
 
 
-def save(picture: bytes, name: str) -> None:
-    path = GALLERY / f"{name}.png"
+def save(picture: bytes, name: str, folder: Path = GALLERY) -> None:
+    path = folder / f"{name}.png"
     image = Image.open(BytesIO(picture)).convert("RGB")
     image.quantize(palette=_palette(image), dither=Image.Dither.NONE).save(path, optimize=True)
     print(f"{path.relative_to(ROOT)}  {path.stat().st_size // 1000} kB")
@@ -127,4 +145,4 @@ def _colours(*found: object) -> set[str]:
 
 
 if __name__ == "__main__":
-    main()
+    draw_parity() if sys.argv[1:] == ["parity"] else main()
