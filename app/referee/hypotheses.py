@@ -446,6 +446,11 @@ def of_checkpoint(path: Path) -> tuple[Hypothesis, Hypothesis]:
     return whole, switch
 
 
+def _in_blocks(size: int, tokens: int) -> int:
+    """The tokens of a prompt that a cache of blocks of this size reads; never the last one."""
+    return (tokens - 1) // size * size
+
+
 def _saved(path: Path) -> Iterator[Hypothesis]:
     """The weights in a folder: a checkpoint or parts of it, or an adapter that a side lacks or has."""
     if (path / "config.json").is_file():
@@ -459,10 +464,9 @@ def _saved(path: Path) -> Iterator[Hypothesis]:
                              *_LOADED, weights=with_ends(**{own: other(end) for own, end in ends.items()}))  # fmt: skip
         for size in BLOCKS:
             blocks = f", in blocks of {size}" if size > 1 else ""
-            kept: Callable[[int], int] = lambda n, size=size: (n - 1) // size * size  # noqa: E731
             yield Hypothesis(f"keys and values of the prompt of the checkpoint {path.name}{blocks}", "this side reuses a prompt"
                              " cache of older weights: reset the prefix cache at each sync", "stale_prefix", "cache",
-                             {"older": partial(model_in, path), "kept": kept})  # fmt: skip
+                             {"older": partial(model_in, path), "kept": partial(_in_blocks, size)})  # fmt: skip
         yield switch
         return
     words: Mapping[float, tuple[str, str]] = {
