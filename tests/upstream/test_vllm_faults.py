@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.smollm2 import kept_folder
-from upstream.vllm_drive import (
+from support.real_vllm import (
     CONFIG,
     RULES,
     SECRET,
@@ -24,6 +23,7 @@ from upstream.vllm_drive import (
     serving,
     trained,
 )
+from support.smollm2 import kept_folder
 
 from ratioscope import Collector, open_run
 from ratioscope.app.cli import main

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.real_vllm import CONFIG, SECRET, THINGS, VLLM, columns, prompts, sampled, serving, trained
 from support.smollm2 import kept_folder
-from upstream.vllm_drive import CONFIG, SECRET, THINGS, VLLM, columns, prompts, sampled, serving, trained
 
 from ratioscope import Collector, open_run
 from ratioscope.app.cli import main
@@ -88,6 +88,8 @@ def test_a_prompt_that_a_real_engine_did_not_read_whole_is_proved_by_its_own_rou
 ) -> None:
     monkeypatch.setenv(KEY, SECRET)
     run = recorded(server, folder, tmp_path / "run", generation_prompt=False)
+    before = diagnosis_of(open_run(run)).diagnosis.likely[0]
+    assert (before.confidence, before.side) == ("low", None), before.proof
     assert main(["rescore", str(run), "--engine", server.address, "--try"]) == 0
     first = diagnosis_of(open_run(run)).diagnosis.likely[0]
     assert (first.cause.code, first.side, first.confidence) == ("different_prompt", "engine", "high"), first.proof
