@@ -1,11 +1,13 @@
 """Tokens per second of `rescore --engine`, beside a plain loop that sends the same requests to the same server.
 
 The plain loop keeps as many requests in flight, and only parses the answers. Without an argument the server is the protocol
-server of the tests in a process of its own, which reads 100,000 tokens/s. `python benchmarks/rescore_engine.py URL` takes
-one of yours, with random ids below 1,000.
+server of the tests in a process of its own, which reads 100,000 tokens/s. `python benchmarks/rescore_engine.py URL [SEQUENCES]`
+takes a vLLM server of yours, with random ids below 1,000 and the key of `rescore`, and measures its own speed too: the same
+prompts without log-probs, past its prefix cache.
 """
 
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -17,6 +19,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
+from uuid import uuid4
 
 import numpy as np
 
@@ -26,9 +29,10 @@ from ratioscope.app.referee.choice import Wanted, chosen
 from ratioscope.app.referee.engines import Engine, engine_at
 from ratioscope.app.referee.inputs import batches, inputs_of
 from ratioscope.app.referee.rescoring import rescore
-from ratioscope.app.referee.server import server_at
+from ratioscope.app.referee.server import KEY, server_at
 
-SEQUENCES, PROMPT, RESPONSE, REPEATS = 256, 64, 192, 5
+SEQUENCES = int(sys.argv[2]) if sys.argv[2:] else 256
+PROMPT, RESPONSE, REPEATS = 64, 192, 5
 EVERYTHING = Wanted(everything=True)
 READS = 100_000
 """Tokens that the protocol server reads in a second."""
@@ -59,8 +63,8 @@ def recorded(folder: Path) -> Path:
     return folder
 
 
-def plain(engine: Engine, run: Path) -> None:
-    """The requests of `rescore`, sent and parsed."""
+def plain(engine: Engine, run: Path, *, without: bool = False) -> None:
+    """The requests of `rescore`, sent and parsed. without: log-probs of the prompt, for which vLLM reads no prefix cache."""
     opened = open_run(run)
     every = inputs_of(opened, chosen(opened, EVERYTHING), engine.room).sequences
     parts = [every[first : first + engine.at_once] for first in range(0, len(every), engine.at_once)]
@@ -68,10 +72,10 @@ def plain(engine: Engine, run: Path) -> None:
 
     def asked(sequences: Any) -> Any:
         body = {"model": engine.served, "prompt": [[*s.prompt, *s.response] for s in sequences]}
-        body |= {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}
-        sent = Request(  # noqa: S310
-            f"{engine.server.address}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
-        )
+        body |= {"max_tokens": 1, "temperature": 0.0}
+        body |= {"cache_salt": uuid4().hex} if without else {"prompt_logprobs": 0}
+        head = {"Content-Type": "application/json", "Authorization": f"Bearer {engine.server.key}"}
+        sent = Request(f"{engine.server.address}/v1/completions", json.dumps(body).encode(), head)  # noqa: S310
         with urlopen(sent) as answer:  # noqa: S310
             return json.load(answer)
 
@@ -86,7 +90,8 @@ def main() -> None:
     if not sys.argv[1:]:
         server = context.Process(target=serve, args=(told,), daemon=True)
         server.start()
-    engine = engine_at(server_at(sys.argv[1] if sys.argv[1:] else told.get(timeout=60)))
+    address = sys.argv[1] if server is None else told.get(timeout=60)
+    engine = engine_at(server_at(address, os.environ.get(KEY, "")))
     with tempfile.TemporaryDirectory() as folder:
         runs = [recorded(Path(folder) / str(number)) for number in range(REPEATS + 1)]
 
@@ -95,18 +100,20 @@ def main() -> None:
             call()
             return time.perf_counter() - start
 
-        times = [
-            (seconds(lambda: plain(engine, run)), seconds(lambda: rescore(open_run(run), engine, EVERYTHING)))  # noqa: B023
-            for run in runs
-        ][1:]
+        def timed(run: Path) -> list[float]:
+            alone = [seconds(lambda: plain(engine, run, without=True))] if server is None else []
+            own = [seconds(lambda: plain(engine, run)), seconds(lambda: rescore(open_run(run), engine, EVERYTHING))]
+            return [*own, *alone]
+
+        times = [timed(run) for run in runs][1:]
     if server is not None:
         server.terminate()
-    ratio = statistics.median(ours / bare for bare, ours in times)
     tokens = SEQUENCES * (PROMPT + RESPONSE)
-    bare, ours = (statistics.median(column) for column in zip(*times, strict=True))
     print(f"{tokens:,} tokens, {engine.in_flight} requests in flight, median of {REPEATS} side by side")
-    print(f"{'plain loop':16}{tokens / bare:12,.0f} tokens/s")
-    print(f"{'rescore':16}{tokens / ours:12,.0f} tokens/s{ratio:8.2f}x the time")
+    names = ("plain loop", "rescore", "no log-probs")
+    for name, own in zip(names, zip(*times, strict=True), strict=False):
+        ratio = statistics.median(each / bare for each, (bare, *_) in zip(own, times, strict=True))
+        print(f"{name:16}{tokens / statistics.median(own):12,.0f} tokens/s{ratio:8.2f}x the time of the plain loop")
 
 
 if __name__ == "__main__":
