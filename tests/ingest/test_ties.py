@@ -62,11 +62,11 @@ def test_short_rows_that_chance_makes_equal_are_measured(tmp_path: Path) -> None
     """Most tokens are equal, here and there. Rows of four are equal as a whole now and then, and rows of 40 are copies."""
     draws = np.random.default_rng(8)
     for length, is_measured in ((4, True), (40, False)):
-        rollout = -draws.exponential(1.0, (64, length)).astype(np.float32) - 0.01
+        rollout = -draws.exponential(1.0, (64, length)).astype(np.float32).astype(np.float64) - 0.01
         equal = draws.random((64, length)) < 0.6
         if length == 40:
             equal[:16] = True
-        old = np.where(equal, rollout, rollout + draws.normal(0, 0.01, rollout.shape).astype(np.float32))
+        old = np.where(equal, rollout, rollout + draws.normal(0, 0.01, rollout.shape))
         found = coverage_of(open_run(run_of(tmp_path / f"run_{length}", (rollout, old))), 0.9)
         assert found.is_measured is is_measured, found
 

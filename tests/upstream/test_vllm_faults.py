@@ -107,6 +107,7 @@ def test_a_prefix_cache_that_a_real_engine_kept_over_a_sync_arises_in_its_decode
     server: Server, old: Path, new: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, given = tmp_path / "run", prompts(old, system=RULES)
+    responses, scores = [], []
     with Collector(run, writer="thread", strict=True, config=CONFIG) as collector:
         for step, weights in enumerate((old, new)):
             loads(server, weights)

@@ -1,5 +1,6 @@
 """The rest: noise of rounding, its size and shape, and weights that differ in more than precision."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from statistics import NormalDist
 from typing import NamedTuple
@@ -296,7 +297,7 @@ def _larger_than_rounding(evidence: Evidence) -> Result:
     holds = everywhere and honest and 0.3 < shape.negative < most_negative
     undone = evidence.with_earlier(evidence.later - evidence.log_ratio * np.sqrt(usual))
     shown = f"a gap above {HEALTHY:g} nats/token that no other cause explains would show"
-    traces = {
+    traces: Mapping[str, Callable[[Evidence], bool]] = {
         "different_prompt": fades,
         "trainer_temperature": is_partly,
         "penalty": lambda own: own.has("token") and penalty(own).holds,
