@@ -4,6 +4,7 @@ TLS and proxies are those of urllib: the system's certificates, and https_proxy,
 """
 
 import json
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -69,8 +70,10 @@ class Server:
             except (OSError, HTTPException, UnicodeError) as error:
                 said, failed, after = self.plain(str(error)) or LATE, type(error).__name__, ""
             if number + 1 < tries:
-                wanted = float(after) if after.isdecimal() else FIRST_WAIT * 2**number
-                time.sleep(min(wanted, LONGEST_WAIT))
+                wait = min(float(after) if after.isdecimal() else FIRST_WAIT * 2**number, LONGEST_WAIT)
+                again = f"asked again in {wait:.3g} s, try {number + 2} of {tries}"
+                logging.getLogger("ratioscope").warning("%s%s: %s: %s; %s", self.address, path, failed, said, again)
+                time.sleep(wait)
         often = f" at each of {tries} tries" if tries > 1 else ""
         raise SourceError(f"{self.address}{path}: {failed}{often}: {said}; wanted an answer. Try later")
 

@@ -186,9 +186,12 @@ def test_requests_are_batched_within_the_bound(
     assert sum(sizes) == 12 and len(sizes) > 3 and max(sizes) > 1 and served.most_busy <= 2
 
 
-def test_a_busy_server_is_asked_again_and_one_that_stays_so_is_an_error(run: Path, served: EngineServer) -> None:
+def test_a_busy_server_is_asked_again_and_one_that_stays_so_is_an_error(
+    run: Path, served: EngineServer, caplog: pytest.LogCaptureFixture
+) -> None:
     served.statuses = [429, 503]
     assert read(run, served).sequences == 12
+    assert sum("status 429: " in own and own.endswith(" s, try 2 of 6") for own in caplog.messages) == 1
     served.statuses, served.key = [500] * 30, ""
     with pytest.raises(SourceError, match="status 500 at each of 6 tries: .*not now"):
         read(run, served, "again")
