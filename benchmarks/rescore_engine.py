@@ -31,8 +31,7 @@ from ratioscope.app.referee.inputs import batches, inputs_of
 from ratioscope.app.referee.rescoring import rescore
 from ratioscope.app.referee.server import KEY, server_at
 
-SEQUENCES = int(sys.argv[2]) if sys.argv[2:] else 256
-PROMPT, RESPONSE, REPEATS = 64, 192, 5
+SEQUENCES, PROMPT, RESPONSE, REPEATS = 256, 64, 192, 5
 EVERYTHING = Wanted(everything=True)
 READS = 100_000
 """Tokens that the protocol server reads in a second."""
@@ -53,11 +52,11 @@ def serve(told: Any) -> None:
             time.sleep(60)
 
 
-def recorded(folder: Path) -> Path:
+def recorded(folder: Path, sequences: int) -> Path:
     """A run of one step."""
     chance = np.random.default_rng(0)
-    ids, prompts = (chance.integers(3, 1000, (SEQUENCES, width)).tolist() for width in (RESPONSE, PROMPT))
-    own = chance.uniform(-2, 0, (SEQUENCES, RESPONSE)).astype(np.float32)
+    ids, prompts = (chance.integers(3, 1000, (sequences, width)).tolist() for width in (RESPONSE, PROMPT))
+    own = chance.uniform(-2, 0, (sequences, RESPONSE)).astype(np.float32)
     with Collector(folder, writer="thread", strict=True) as collector:
         collector.log(step=1, rollout_logprobs=own, old_logprobs=own, token_ids=ids, prompt_ids=prompts)
     return folder
@@ -84,6 +83,7 @@ def plain(engine: Engine, run: Path, *, without: bool = False) -> None:
 
 
 def main() -> None:
+    sequences = int(sys.argv[2]) if sys.argv[2:] else SEQUENCES
     context = get_context("spawn")
     told = context.Queue()
     server = None
@@ -93,7 +93,7 @@ def main() -> None:
     address = sys.argv[1] if server is None else told.get(timeout=60)
     engine = engine_at(server_at(address, os.environ.get(KEY, "")))
     with tempfile.TemporaryDirectory() as folder:
-        runs = [recorded(Path(folder) / str(number)) for number in range(REPEATS + 1)]
+        runs = [recorded(Path(folder) / str(number), sequences) for number in range(REPEATS + 1)]
 
         def seconds(call: Callable[[], Any]) -> float:
             start = time.perf_counter()
@@ -108,7 +108,7 @@ def main() -> None:
         times = [timed(run) for run in runs][1:]
     if server is not None:
         server.terminate()
-    tokens = SEQUENCES * (PROMPT + RESPONSE)
+    tokens = sequences * (PROMPT + RESPONSE)
     print(f"{tokens:,} tokens, {engine.in_flight} requests in flight, median of {REPEATS} side by side")
     names = ("plain loop", "rescore", "no log-probs")
     for name, own in zip(names, zip(*times, strict=True), strict=False):
