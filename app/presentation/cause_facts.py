@@ -83,9 +83,9 @@ def _context_facts(code: str, context: "KnownContext | None") -> list[tuple[str,
 
 def context_facts(context: "KnownContext") -> list[tuple[str, str]]:
     """Changes over the steps, the published range, the run's own correction, odd counts, and faults of the settings on record."""
-    told = {fact.code for fact in context.trust.copies}
     if context.is_parity:
         return sentinel_facts(context)
+    told = {fact.code for fact in context.trust.copies}
     return [
         *sentinel_facts(context),
         *growth_facts(context.growth),

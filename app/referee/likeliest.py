@@ -121,7 +121,7 @@ def _at_temperature(known: Likeliest, temperature: float) -> Between:
 def _cut(known: Likeliest, kept: Booleans, more: tuple[Floats, Floats]) -> Between:
     """The recorded token was sampled, so it is kept. more: the probability of others that are kept, at least and at most."""
     mass = (np.exp(known.top) * kept).sum(1)
-    is_out = known.is_beyond | (known.own < np.where(kept, known.top, np.inf).min(1) - ROUNDED)
+    is_out = known.own < np.where(kept, known.top, np.inf).min(1) - ROUNDED
     mass = mass + np.where(is_out, np.exp(known.own), 0.0)
     low, high = (np.minimum(known.own - np.log(np.minimum(mass + own, 1 + ROUNDED)), 0.0) for own in more[::-1])
     return low, high

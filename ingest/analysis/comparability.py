@@ -146,18 +146,21 @@ def comparability(info: Mapping[str, Any]) -> tuple[ComparedSetting, ...]:
 
 def recorded_values(info: Mapping[str, Any]) -> dict[str, float]:
     """Name of a sampling setting, or prompt length -> its value on record. info: the content of run.json."""
-    values = {each.name: each.rollout.partition(",")[0] for each in comparability(info)}
     length = next((value for key, value in settings(info).items() if _LENGTH.search(key)), "")
-    lengths = {"prompt length": length, "padded length": length}
-    numbers = {name: _number_in(value) for name, value in (values | lengths).items()}
-    return {name: number for name, number in numbers.items() if number}
+    lengths = dict.fromkeys(("prompt length", "padded length"), _number_in(length))
+    return {name: number for name, number in (_sampled_numbers(info) | lengths).items() if number}
 
 
 def greedy_words(info: Mapping[str, Any]) -> str:
     """That decoding takes the likeliest token by the settings on record, in words; empty if they do not tell. info: run.json."""
-    values = {each.name: _number_in(each.rollout.partition(",")[0]) for each in comparability(info)}
+    values = _sampled_numbers(info)
     told = (name for name, number in (("temperature", 0), ("top-k", 1)) if values.get(name) == number)
     return next((f"decoding is greedy by the record, {name} {values[name]:g}" for name in told), "")
+
+
+def _sampled_numbers(info: Mapping[str, Any]) -> dict[str, float | None]:
+    """Name of a setting of the sampler -> its number; None where it has none."""
+    return {each.name: _number_in(each.rollout.partition(",")[0]) for each in comparability(info)}
 
 
 def _number_in(text: str) -> float | None:

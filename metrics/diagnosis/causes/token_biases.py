@@ -87,6 +87,7 @@ def _never_repeated(evidence: Evidence, again: Booleans) -> Result | None:
     )
 
 
+@once
 def penalty(evidence: Evidence) -> Result:
     """A repetition or presence penalty: repeated tokens are less likely for the sampler than for the trainer, new ones more."""
     again = repeated(evidence)
