@@ -217,6 +217,7 @@ def _at_level_before(evidence: Evidence, bad: Booleans, shape: Course) -> Share:
     return replace(share, error=min(float(np.hypot(share.error, shape.error * share.after / share.before)), 1.0))
 
 
+@once
 def _rare(evidence: Evidence) -> Booleans:
     """True for a token whose log-ratio is many times the usual one of its step, at equal probability, shape (tokens,)."""
     return np.asarray(_relative(_of_stratum(evidence), evidence.step_codes[1]) > RARE, np.bool_)
@@ -230,7 +231,8 @@ def _of_stratum(evidence: Evidence) -> Floats:
 
 def _relative(size: Floats, labels: Integers) -> Floats:
     usual = np.array([np.median(size[labels == at]) if (labels == at).any() else 1.0 for at in range(labels.max() + 1)])
-    return np.asarray(size / np.maximum(usual[labels], 1e-300))
+    with np.errstate(over="ignore"):  # a median of 0
+        return np.asarray(size / np.maximum(usual[labels], 1e-300))
 
 
 def _rare_ones_follow(evidence: Evidence, shape: Course) -> bool:
@@ -242,7 +244,8 @@ def _rare_ones_follow(evidence: Evidence, shape: Course) -> bool:
     late = steps >= (shape.onset if shape.kind == "jump" else np.median(steps))
     if min((rare & late).sum(), (rare & ~late).sum()) < FEW_RARE:
         return False
-    grown, usual = (np.log(np.median(size[own & late]) / np.median(size[own & ~late])) for own in (rare, ~rare))
+    with np.errstate(divide="ignore", invalid="ignore"):  # most log-ratios of the low steps may be 0
+        grown, usual = (np.log(np.median(size[own & late]) / np.median(size[own & ~late])) for own in (rare, ~rare))
     return bool(rare[late].mean() >= OF_RARE * rare[~late].mean() and grown >= OF_RARE * usual)
 
 

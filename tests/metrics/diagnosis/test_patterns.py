@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from ratioscope.metrics.diagnosis.catalogue import CAUSE
+from ratioscope.metrics.diagnosis.causes import over_steps
 from ratioscope.metrics.diagnosis.decomposition import diagnose
 from ratioscope.metrics.diagnosis.evidence import Evidence
 from ratioscope.metrics.diagnosis.fading import fades, is_less_sure
+from ratioscope.metrics.diagnosis.history import Course
 from ratioscope.metrics.diagnosis.share import share_explained
 from ratioscope.metrics.diagnosis.subset_faults import ratio_of
 
@@ -240,6 +242,15 @@ def test_a_growth_of_the_usual_size_explains_rare_tokens_that_grow_with_it(follo
     found = diagnose(healthy.with_earlier(healthy.later - x))
     of_growth = [item for item in found.likely if item.cause.code in ("never_synced", "sync_broke")]
     assert (sum(item.of_whole for item in of_growth) > 0.8) is follow, found.answer
+
+
+def test_rare_tokens_do_not_follow_where_the_usual_log_ratio_of_the_low_steps_is_0() -> None:
+    draws = np.random.default_rng(17)
+    healthy = gap(seed=17, steps=20)
+    early = healthy.facts["step"] < 12
+    x = np.where(early, 0.003, 0.03) * np.clip(draws.standard_t(1.5, len(healthy)), -30, 30)
+    mostly_equal = healthy.with_earlier(healthy.later - np.where(early & (draws.random(len(healthy)) < 0.7), 0, x))
+    assert not over_steps._rare_ones_follow(mostly_equal, Course("jump", 12, of_sizes=True))
 
 
 @pytest.mark.parametrize("is_temperature", [True, False])
