@@ -236,7 +236,7 @@ def _in_force(rules: Rules, title: str) -> Iterator[Block]:
     yield Paragraph(
         f"An alert opens after {count(rules.open_after, 'graded step')} in a row out of bounds and closes after"
         f" {rules.close_after} in a row that lie {digits(100 * rules.hysteresis)}% below the watch threshold."
-        " Two standard errors are subtracted before a value is graded, so that a small sample alone opens no alert.",
+        " The lower end of a value's 95% interval is graded, so that a small sample alone opens no alert.",
         "muted",
     )
     limits = {name: Column(format="%.3g") for name in ("watch from", "act from")}

@@ -9,10 +9,8 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from ratioscope.arrays import Floats
-
 from ..metric import SAMPLED
-from .signals import at_least, kl_error
+from .signals import at_most, kl_error
 
 FIRST_STEPS = 3
 """The number of first steps that determine a floor. Convention: one step may be chance, and more would delay the first grade."""
@@ -39,7 +37,8 @@ def floors(frame: pl.DataFrame, fresh: pl.DataFrame | None = None) -> dict[str, 
         own = first if fresh is None else pl.concat([first, _enough(_known(fresh, gap), first)])
         if len(own):
             value, error, tokens = (own[name].to_numpy() for name in ("value", "error", "tokens"))
-            result[gap] = float(np.min(_at_most(value, kl_error(value, error, tokens))))
+            with np.errstate(all="ignore"):
+                result[gap] = float(np.min(at_most(value, kl_error(value, error, tokens))))
     return result
 
 
@@ -76,9 +75,3 @@ def _known(frame: pl.DataFrame, gap: str) -> pl.DataFrame:
         pl.col(f"{gap}/tokens").cast(pl.Float64).alias("tokens"),
     )
     return rows.filter(pl.col("value").is_finite())
-
-
-def _at_most(value: Floats, error: Floats) -> Floats:
-    """A value plus its uncertainty, on the same log scale as `at_least` subtracts it. 0 stays 0."""
-    with np.errstate(all="ignore"):
-        return np.where(value > 0, value**2 / at_least(value, error), value)

@@ -152,8 +152,8 @@ def _healthy(steps: pl.DataFrame, all_checks: tuple[Check, ...], in_force: RunRu
     if signal.none and not peak["value"]:
         highest = f"{peak['gap']}: {signal.none} in any step."
     unsure = (
-        f" Two standard errors are subtracted before grading, which leaves {digits(peak['tested'])}. {beyond} of {len(own)} steps"
-        " exceed the bound by less than that."
+        f" {beyond} of {len(own)} steps exceed the bound by no more than chance may: the lower end of the 95% interval is graded,"
+        f" which is {digits(peak['tested'])} there."
         if beyond
         else ""
     )

@@ -1,7 +1,7 @@
 """SIGNALS, the table of graded signals: what each measures, its thresholds of watch and act, its texts and their source.
 
-A signal grades a value minus its uncertainty of two standard errors, on a log scale if the value is a positive size. A small
-sample or a single enormous token is therefore not enough for a grade.
+A signal grades the lower end of a value's interval, see `at_least`; a K3 of few tokens is graded together with the steps before.
+A small sample or a single enormous token is therefore not enough for a grade.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ratioscope.arrays import Booleans, Floats
+from ratioscope.arrays import Booleans, Floats, Integers
 
 from ..columns import SHIFTS
 from ..definitions.probability import ATTENUATION
@@ -19,7 +19,7 @@ MetricValues = Callable[[str], Floats]
 """Name of a metric -> its values for one gap, one per step; NaN if not available."""
 
 ERRORS = 2.0
-"""Standard errors that are subtracted before grading (convention: about 2.5% by chance)."""
+"""The lower end of an interval lies so many standard errors below the value, or as a bound of the same chance does (2.3%)."""
 HARMLESS_K3 = 0.001
 """A gap below this is not graded relative to its floor; published readings call it "good" for dense bf16 models."""
 HEALTHY_K3 = 0.01
@@ -35,6 +35,12 @@ TOKEN_SPREAD = 4.0
 """Standard deviation of one token's K3 relative to the mean: the largest of the labelled healthy runs, which have 2.1 to 4.0."""
 FEW_TOKENS = 200
 """A step with fewer tokens has no z and no correlation that means anything: its own scatter is hardly known. A convention."""
+POOLED = 100
+"""A K3 of fewer tokens is graded together with the steps before it: their sequences understate its error. A convention."""
+STEPS = 10
+"""Steps that prove a K3 together which none of them proves. A convention."""
+_LARGEST_K3 = 100.0
+"""A larger K3 counts as this in a mean over steps, so that it leaves digits for the others."""
 CLEAR_SURPRISAL = 0.05
 """A surprisal gap of at most so many nats is at most watch, however large its z."""
 SURPRISED = (4.0, 6.0)
@@ -92,9 +98,27 @@ class Signal:
 
 
 def at_least(value: Floats, error: Floats) -> Floats:
-    """A positive value minus ERRORS standard errors, on a log scale; half the value if it has no error (one sequence)."""
-    relative = np.where(np.isfinite(error), error / value, np.log(2.0) / ERRORS)
-    return np.where(value > 0, value * np.exp(-ERRORS * relative), value)
+    """The lower end of the interval of a positive value; half the value if it has no error (one sequence).
+
+    A mean with the relative error r has its size from as few as 1 / r**2 large ones, whose number is by chance: the bound is that
+    of a Poisson count, by Wilson and Hilferty 1931. It is two standard errors where many contribute, and 1% of a single one.
+    """
+    return np.where(
+        np.isfinite(error), value * _of_count(error / value, -ERRORS), np.where(value > 0, value / 2, value)
+    )
+
+
+def at_most(value: Floats, error: Floats) -> Floats:
+    """The upper end of the same interval; twice the value if it has no error. 0 stays 0."""
+    return np.where(np.isfinite(error), value * _of_count(error / value, ERRORS), value * 2)
+
+
+def _of_count(relative: Floats, errors: float) -> Floats:
+    """A bound of the mean of a Poisson count with this relative error, as a multiple of the count."""
+    count = 1 / np.maximum(relative, 1e-9) ** 2
+    degrees = count + (errors > 0)
+    root = np.maximum(1 - 1 / (9 * degrees) + errors / (3 * np.sqrt(degrees)), 0.0)
+    return np.asarray(np.where(relative > 0, degrees * root**3 / count, 1.0))
 
 
 def kl_error(value: Floats, error: Floats, tokens: Floats) -> Floats:
@@ -105,13 +129,41 @@ def kl_error(value: Floats, error: Floats, tokens: Floats) -> Floats:
 
 def _kl(column: MetricValues, floor: Floats) -> Measurements:
     value = column("kl_k3")
-    return Measurements(value, at_least(value, column("kl_k3_se")))
+    return Measurements(value, _sure(value, column("kl_k3_se"), column("tokens")))
+
+
+def _sure(value: Floats, error: Floats, tokens: Floats) -> Floats:
+    """The K3 that a step has for sure: by itself, and with the steps before it if it has few tokens; or by all of the last STEPS.
+
+    A step that does not prove its value may be one of several that do together. No step counts as more than its own value.
+    """
+    known, end = np.isfinite(value), np.arange(1, len(value) + 1)
+    counts, sizes = np.where(known, np.nan_to_num(tokens), 0.0), np.clip(value, 0.0, _LARGEST_K3)
+    # A step of one sequence has no error of its own: it may be all chance.
+    errors = np.where(np.isfinite(error), np.minimum(error, sizes), sizes)
+    until, sums, squares = (
+        np.concatenate(([0.0], np.cumsum(np.where(known, each, 0.0))))
+        for each in (counts, counts * sizes, (counts * errors) ** 2)
+    )
+
+    def since(first: Integers) -> Floats:
+        whole = until[end] - until[first]
+        spread = np.sqrt(np.maximum(squares[end] - squares[first], 0.0))
+        return at_least((sums[end] - sums[first]) / whole, spread / whole)
+
+    enough = np.searchsorted(until, until[1:] - POOLED, "right") - 1
+    pooled = since(np.clip(enough, 0, end - 1))
+    own = np.where(counts < POOLED, np.fmin(at_least(value, error), pooled), at_least(value, error))
+    return np.fmax(own, np.fmin(value, since(np.maximum(end - STEPS, 0))))
 
 
 def _kl_over_floor(column: MetricValues, floor: Floats) -> Measurements:
     value = column("kl_k3")
-    sure = at_least(value, kl_error(value, column("kl_k3_se"), column("tokens")))
+    sure = _sure(value, kl_error(value, column("kl_k3_se"), column("tokens")), column("tokens"))
     times = sure / np.maximum(np.where(floor < HEALTHY_K3, floor, np.nan), SAME)
+    # What the run began with has not grown. A floor of the tokens at lag 0 may lie below every step.
+    since = np.maximum.accumulate(value <= floor)
+    times = np.where(since | ~since.any(), times, np.minimum(times, 0.0))
     # The most multiples of the floor that a K3 of this size may count as: watch from HARMLESS_K3 on, act from HEALTHY_K3
     # on. A power between the two, so that of two steps the one with the larger K3 is always the worse.
     watch, act = OVER_FLOOR
@@ -254,8 +306,8 @@ SIGNALS: tuple[Signal, ...] = (
            f"z beyond 5 and off by more than 0.01; {_CATALOGUE}", size=_off_one, unit="standard errors"),
     Signal("kl_k3", "kl_k3", "engine and trainer disagree on the same tokens", SAMPLED, _kl, HEALTHY_K3, 0.1,
            "KL K3 is {size} nats/token",
-           "The two policies differ by this much at every token. Runs collapse from 0.1 on. Near 1, the weights are many updates "
-           "old, or the two sides score other inputs. Stale weights agree at lag 0 and right after a sync; other "
+           "This is the mean over tokens: few tokens may have most of it. Runs collapse from 0.1 on. Near 1, the weights are "
+           "many updates old, or the two sides score other inputs. Stale weights agree at lag 0 and right after a sync; other "
            "inputs agree nowhere.",
            "Break the gap down by lag (stale weights), replica (one engine not synced) and position (prompt or template).",
            "convention: bf16 and 8-bit engines at equal weights stay below 0.01; 1 means very stale weights or wrong input",

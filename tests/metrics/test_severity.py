@@ -2,9 +2,13 @@
 
 import math
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import special  # type: ignore[import-untyped]  # it ships no types
 from support.frames import frame_of
 from support.real_runs import HEALTHY, INDEX, records
 
@@ -15,6 +19,7 @@ from ratioscope.metrics.grading.finding import Severity
 from ratioscope.metrics.grading.floor import at_lag_zero, floors
 from ratioscope.metrics.grading.run_verdict import verdict
 from ratioscope.metrics.grading.severity import SIGNALS, grade, grade_signals, reading, signal_named
+from ratioscope.metrics.grading.signals import at_least, at_most
 
 FAULTY = tuple(name for name in INDEX if name not in HEALTHY)
 CAUSE = {
@@ -94,10 +99,44 @@ def test_the_hidden_top_p_is_seen_by_the_surprisal_gap_alone() -> None:
     assert set(graded.filter(pl.col("severity") != "healthy")["signal"]) == {"surprisal"}
 
 
-def test_one_enormous_token_among_few_does_not_make_a_step_act() -> None:
-    frame = frame_of({"kl_k3": [0.2, 0.2], "kl_k3_se": [0.19, 0.001]})
+def test_one_enormous_token_is_no_grade_and_a_sure_mean_is() -> None:
+    frame = frame_of({"kl_k3": [0.2, 0.2, 0.2], "kl_k3_se": [0.19, 0.08, 0.001]})
     graded = grade_signals(frame).filter(signal="kl_k3")
-    assert graded["severity"].to_list() == ["watch", "act"]
+    assert graded["severity"].to_list() == ["healthy", "watch", "act"]
+
+
+@given(st.floats(1.0, 1e4))
+def test_the_ends_of_an_interval_are_those_of_a_poisson_count(count: float) -> None:
+    value, error = np.array([3.0]), np.array([3.0 / np.sqrt(count)])
+    chance = special.ndtr(-2.0)
+    low, high = special.gammaincinv(count, chance) / count, special.gammaincinv(count + 1, 1 - chance) / count
+    np.testing.assert_allclose(at_least(value, error) / 3, [low], rtol=0.02, atol=0.02)
+    np.testing.assert_allclose(at_most(value, error) / 3, [high], rtol=0.02)
+    assert at_least(value, np.array([np.nan])) == 1.5 and at_most(value, np.array([np.nan])) == 6.0
+
+
+def of_few_tokens(level: list[float], error: float, tokens: float = 6.0) -> list[str]:
+    frame = frame_of({"kl_k3": level, "kl_k3_se": [k * error for k in level], "tokens": [tokens] * len(level)})
+    return list(grade_signals(frame).filter(signal="kl_k3")["severity"])
+
+
+def test_a_step_of_six_tokens_is_graded_with_those_before_it() -> None:
+    quiet = [0.0004] * 40
+    assert of_few_tokens([*quiet, 1.3, *quiet], 0.9) == ["healthy"] * 81, "one token of a hundred and more"
+    assert of_few_tokens([*quiet, 1.3, *quiet], 0.3, tokens=600.0)[40] == "act"
+    assert set(of_few_tokens([0.03] * 80, 0.3)) == {"watch"}, "a gap at every step is no chance"
+    assert set(of_few_tokens([*quiet, *[0.3] * 80], 0.3)[80:]) == {"act"}, "and is seen once the pool is of it"
+
+
+def test_steps_prove_together_what_none_of_them_proves() -> None:
+    level = [0.0004, 0.06] * 10
+    frame = frame_of({"kl_k3": level, "kl_k3_se": [k * 0.7 for k in level]})
+    grades = list(grade_signals(frame).filter(signal="kl_k3")["severity"])
+    assert grades == ["healthy"] * 4 + ["healthy", "watch"] * 8, "a step beside them is no worse than its own value"
+
+
+def test_an_enormous_step_of_few_tokens_does_not_hide_those_after_it() -> None:
+    assert set(of_few_tokens([1e200, *[0.03] * 80], 0.3)[40:]) == {"watch"}
 
 
 def test_a_rise_over_the_floor_counts_only_on_adjacent_steps() -> None:
@@ -105,6 +144,14 @@ def test_a_rise_over_the_floor_counts_only_on_adjacent_steps() -> None:
     frame = frame_of({"kl_k3": level, "kl_k3_se": [k / 100 for k in level]})
     graded = grade_signals(frame).filter(signal="kl_k3_over_floor")
     assert graded["severity"].to_list() == ["healthy"] * 7 + ["act", "act"] + ["healthy"]
+
+
+def test_a_gap_that_falls_from_the_first_steps_on_has_not_grown() -> None:
+    level = [0.02, 0.005, 0.0001, 0.0001, 0.02, 0.02]
+    graded = grade_signals(frame_of({"kl_k3": level, "kl_k3_se": [k / 100 for k in level]}))
+    grown = graded.filter(signal="kl_k3_over_floor")
+    assert grown["severity"].to_list() == ["healthy"] * 4 + ["act"] * 2
+    assert graded.filter(signal="kl_k3")["severity"].to_list() == ["watch"] + ["healthy"] * 3 + ["watch"] * 2
 
 
 def test_a_rise_that_stays_far_below_any_harm_is_not_graded() -> None:

@@ -177,9 +177,10 @@ def test_a_check_that_one_gap_lacks_is_not_made_and_says_so_with_the_reason_of_i
 def test_a_step_beyond_a_bound_by_less_than_its_uncertainty_is_said_to_be() -> None:
     found = verdict(all_checks([0.004] * 5 + [0.0225], 0.45), {})
     assert found.severity == Severity.HEALTHY and found.confidence == "medium"
-    assert "watch begins at 0.01" in found.evidence and "Two standard errors are subtracted" in found.evidence
-    assert "which leaves 0.00915" in found.evidence and "1 of 6 steps exceed the bound" in found.evidence
-    assert verdict(all_checks([0.0225] * 6, 0.45), {}).confidence == "low"
+    assert "watch begins at 0.01" in found.evidence and "the lower end of the 95% interval is graded" in found.evidence
+    assert "which is 0.007 there" in found.evidence and "1 of 6 steps exceed the bound" in found.evidence
+    assert verdict(all_checks([0.0225] * 6, 0.9), {}).confidence == "low"
+    assert verdict(all_checks([0.0225] * 6, 0.45), {}).severity == Severity.WATCH, "together they prove it"
 
 
 def test_every_signal_reads_a_metric_that_exists() -> None:
