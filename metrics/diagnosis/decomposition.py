@@ -183,7 +183,19 @@ def _by_evidence(undone: Sequence[Likely], left: Evidence) -> list[Likely]:
         leads = bool(item.fact) or item.cause.comes_first and item.of_whole > LEAST_SHARE
         return not leads, 0.0 if leads else -item.of_whole * SURENESS[item.confidence]
 
-    return sorted(doubted, key=place)
+    ordered = sorted(doubted, key=place)
+    return [*(_with_those_like_it(first, ordered) for first in ordered[:1]), *ordered[1:]]
+
+
+def _with_those_like_it(first: Likely, others: Sequence[Likely]) -> Likely:
+    """The first cause. If the record does not tell another one from it, it does not tell it from that one either."""
+    known = {first.cause.code, *(rival.cause.code for rival in first.rivals)}
+    beside = tuple(
+        replace(_rival(other.cause, first.cause, None, Part(0.0, 0.0)), of_whole=other.of_whole)
+        for other in others
+        if first.cause.code in other.instead and other.cause.code not in known
+    )
+    return first if first.fact else replace(first, rivals=(*first.rivals, *beside)[:MOST_RIVALS])
 
 
 def _doubted(item: Likely, doubt: str) -> Likely:

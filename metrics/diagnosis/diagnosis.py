@@ -270,8 +270,9 @@ class Diagnosis:
 
     @property
     def _own_causes(self) -> list[Likely]:
-        """The likely causes that no other one brings with it."""
-        return [item for item in self.likely if not item.follows]
+        """The likely causes that no other one brings with it, and that are not in the set of the first."""
+        alike = self.likely[0].instead if self.likely else ()
+        return [item for item in self.likely if not item.follows and item.cause.code not in alike]
 
     @property
     def _without_cause(self) -> float:

@@ -55,6 +55,8 @@ CROWDED = 2.0
 """Rare tokens whose number varies so many times as much over the sequences as by chance are of few sequences."""
 
 
+UNRELATED = 1.0
+"""K3 in nats/token from which on other weights look as other inputs do: the sides no longer read one text by like models."""
 UNSEEN = 0.25
 """Part of the mean weight, for each nat/token of K3, that tokens may lack which the sampler never drew. A convention."""
 
@@ -298,7 +300,7 @@ def _larger_than_rounding(evidence: Evidence) -> Result:
     undone = evidence.with_earlier(evidence.later - evidence.log_ratio * np.sqrt(usual))
     shown = f"a gap above {HEALTHY:g} nats/token that no other cause explains would show"
     traces: Mapping[str, Callable[[Evidence], bool]] = {
-        "different_prompt": fades,
+        "different_prompt": lambda own: size > UNRELATED or fades(own),
         "trainer_temperature": is_partly,
         "penalty": lambda own: own.has("token") and penalty(own).holds,
     }
