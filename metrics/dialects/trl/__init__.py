@@ -46,10 +46,8 @@ NOTES: dict[str, str] = {
     "sampling/importance_sampling_ratio/max": "after the clamp: never above C_max, so it hides the true maximum",
     "clip_ratio/region_mean": "counts a token outside the clip range only if its advantage has the sign that clips; with "
     "importance_sampling_level 'sequence' a mean over sequences, empty ones included",
-    "clip_ratio/low_min": "the smallest share of a sequence (AsyncGRPO: of a rank), averaged over micro-batches: "
-    "not the minimum of the step",
-    "clip_ratio/high_max": "the largest share of a sequence (AsyncGRPO: of a rank), averaged over micro-batches: "
-    "not the maximum of the step",
+    "clip_ratio/low_min": "the smallest share of a sequence, averaged over micro-batches: not the minimum of the step",
+    "clip_ratio/high_max": "the largest share of a sequence, averaged over micro-batches: not the maximum of the step",
 }
 
 
