@@ -84,7 +84,7 @@ def logged_name(trainer: str, name: str) -> LoggedName | None:
     for prefix in about.get("held_out", ()):
         if name.startswith(prefix):
             own = (row for row in logged_names(trainer) if row.name.startswith(prefix) and fnmatchcase(name, row.name))
-            return next(own, None) or _held_out(trainer, prefix)
+            return next(own, None) or _held_out(trainer, prefix, name)
     before = about.get("prefix", ())
     bare = (row for each in (name, *map(name.removeprefix, before)) if (row := _found(trainer, each)))
     whole = (row for each in before if (row := _rows(trainer)[0].get(f"{each}{name}")))
@@ -232,8 +232,17 @@ def _kind(kind: str) -> list[Any]:
     return [text] if isinstance(text, str) else text
 
 
-def _held_out(trainer: str, prefix: str) -> LoggedName:
-    return _row(trainer, f"{prefix}*", ["", *_kind("held_out")], _about()[trainer])
+def _held_out(trainer: str, prefix: str, name: str) -> LoggedName:
+    """The row of a number of the evaluation set, with the words of the same number of training if the trainer has it too."""
+    about = _about()[trainer]
+    row = _row(trainer, f"{prefix}*", ["", *_kind("held_out")], about)
+    trained = name.removeprefix(prefix)
+    same = logged_name(trainer, trained) if about.get("mirrored") else None
+    if same is None:
+        return row
+    words, source = ", ".join(filter(None, (same.near, same.note))), same.source or source_of(trainer, trained)
+    note = f"{row.note}; the number of this name in training: {words}"
+    return replace(row, note=note, statistic=same.statistic, source=source)
 
 
 @cache
