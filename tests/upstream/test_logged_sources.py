@@ -23,6 +23,7 @@ pytestmark = pytest.mark.upstream
 
 PACKAGES = {
     "trl": ("trl", "transformers"),
+    "ms_swift": ("transformers",),
     "verl": ("verl",),
     "unsloth": ("unsloth", "unsloth_zoo"),
     "openrlhf": ("openrlhf",),
@@ -35,10 +36,10 @@ STATISTIC = re.compile(r"/(mean|avg|max|min|std|median|sum|p\d+)$")
 
 def _folders(trainer: str) -> list[Path]:
     """The folders that hold the trainer's package; skips the test without one."""
-    if trainer in CHECKOUTS:
-        return [root(trainer)]
-    found = [spec for name in PACKAGES.get(trainer, (trainer,)) if (spec := find_spec(name)) is not None]
-    folders = [Path(place).parent for spec in found for place in spec.submodule_search_locations or ()]
+    own = [root(trainer)] if trainer in CHECKOUTS else []
+    wanted = PACKAGES.get(trainer, () if own else (trainer,))
+    found = [spec for name in wanted if (spec := find_spec(name)) is not None]
+    folders = own + [Path(place).parent for spec in found for place in spec.submodule_search_locations or ()]
     if not folders:
         pytest.skip(f"no package of {trainer}")
     return folders
