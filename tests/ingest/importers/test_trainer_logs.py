@@ -49,8 +49,9 @@ LOGS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         },
     ),
     "unsloth": (
-        {"train/sampling/sampling_logp_difference/max": "mismatch/max_abs_log_ratio"},
+        {},
         {
+            "train/sampling/sampling_logp_difference/max": "then a mean over the micro-batches",
             "train/sampling/rollout_kl_k3/mean": "close to mismatch/kl_k3",
             "train/sampling/sampling_logp_difference/mean": "padding",
         },
