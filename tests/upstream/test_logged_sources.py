@@ -60,7 +60,9 @@ def _text(node: ast.AST) -> Iterator[str]:
     elif isinstance(node, ast.JoinedStr):
         parts = [each.value if isinstance(each, ast.Constant) else None for each in node.values]
         if re.search("[A-Za-z]{2}", "".join(str(each) for each in parts if each)):
-            yield "".join(".+" if each is None else re.escape(str(each)) for each in parts)
+            text = "".join(".+" if each is None else re.escape(str(each)) for each in parts)
+            yield text
+            yield TAG.sub("", text)
 
 
 def _holds(file: Path, name: str) -> bool:
