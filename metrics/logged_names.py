@@ -181,12 +181,13 @@ def source_of(trainer: str, name: str) -> str:
 def usual_of(near: str) -> str:
     """The usual size of a metric in published runs, or its value where both policies agree; empty for no metric.
 
-    The perplexity of one policy has none.
+    The perplexity of one policy has none, and a count neither.
     """
     if near in ("mismatch/kl_k3", "total/kl_k3"):
         sizes = (("{:g} to {:g}".format(*each.usual) if each.usual[1] else "0", each.words) for each in references())
         return "at fresh weights, nats/token: " + "; ".join(f"{size} in {words}" for size, words in sizes)
-    if not near or _sides(near).endswith("alone"):
+    sides = _sides(near)
+    if not sides or sides.endswith("alone"):
         return ""
     return f"{BY_NAME[near.partition('/')[2]].neutral:g} where both policies agree"
 
@@ -284,8 +285,9 @@ def _row(trainer: str, name: str, row: Any, about: dict[str, Any]) -> LoggedName
 
 
 def _sides(near: str) -> str:
-    """The two policies of a metric in a gap, later against earlier; the one policy of a perplexity; empty for none."""
-    policies = GAPS.get(near.partition("/")[0], ())
+    """The two policies of a metric in a gap, later against earlier; the one policy of a perplexity; empty for none or a count."""
+    gap, _, name = near.partition("/")
+    policies = () if near and BY_NAME[name].estimator == "count" else GAPS.get(gap, ())
     alone = near.rpartition("_")[2]
     return f"{alone} alone" if alone in policies else " against ".join(reversed(policies))
 

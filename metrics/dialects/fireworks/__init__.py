@@ -40,7 +40,7 @@ CANONICAL: dict[str, str | None] = {
 
 NOTES: dict[str, str] = {
     "train/tis/weight_mean": "after cap and icepop; a mean over sequences of means over tokens, not a mean over tokens",
-    "train/tis/clip_frac": "the share that the cap changed; tokens that icepop zeroed do not count",
+    "train/tis/clip_frac": "counted before icepop: a token above the cap counts even if icepop then zeroes it",
     "train/inference_k1": "current minus rollout: positive means that the trainer gives the tokens more probability; it "
     "estimates -KL(rollout || current) and includes the policy update",
     "train/inference_k3": "compares rollout's raw log-probs with current, not with old, so it includes the policy update. "

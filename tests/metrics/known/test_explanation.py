@@ -76,6 +76,12 @@ def test_the_perplexity_of_one_policy_is_compared_with_nothing_and_has_no_value_
     assert dict(ratio)["compares"] == "old against rollout" and dict(ratio)["usual"].startswith("1 where")
 
 
+@pytest.mark.parametrize("name", ["train/active_tokens@fireworks", "ppo_actor/update/n_valid_tokens@areal"])
+def test_a_count_of_tokens_compares_nothing_and_has_no_value_of_agreement(name: str) -> None:
+    ((_, count),) = entries(name)
+    assert dict(count)["is"].endswith("mismatch/tokens") and not {"compares", "usual", "tokens"} & set(dict(count))
+
+
 def test_the_last_word_of_a_name_tells_its_statistic_where_no_metric_of_ours_is_near() -> None:
     ((_, largest),) = entries("mismatch_kl/all/max@prime-rl")
     ((_, ours),) = entries("mismatch_kl/all/mean@prime-rl")
