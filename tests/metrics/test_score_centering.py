@@ -18,9 +18,13 @@ from ratioscope.metrics.analysis.score_centering import (
     effects,
     support_sums,
 )
-from ratioscope.metrics.analysis.support_bins import SupportTokens, bins_of
+from ratioscope.metrics.analysis.support_bins import Bins, SupportTokens, bins_of
+from ratioscope.metrics.analysis.support_metrics import score
 
 STEP = 1e-6
+VECTORS = read_json("score_centering", "vectors.json")
+RELATIVE = {"head of 4": 1e-4, "far apart": 1e-4, "whole vocabulary": 1e-4, "bfloat16": 1e-2}
+"""Case of the vectors -> tolerance. Probabilities of bfloat16 log-probs do not sum to 1; the bins do, the trainers' do not."""
 UNBOUNDED = Centering("every weight", is_centered=False, outside="clamp")
 
 
@@ -136,30 +140,32 @@ def test_what_is_subtracted_is_the_sum_over_the_head_that_trainers_compute(
         assert subtracted[row] == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
-@pytest.mark.parametrize("centering", [each for each in CENTERINGS if each.is_centered], ids=lambda each: each.name)
-def test_what_is_subtracted_is_what_the_own_code_of_a_trainer_subtracts(centering: Centering) -> None:
-    """Vectors of MOLT 0.2.1: the gradient of its term for the log-prob of each token of the head, made by running it."""
-    told = read_json("molt", "score_centering.json")
-    train, rollout = np.array(told["trainer"]), np.array(told["rollout"])
-    n, head = len(train), np.array(told["modes"][centering.outside])
-    ids = np.tile(np.arange(train.shape[1]), (n, 1))
-    tokens = SupportTokens(
-        ids,
-        rollout,
-        train,
-        ids[:, 0],
-        rollout[:, 0],
-        train[:, 0],
-        np.ones(n),
-        np.ones(n, bool),
-        np.arange(n),
-        np.ones(n),
-    )
-    bins = bins_of(tokens)
-    x, x_rest = train - rollout, np.log(bins.p[:, -1] / bins.q[:, -1])
-    center = (np.exp(train) * x).sum(1) + bins.p[:, -1] * x_rest
-    subtracted = bias_left(replace(centering, is_centered=False), bins) - bias_left(centering, bins)
-    assert subtracted == pytest.approx((head * (x - center[:, None])).sum(1), rel=1e-4, abs=1e-6)
+def vector_bins(given: dict[str, list]) -> Bins:
+    """The bins of the inputs of the vectors. Each row is a sequence of one token, which lies outside the support."""
+    columns = {name: np.array(values) for name, values in given.items()}
+    n, k = columns["trainer"].shape
+    return bins_of(
+        SupportTokens(
+            np.tile(np.arange(k), (n, 1)), columns["rollout"], columns["trainer"], np.full(n, k),
+            columns["rollout_sampled"], columns["trainer_sampled"], np.ones(n), np.ones(n, bool), np.arange(n), np.ones(n),
+        )
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("case", VECTORS["inputs"])
+@pytest.mark.parametrize("trainer", VECTORS["sources"])
+def test_what_is_subtracted_is_what_the_own_code_of_a_trainer_subtracts(trainer: str, case: str) -> None:
+    """Vectors of tests/upstream/score_centering_vectors.py: the coefficient of each log-prob of the head, times its score."""
+    bins = vector_bins(VECTORS["inputs"][case])
+    rows = [row for row in VECTORS["vectors"] if (row["trainer"], row["case"]) == (trainer, case)]
+    assert rows or trainer == "prime_rl"
+    for row in rows:
+        centering = next(each for each in CENTERINGS if each.is_centered and each.outside == row["mode"])
+        subtracted = bias_left(replace(centering, is_centered=False), bins) - bias_left(centering, bins)
+        wanted = (np.array(row["head"]) * score(bins)[:, :-1]).sum(1)
+        assert subtracted == pytest.approx(wanted, rel=RELATIVE[case], abs=1e-6), row["mode"]
+        if "sampled" in row:
+            assert centering.weight(np.exp(bins.log_ratio)) == pytest.approx(np.array(row["sampled"]), rel=1e-5)
 
 
 def test_whole_importance_weights_leave_no_bias_and_centering_subtracts_nothing_from_them() -> None:
