@@ -1,8 +1,8 @@
 """Score centering in the syntax of the trainers that have it, if public text shows that syntax; else why it is not printed.
 
 Sources: MOLT 0.2.1, whose own function is run by its tests; NeMo-RL's nightly guide "Score Centering"; SkyRL's release notes of
-0.5.0, pull request 2244 and its tests of score centering; slime's utils/score_centering.py at 2e5cd7cd; Agent-Lightning's release
-notes of 1.0.3. docs/bias_and_noise.md lists what could not be read.
+0.5.0, pull request 2244 and its tests of score centering; slime's utils/score_centering.py at 2e5cd7cd; verl's example script and
+tests of autumn 2026; Agent-Lightning's release notes of 1.0.3. docs/bias_and_noise.md lists what could not be read.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,8 @@ from ..corrections.correction import Correction, Weigh
 from .translation import written
 
 TRAINERS = {
-    "molt": "MOLT", "nemo_rl": "NeMo-RL", "skyrl": "SkyRL 0.5", "slime": "slime", "agent_lightning": "Agent-Lightning",
+    "molt": "MOLT", "nemo_rl": "NeMo-RL", "skyrl": "SkyRL 0.5", "slime": "slime", "verl": "verl of autumn 2026",
+    "agent_lightning": "Agent-Lightning",
 }  # fmt: skip
 """Name -> the trainer in words. Trainers that are not listed are not known to have score centering."""
 _FLAGS: Mapping[str, Mapping[str, str]] = MappingProxyType(
@@ -49,8 +50,8 @@ def centering_settings(trainer: str, centering: Centering, k: int) -> str:
     if trainer == "nemo_rl":
         own = written(trainer, _correction(centering)) or "loss_fn:\n"
         return own.replace("loss_fn:\n", "loss_fn:\n  score_centering: true\n").rstrip("\n")
-    if trainer == "skyrl":
-        return "\n".join(_skyrl(centering, k))
+    if trainer in ("skyrl", "verl"):
+        return "\n".join(_skyrl(centering, k) if trainer == "skyrl" else _verl(centering, k))
     if (flags := _FLAGS.get(trainer)) is not None:
         text = f"{flags['always']} {flags[centering.outside]}".format(k=k, low=centering.low, high=centering.high)
         return "\n".join(f"--{flag.strip()}" for flag in text.split("--")[1:])
@@ -74,3 +75,19 @@ def _skyrl(centering: Centering, k: int) -> list[str]:
     bounds = (f"low={1 - centering.low:g}", f"high={centering.high - 1:g}")
     clip = [f"trainer.algorithm.eps_clip_{bound}" for bound in bounds]
     return ["trainer.algorithm.policy_loss_type=rollout_is", *clip, *lines]
+
+
+def _verl(centering: Centering, k: int) -> list[str]:
+    """Overrides. verl refuses if the driver's and the actor's differ; it asks for vLLM, FSDP and its bypass mode."""
+    own = {"bypass_mode": "true", "loss_type": "reinforce", "score_centering": "true", "rollout_is": "null"}
+    if centering.outside != "one":
+        # Two points keep 0.5_5.0 a text: a YAML reader takes 0.5_5 for the number 0.55.
+        bounds = f"{centering.low}_{centering.high}" if centering.outside == "zero" else f"{centering.high}"
+        own |= {"rollout_is": "token", "rollout_is_threshold": bounds}
+    places = ("algorithm", "+actor_rollout_ref.actor.policy_loss")
+    lines = [f"{place}.rollout_correction.{name}={value}" for place in places for name, value in own.items()]
+    return [
+        *lines,
+        "actor_rollout_ref.actor.policy_loss.loss_mode=bypass_mode",
+        f"actor_rollout_ref.rollout.topk_log_probs={k}",
+    ]

@@ -36,6 +36,21 @@ def test_skyrl_reads_the_settings_as_overrides(outside: str, loss: str) -> None:
         dialect("skyrl").parse({name: value for name, value in own.items() if "." not in name})
 
 
+@pytest.mark.parametrize("outside", ["one", "clamp", "zero"])
+def test_verl_reads_the_settings_as_the_same_weights_for_driver_and_actor(outside: str) -> None:
+    centering, section = CENTERED[outside], "rollout_correction."
+    lines = dict(line.split("=") for line in centering_settings("verl", centering, 20).splitlines())
+    places = [f"{place}.{section}" for place in ("algorithm", "+actor_rollout_ref.actor.policy_loss")]
+    driver, actor = (
+        {n.removeprefix(p): yaml.safe_load(v) for n, v in lines.items() if n.startswith(p)} for p in places
+    )
+    assert driver == actor and driver.pop("score_centering") is driver["bypass_mode"] is True
+    assert lines["actor_rollout_ref.rollout.topk_log_probs"] == "20"
+    steps = correction_in("verl", {"algorithm": {"rollout_correction": {**driver, "bypass_mode": False}}}).steps
+    weigh = Weigh("token", centering.low, centering.high, "zero" if outside == "zero" else "clamp", log_limit=20.0)
+    assert steps == (() if outside == "one" else (weigh,)), "verl cuts off a log-ratio at 20"
+
+
 @pytest.mark.parametrize("trainer", ["molt", "slime"])
 @pytest.mark.parametrize("outside", ["one", "clamp", "zero"])
 def test_flags_are_a_line_each_and_hold_the_bounds(trainer: str, outside: str) -> None:
@@ -57,7 +72,7 @@ def test_flags_are_a_line_each_and_hold_the_bounds(trainer: str, outside: str) -
     [
         ("skyrl", "clamp", "no public text shows SkyRL's score centering with truncated weights"),
         ("agent_lightning", "one", "no public text that names its setting was found"),
-        ("verl", "one", "verl is not known to have score centering"),
+        ("trl", "one", "trl is not known to have score centering"),
     ],
 )
 def test_a_setting_that_no_public_text_shows_is_not_printed(trainer: str, outside: str, because: str) -> None:
