@@ -7,7 +7,7 @@ from pathlib import Path
 from api_page import api_page
 from import_formats import import_page
 from known_faults import known_faults_page
-from later_versions import LATER_VERSIONS, TRIED
+from later_versions import LATER_VERSIONS, RAN, TRIED
 from trainer_pages import trainer_pages
 
 from ratioscope.app.presentation.trainers import against, sampler_logprobs
@@ -76,7 +76,7 @@ def trainers_page() -> Iterator[str]:
     yield "`ratioscope attach --check` says before a run which functions an installed trainer lacks, and `--source DIR` says it"
     yield "of checkouts.\n"
     yield "## Later than tested\n"
-    yield f"{TRIED}. Nothing of this table was run; where the adapter lacks it, the tested parts serve.\n"
+    yield f"{TRIED}. {RAN}.\n"
     yield "| trainer | newest that is known | built for it, *not run* | meanwhile |\n| --- | --- | --- | --- |"
     yield from (f"| {one.title} | {one.newest} | {one.built} | {one.instead} |" for one in LATER_VERSIONS)
     yield "\n## Trainers with nothing to record\n"
