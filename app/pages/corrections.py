@@ -50,6 +50,7 @@ from .face import Choice, Face, Switch
 from .scope import NO_STEPS, Scope, Steps
 from .slice_absences import slice_frame, steps_shown
 from .step_choice import are_few
+from .support import centering_section
 from .sync_periods import no_updates, sync_blocks, synced_otherwise
 from .verdict import cause_line
 from .view import CacheRequest, View, figure_request
@@ -125,6 +126,7 @@ def corrections(scope: Scope) -> Iterator[Block]:
     yield from sync_blocks(synced_otherwise(view.metrics(("lag",), scope.chosen, gap), gap, _by_update(scope)))
     if not view.of(no_updates):
         face.ask(READ_UPDATES)
+    yield from centering_section(scope, gap)
     if not face.unasked((gap,)):
         panel = Part("one_threshold", partial(one_threshold, source, face, partial(compared, face)))
         yield Drawer("try one threshold", lambda: (panel,), "try")

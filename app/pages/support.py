@@ -32,9 +32,18 @@ def support_section(scope: Scope) -> Iterator[Block]:
         yield Drawer(TITLE, partial(_of_scope, scope), "support")
 
 
+def centering_section(scope: Scope, gap: str) -> Iterator[Block]:
+    """Score centering as a correction of this gap, which reads top-k when it is opened; nothing without top-k."""
+    if scope.view.run.topk_steps:
+        yield Drawer("score centering", lambda: centering_blocks(scope.view.run, _found(scope, gap)), "centering")
+
+
 def _of_scope(scope: Scope) -> Iterator[Block]:
-    chosen = scope.steps.chosen(scope.view.steps)
-    return support_blocks(scope.view.run, scope.view.of(support_numbers, scope.gap, chosen))
+    return support_blocks(scope.view.run, _found(scope, scope.gap))
+
+
+def _found(scope: Scope, gap: str) -> SupportNumbers | None:
+    return scope.view.of(support_numbers, gap, scope.steps.chosen(scope.view.steps))
 
 
 def support_blocks(run: Run, found: SupportNumbers | None) -> Iterator[Block]:
@@ -46,6 +55,16 @@ def support_blocks(run: Run, found: SupportNumbers | None) -> Iterator[Block]:
         return
     yield Paragraph(drift_words(found))
     yield _numbers(found)
+    yield from centering_blocks(run, found)
+
+
+def centering_blocks(run: Run, found: SupportNumbers | None) -> Iterator[Block]:
+    """The bias that each correction leaves, with score centering and without, and its settings; nothing without top-k."""
+    if found is None:
+        return
+    if found.because:
+        yield Paragraph(f"not available, because {found.because}", "absent", head=REMOVES)
+        return
     because = found.effects[0].because
     yield Paragraph(f"{BIAS} It is not available, because {because}." if because else BIAS, head=REMOVES)
     rows = [

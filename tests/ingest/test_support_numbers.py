@@ -139,6 +139,11 @@ def test_every_face_shows_the_section(
     assert json.loads(capsys.readouterr().out)["support"]["score_centering"][1]["removed"]["value"] > 0.5
     opened = [part.value() for part in read("charts", supported).expander if part.key == "support"]
     assert SAID in str([[*blocks] for blocks in opened])
+    assert main(["corrections", str(supported)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Effect of score centering." in printed and "score_centering: true" in printed and SAID not in printed
+    (opened,) = (part.value() for part in read("fix", supported).expander if part.key == "centering")
+    assert "score centering, TIS 2" in str([*opened])
     for name in ("report.json", "report.md"):
         assert main(["report", str(supported), "--output", str(tmp_path / name)]) == 0
     report = json.loads((tmp_path / "report.json").read_text())
@@ -152,10 +157,12 @@ def test_a_run_without_them_shows_nothing(
 ) -> None:
     run = open_run(bare)
     assert support_numbers(run, "mismatch") is None and not [*support_blocks(run, None)]
-    for verb in (["metrics"], ["metrics", "--json"], ["info", "--json"]):
+    for verb in (["metrics"], ["metrics", "--json"], ["info", "--json"], ["corrections"]):
         assert main([verb[0], str(bare), *verb[1:]]) == 0
-        assert "support" not in capsys.readouterr().out
-    assert "support" not in [part.key for part in read("charts", bare).expander]
+        said = capsys.readouterr().out
+        assert "support" not in said and "score centering" not in said
+    drawers = [part.key for page in ("charts", "fix") for part in read(page, bare).expander]
+    assert "try" in drawers and not {"support", "centering"} & {*drawers}
     for name in ("report.json", "report.md"):
         assert main(["report", str(bare), "--output", str(tmp_path / name)]) == 0
         assert "support_kl" not in (tmp_path / name).read_text()

@@ -82,9 +82,11 @@ def corrections(
 
     from ratioscope.ingest.analysis.correction_effects import TrainerCorrection, correction_effects, effect_frame
     from ratioscope.ingest.analysis.correction_ranking import correction_in_use, reads, without_double
+    from ratioscope.ingest.analysis.support_numbers import support_numbers
     from ratioscope.metrics.corrections.advice import OWN
     from ratioscope.record import GAPS
 
+    from ...pages.support import centering_blocks
     from ...pages.sync_periods import plain_answers, sync_blocks
 
     opened_run = opened(run)
@@ -131,6 +133,8 @@ def corrections(
         say(line, "dim")
     if synced is not None and not dialect:
         print_blocks(sync_blocks(synced))
+    if by == "run" and is_usual and opened_run.topk_steps:
+        print_blocks(centering_blocks(opened_run, support_numbers(opened_run, weighed, wanted)))
     if dialect and effects.by_minibatch:
         say(FIRST_MINIBATCH, "dim")
     if dialect and len(chosen) == 1 and isinstance(only := chosen[0], TrainerCorrection):
