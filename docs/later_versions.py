@@ -58,8 +58,9 @@ LATER_VERSIONS = (
     ),
     LaterVersion(
         "Fireworks cookbook", "source after 2026-08-19, and fireworks-ai 1.2.30",
-        "nothing: its policy loss score_centering has both sides, inside a closure that the SDK calls; the SDK has top_logprobs "
-        "in answers of the sampler, which the tested recipes of RL do not ask for",
+        "its loss dppo of 3337e6ec, run, in the dialect. Nothing of both sides at the likeliest tokens: its policy loss "
+        "score_centering has them, inside a closure that the SDK calls; the SDK has top_logprobs in answers of the sampler, "
+        "which the tested recipes of RL do not ask for",
         "log both sides by `Collector.log` in a recipe of your own",
     ),
     LaterVersion(

@@ -116,6 +116,24 @@ def _dapo(d: Datum, s: Settings) -> Loss:
     )
 
 
+def _dppo(d: Datum, s: Settings) -> Loss:
+    """DPPO. No gradient where the token moved from old as its advantage asks, and its probability by more than the threshold."""
+    ratio, distance = _ratio(d, s), _divergence(exp(d.old), exp(d.current), s)
+    beyond = (np.sign(d.advantage) * np.sign(ratio - 1) > 0) & (distance > single(s.dppo_threshold))
+    numbers = {"dppo_mask_frac": single(beyond), "dppo_divergence_mean": distance, "ppo_ratio_mean": ratio}
+    loss = -ratio * d.advantage * single(~beyond) * d.tis * d.mask
+    return Loss(loss, {name: mean(each[d.active]) for name, each in numbers.items()})
+
+
+def _divergence(p: Singles, q: Singles, s: Settings) -> Singles:
+    """Between the token and all others as one: total variation, or KL(old || current) with probabilities cut off near 0 and 1."""
+    if s.divergence == "binary_tv":
+        return np.abs(p - q)
+    epsilon = np.finfo(np.float32).eps
+    p, q = (np.clip(each, epsilon, 1 - epsilon) for each in (p, q))
+    return single(p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q)))
+
+
 def _cispo(d: Datum, s: Settings) -> Loss:
     ratio = _ratio(d, s)
     clipped = _clipped(ratio, s)
@@ -160,6 +178,7 @@ POLICY_LOSSES: dict[str, Callable[[Datum, Settings], Loss]] = {
     "grpo": _grpo,
     "gspo": _gspo,
     "dapo": _dapo,
+    "dppo": _dppo,
     "cispo": _cispo,
     "importance_sampling": _importance_sampling,
     "dro": _dro,
@@ -171,6 +190,7 @@ MEANS = {
     "grpo": ("ppo_clip_frac", "ppo_ratio_mean"),
     "gspo": ("gspo_clip_frac", "ppo_ratio_mean"),
     "dapo": ("dapo_clip_frac", "ppo_ratio_mean"),
+    "dppo": ("dppo_mask_frac", "dppo_divergence_mean", "ppo_ratio_mean"),
     "cispo": ("cispo_clip_frac", "ppo_ratio_mean"),
     "importance_sampling": ("is_ratio_mean",),
     "reinforce": ("is_ratio_mean",),

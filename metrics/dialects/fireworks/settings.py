@@ -7,15 +7,17 @@ from typing import Any
 from ..settings import Rule, check, checked_version, read, section, setting, unknown
 
 VERSIONS = ("head",)
-"""The main branch of 2026-08-19. The ISConfig of pull request 169 (2026-03) is not reproduced."""
+"""The main branch of 2026-08-19, and the loss dppo of 3337e6ec. The ISConfig of pull request 169 (2026-03) is not reproduced."""
 
-LOSSES = ("grpo", "gspo", "dapo", "cispo", "importance_sampling", "dro", "reinforce", "igpo", "server")
+LOSSES = ("grpo", "gspo", "dapo", "dppo", "cispo", "importance_sampling", "dro", "reinforce", "igpo", "server")
 ALIASES = {"is": "importance_sampling"}
 _RENAMED = {"anchor": "anchor_logp", "clip_ratio_low": "eps_clip", "clip_ratio_high": "eps_clip_high"}
 _RENAMED |= {"eps_low": "eps_clip", "eps_high": "eps_clip_high"}
 
 _EPS_HIGH = {"dapo": 0.28, "cispo": 0.28}
-_CAPPED = ("dapo", "cispo", "importance_sampling")
+_CAPPED = ("dapo", "dppo", "cispo", "importance_sampling")
+_DPPO = {"binary_tv": 0.15, "binary_kl": 0.05}
+"""Divergence -> its threshold if none is given. At 3337e6ec it is 0.15 for both, at 5922b318 these."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,10 @@ class Settings:
     eps_clip_c: float | None = setting(None)
     ratio_log_cap: float = setting(20.0)
     seq_ratio_log_cap: float = setting(10.0)
+    divergence: str = setting("binary_tv", *_DPPO)
+    """The divergence of dppo."""
+    threshold: float | None = setting(None)
+    """The most divergence of a token that dppo trains on. None: the default of the divergence, see `dppo_threshold`."""
     beta: float = setting(0.05)
     kl_beta: float = setting(0.001)
     reference_job_id: str | None = setting(None)
@@ -47,15 +53,21 @@ class Settings:
         """How far above 1 the PPO ratio may go."""
         return _EPS_HIGH.get(self.loss, self.eps_clip) if self.eps_clip_high is None else self.eps_clip_high
 
+    @property
+    def dppo_threshold(self) -> float:
+        """The most divergence of a token that dppo trains on."""
+        return _DPPO[self.divergence] if self.threshold is None else self.threshold
+
 
 def parse(config: Mapping[str, Any], version: str | None = None) -> Settings:
     """Settings from a recipe's Config as a mapping. ConfigError for settings that the cookbook rejects.
 
-    The mapping has `tis` with cap, level and icepop_threshold, beside `loss`, clip ranges and `anchor_logp` (or `anchor`).
+    The mapping has `tis` with cap, level and icepop_threshold, and `dppo` with divergence and threshold, beside `loss`, clip
+    ranges and `anchor_logp` (or `anchor`).
     """
     version = checked_version(version, VERSIONS, ("pr169",))
-    renamed = {_RENAMED.get(name, name): value for name, value in config.items() if name != "tis"}
-    flat = {**renamed, **section(config, "tis")}
+    renamed = {_RENAMED.get(name, name): value for name, value in config.items() if name not in ("tis", "dppo")}
+    flat = {**renamed, **section(config, "tis"), **section(config, "dppo")}
     if "loss" in flat:
         flat["loss"] = ALIASES.get(flat["loss"], flat["loss"])
     settings = read(Settings, flat)
@@ -106,6 +118,7 @@ _RULES = (
     ),
     Rule("ratio_log_cap", lambda s: s.loss in _CAPPED and s.ratio_log_cap < 0, "0 or above"),
     Rule("seq_ratio_log_cap", lambda s: s.loss == "gspo" and s.seq_ratio_log_cap < 0, "0 or above"),
+    Rule("threshold", lambda s: s.loss == "dppo" and s.dppo_threshold < 0, "0 or above"),
     Rule("beta", lambda s: s.loss == "dro" and s.beta < 0, "0 or above"),
     Rule("kl_beta", lambda s: s.kl_beta < 0, "0 or above"),
     *(
