@@ -11,13 +11,14 @@ import json
 import time
 from pathlib import Path
 
-from . import beside, engines, logging_cost, packages, readers, size, verdict
+from . import beside, engines, logging_cost, packages, readers, size, topk_cost, verdict
 from .measured import as_json, machine
 from .ratios import differences
 from .workers import PEERS
 
 PARTS = {
     "log": logging_cost,
+    "topk": topk_cost,
     "packages": packages,
     "size": size,
     "index": engines,

@@ -39,9 +39,9 @@ def beside_others(tokens: int, rounds: int) -> Table:
     arrays = log_probs(tokens)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         collector = stack.enter_context(Collector(Path(folder) / "run"))
-        works = {COPY: partial(_copied, arrays), "Collector.log": _logging(collector, arrays)}
+        works = {COPY: partial(copied, arrays), "Collector.log": logging_to(collector, arrays)}
         works |= {name: partial(keep, Path(folder), arrays) for name, keep in KEEPING.items()}
-        rows = _with_rests(works, rounds, collector)
+        rows = with_rests(works, rounds, collector)
     text = (
         f"One step of {tokens:,} tokens of three policies, float32. The thread that calls waits this long. Every way of "
         "keeping them wrote to the same disk, in turns; the writer of ratioscope had ended its work before each turn."
@@ -53,8 +53,8 @@ def busy_writer(tokens: int, calls: int) -> Table:
     """The same call while the writer still works on the step before."""
     arrays = log_probs(tokens)
     with tempfile.TemporaryDirectory() as folder, Collector(Path(folder) / "run", queue_batches=calls + 8) as collector:
-        call = _logging(collector, arrays)
-        rows = in_turns({COPY: partial(_copied, arrays), "log, the writer at work": call}, calls, unit=MILLISECOND)
+        call = logging_to(collector, arrays)
+        rows = in_turns({COPY: partial(copied, arrays), "log, the writer at work": call}, calls, unit=MILLISECOND)
         collector.flush()
     text = (
         f"{calls} steps of {tokens:,} tokens, logged as fast as the thread can, so that the writer's process works all the time "
@@ -68,8 +68,8 @@ def along_tokens(sizes: tuple[float, ...], rounds: int) -> Growth:
     for tokens in sizes:
         arrays = log_probs(int(tokens))
         with tempfile.TemporaryDirectory() as folder, Collector(Path(folder) / "run") as collector:
-            works = {COPY: partial(_copied, arrays), "Collector.log": _logging(collector, arrays)}
-            for row in _with_rests(works, rounds, collector):
+            works = {COPY: partial(copied, arrays), "Collector.log": logging_to(collector, arrays)}
+            for row in with_rests(works, rounds, collector):
                 lines[row.name].append(row.values)
     text = "The thread that calls log waits this long, for steps of different size."
     drawn = tuple(Line(name, sizes, tuple(values)) for name, values in lines.items())
@@ -79,8 +79,8 @@ def along_tokens(sizes: tuple[float, ...], rounds: int) -> Growth:
 COPY = "a copy of the same bytes"
 
 
-def _with_rests(works: dict[str, Callable[[], object]], rounds: int, collector: Collector) -> tuple[Row, ...]:
-    """In turns, and the writer ends its work before each turn; that does not count."""
+def with_rests(works: dict[str, Callable[[], object]], rounds: int, *collectors: Collector) -> tuple[Row, ...]:
+    """In turns, and the writers end their work before each turn; that does not count."""
     away = 0.0
 
     def clock() -> float:
@@ -89,19 +89,22 @@ def _with_rests(works: dict[str, Callable[[], object]], rounds: int, collector: 
     def rested(work: Callable[[], object]) -> None:
         nonlocal away
         began = time.perf_counter()
-        collector.flush()
+        for collector in collectors:
+            collector.flush(timeout=None)
         away += time.perf_counter() - began
         work()
 
     return in_turns({name: partial(rested, work) for name, work in works.items()}, rounds, clock, MILLISECOND)
 
 
-def _logging(collector: Collector, arrays: Arrays) -> Callable[[], object]:
+def logging_to(collector: Collector, arrays: Arrays) -> Callable[[], object]:
+    """Logs the arrays as the next step at each call."""
     steps = iter(range(1 << 30))
     return lambda: collector.log(step=next(steps), **arrays)
 
 
-def _copied(arrays: Arrays) -> object:
+def copied(arrays: Arrays) -> object:
+    """The same arrays in memory of their own."""
     return [array.copy() for array in arrays.values()]
 
 
