@@ -140,7 +140,7 @@ def test_what_is_subtracted_is_the_sum_over_the_head_that_trainers_compute(
         assert subtracted[row] == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
-def vector_bins(given: dict[str, list]) -> Bins:
+def vector_bins(given: dict[str, list[float]]) -> Bins:
     """The bins of the inputs of the vectors. Each row is a sequence of one token, which lies outside the support."""
     columns = {name: np.array(values) for name, values in given.items()}
     n, k = columns["trainer"].shape

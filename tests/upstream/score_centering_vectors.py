@@ -25,7 +25,7 @@ TIS, LOW, HIGH = 2.0, 0.5, 5.0
 CASES = {"head of 4": (9, 4, 0.6), "far apart": (9, 4, 2.5), "whole vocabulary": (5, 5, 0.6), "bfloat16": (5, 5, 0.6)}
 """Name -> (vocabulary, tokens of the head, spread of the gap in the logits)."""
 ROWS, ADVANTAGE = 6, -1.5
-Term = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, str], torch.Tensor]
+Term = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, str], Any]
 """(trainer's head, rollout's head, trainer's and rollout's log-prob of the sampled token, mode) -> loss of each token."""
 
 
@@ -70,7 +70,7 @@ def _name(node: ast.stmt) -> str:
 def _authors(own: dict[str, Any]) -> Term:
     weights = {"one": torch.ones_like, "clamp": own["tis_weight"], "zero": own["mis_weight"]}
 
-    def term(p: torch.Tensor, q: torch.Tensor, y: torch.Tensor, y_rollout: torch.Tensor, mode: str) -> torch.Tensor:
+    def term(p: torch.Tensor, q: torch.Tensor, y: torch.Tensor, y_rollout: torch.Tensor, mode: str) -> Any:
         ids, last = torch.arange(p.shape[1]).expand(p.shape), torch.full((len(p),), p.shape[1])
         whole, advantage = torch.cat((p, y[:, None]), 1), torch.full((len(p),), ADVANTAGE)
         return own["score_centering_loss"](whole, q, ids, last, y_rollout, advantage, weights[mode])
@@ -81,7 +81,7 @@ def _authors(own: dict[str, Any]) -> Term:
 def _skyrl(own: dict[str, Any]) -> Term:
     weights = {"one": own["_identity_weight"], "zero": own["_mis_weight"]}
 
-    def term(p: torch.Tensor, q: torch.Tensor, y: torch.Tensor, y_rollout: torch.Tensor, mode: str) -> torch.Tensor:
+    def term(p: torch.Tensor, q: torch.Tensor, y: torch.Tensor, y_rollout: torch.Tensor, mode: str) -> Any:
         ids, k = torch.arange(p.shape[1]), p.shape[1]
         rows = zip(torch.cat((p, y[:, None]), 1), q, y_rollout, strict=True)
         loss = own["_reference_loss_single_token"]
@@ -96,7 +96,7 @@ def _miles(own: dict[str, Any]) -> Term:
     modes = {"one": "none", "clamp": "tis", "zero": "mis"}
     bounds = {"tis_clip": TIS, "mis_low": LOW, "mis_high": HIGH}
 
-    def term(p: torch.Tensor, q: torch.Tensor, y: torch.Tensor, y_rollout: torch.Tensor, mode: str) -> torch.Tensor:
+    def term(p: torch.Tensor, q: torch.Tensor, y: torch.Tensor, y_rollout: torch.Tensor, mode: str) -> Any:
         every, advantage = torch.ones_like(p, dtype=torch.bool), torch.full((len(p),), ADVANTAGE)
         return own["score_centering_loss"](y, p, y_rollout, q, every, advantage, mode=modes[mode], **bounds)[0]
 
@@ -111,7 +111,7 @@ def _correction(call: Callable[..., Any]) -> Term:
 def _by_mode(own: dict[str, Any], names: dict[str, str]) -> Term:
     bounds = {"one": {}, "clamp": {"low": 0.0, "high": TIS}, "zero": {"low": LOW, "high": HIGH}}
 
-    def call(p: torch.Tensor, q: torch.Tensor, mode: str) -> torch.Tensor:
+    def call(p: torch.Tensor, q: torch.Tensor, mode: str) -> Any:
         found = own["score_centering_correction"](p, q, mode=names[mode], **bounds[mode])
         return found[0] if isinstance(found, tuple) else found
 
@@ -127,7 +127,7 @@ def _verl(own: dict[str, Any]) -> Term:
 def _prime_rl(own: dict[str, Any]) -> Term:
     config = SimpleNamespace(eps=2.0, max_importance_ratio=TIS, adv_tau=1.0, score_centering=True)
 
-    def term(p: torch.Tensor, q: torch.Tensor, y: torch.Tensor, y_rollout: torch.Tensor, mode: str) -> torch.Tensor:
+    def term(p: torch.Tensor, q: torch.Tensor, y: torch.Tensor, y_rollout: torch.Tensor, mode: str) -> Any:
         """No probability moves by 2, so the weight is TIS. The head is the whole support, and each side's mass on it is 1."""
         every, advantage = torch.ones(len(p), dtype=torch.bool), torch.full((len(p),), ADVANTAGE)
         given = own["LossInputs"](y, y_rollout, None, advantage, every, None, p, q)
@@ -137,7 +137,7 @@ def _prime_rl(own: dict[str, Any]) -> Term:
 
 
 def _fireworks(own: dict[str, Any]) -> Term:
-    def term(p: torch.Tensor, q: torch.Tensor, y: torch.Tensor, y_rollout: torch.Tensor, mode: str) -> torch.Tensor:
+    def term(p: torch.Tensor, q: torch.Tensor, y: torch.Tensor, y_rollout: torch.Tensor, mode: str) -> Any:
         """One masked position comes first: it has no head, and adds nothing."""
         n, k = p.shape
         sampled = torch.cat((torch.zeros(1, k + 1), torch.cat((y[:, None], p), 1)))

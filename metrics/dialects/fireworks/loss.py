@@ -128,7 +128,7 @@ def _dppo(d: Datum, s: Settings) -> Loss:
 def _divergence(p: Singles, q: Singles, s: Settings) -> Singles:
     """Between the token and all others as one: total variation, or KL(old || current) with probabilities cut off near 0 and 1."""
     if s.divergence == "binary_tv":
-        return np.abs(p - q)
+        return single(np.abs(p - q))
     epsilon = np.finfo(np.float32).eps
     p, q = (np.clip(each, epsilon, 1 - epsilon) for each in (p, q))
     return single(p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q)))
