@@ -85,7 +85,9 @@ def _expected(weights: Floats, bins: Bins) -> Floats:
 
 
 AMINI = "Amini, Vieira and Cotterell 2025, arXiv:2504.10637"
-CENTERING = "Marek and Ryabinin 2026, arXiv:2609.20807, as its authors' code and trainers' show it; see docs/bias_and_noise.md"
+CENTERING = (
+    "Marek and Ryabinin 2026, arXiv:2609.20807, as its authors' code and trainers' show it; see docs/bias_and_noise.md"
+)
 BY_ADVANTAGE = "every usable token counts by |A|"
 
 SUPPORT_METRICS = (

@@ -51,6 +51,8 @@ MOSTLY_AT_AN_END = 0.5
 """Rare tokens of which so many are among the first or the last fifth of the places have a place, and are not scattered."""
 MOST_OUTLYING = 0.001
 """A larger share of the tokens is no exception to rounding."""
+FEWEST_RARE = 10
+"""Fewer rare tokens show neither how they spread nor whether they become more frequent."""
 CROWDED = 2.0
 """Rare tokens whose number varies so many times as much over the sequences as by chance are of few sequences."""
 
@@ -223,7 +225,8 @@ def router_flips(evidence: Evidence) -> Result:
     common = np.maximum(evidence.earlier, evidence.later) < np.log(UNSURE)
     common[largest(evidence)] = False  # single tokens are no routes
     heavy = _kurtosis(evidence.log_ratio[common], evidence.weights[common]) > HEAVY
-    holds = few and two_sided and scattered and heavy
+    grows = _become_frequent(evidence, rare)
+    holds = few and two_sided and scattered and heavy and not grows and int(rare.sum()) >= FEWEST_RARE
     kept = evidence.kept(~rare)
     share = share_explained(evidence, np.where(rare, kept.mean(kept.distance) if len(kept) else 0.0, evidence.distance))
     peaked = f"; the excess kurtosis is {shape.kurtosis:.0f}" if shape.kurtosis > KURTOSIS else ""
@@ -232,6 +235,7 @@ def router_flips(evidence: Evidence) -> Result:
         effect += (
             f", but {spread.negative:.0%} of the rare tokens are negative, they follow each other {spread.in_runs:.1f} times as "
             f"often as by chance, and their number varies {spread.over_rows:.1f} times as much over the sequences"
+            f"{' and grows with the steps' if grows else ''}"
         )
     return Result(
         holds,
@@ -242,6 +246,16 @@ def router_flips(evidence: Evidence) -> Result:
         doubts=() if not holds or _has_experts(evidence) else ("no setting on record names experts",),
         alike=("token_rows",) if holds and evidence.has("token") and row_tokens(evidence)[1].any() else (),
     )
+
+
+def _become_frequent(evidence: Evidence, rare: Booleans) -> bool:
+    """True if numbers of rare tokens in proportion to the steps since the first are likelier than one rate. Rounding has one."""
+    if not evidence.has("step"):
+        return False
+    steps, at = evidence.step_codes
+    counts, tokens = np.bincount(at, rare, len(steps)), np.bincount(at, minlength=len(steps))
+    since = (steps - steps[0]) / max(np.ptp(steps), 1) * (len(steps) - 1) + 0.5
+    return bool((counts * np.log(since / np.average(since, weights=tokens))).sum() > 0 and len(steps) > 2)
 
 
 def _most_negative(x: Floats) -> float:

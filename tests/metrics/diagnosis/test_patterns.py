@@ -56,6 +56,21 @@ def test_rare_tokens_at_random_are_other_routes_and_spans_or_one_sided_ones_are_
     assert not test(with_rare(rare & (row < 15), side)).holds
 
 
+def test_rare_tokens_that_become_frequent_with_the_steps_are_no_routes() -> None:
+    """Rounding tips a route at one rate; what weights move apart begins at none."""
+    draws, test = np.random.default_rng(15), CAUSE["router_flips"].test
+    side, step = np.where(draws.random(ROWS * LENGTH) < 0.5, 1.0, -1.0), gap().facts["step"]
+    for rate, holds in ((np.full(5, 0.01), True), (np.array([0.0, 0.005, 0.01, 0.015, 0.02]), False)):
+        found = test(with_rare(draws.random(ROWS * LENGTH) < rate[step], side))
+        assert found.holds is holds, found.effect
+        assert ("grows with the steps" in found.effect) is not holds
+
+
+def test_a_handful_of_rare_tokens_is_no_evidence_of_routes() -> None:
+    bad = np.isin(np.arange(ROWS * LENGTH), [100, 600, 1100, 1700, 2300])
+    assert not CAUSE["router_flips"].test(with_rare(bad, np.where(np.arange(ROWS * LENGTH) % 200, 1.0, -1.0))).holds
+
+
 def test_large_jumps_are_other_routes_with_as_many_negative_ones_as_sampling_leaves() -> None:
     """The sampler draws a token that it favours by x nats exp(x) times as often as one that it disfavours by as much."""
     draws, test = np.random.default_rng(3), CAUSE["router_flips"].test
