@@ -24,6 +24,8 @@ FEW_STEPS = 6
 """Up to so many steps, the last one alone may be a new level."""
 DROP = 3.0
 """A fall to less than a third between neighbouring steps is a reset."""
+LEAST_OF_STEP = 30
+"""A step of fewer tokens has fallen by chance if these are nearly certain, where the sides hardly differ. A convention."""
 STEADY = 0.5
 """A rise from the start is steady if less than this part of its log growth falls into the first quarter of the steps."""
 RISEN = 0.25
@@ -95,7 +97,7 @@ def course(history: History) -> Course:
     y, error = np.log(known.level), least_errors(known.error, known.tokens)
     # Places of the steps that lie clearly below a third of the step before.
     fall = -np.diff(y)
-    clear = (fall > np.log(DROP)) & (fall > 4 * np.hypot(error[1:], error[:-1]))
+    clear = (fall > np.log(DROP)) & (fall > 4 * np.hypot(error[1:], error[:-1])) & (known.tokens[1:] >= LEAST_OF_STEP)
     falls = np.flatnonzero(clear) + 1
     if len(falls) >= max(2, len(y) / RARE):
         return _sawtooth(known.steps, y, falls)

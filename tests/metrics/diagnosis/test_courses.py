@@ -114,6 +114,12 @@ def test_a_level_that_one_sequence_has_alone_is_no_reset() -> None:
     assert course(replace(known, error=np.full(8, 0.2))).kind == "sawtooth"
 
 
+def test_a_step_of_six_tokens_that_are_nearly_certain_is_no_reset() -> None:
+    sizes = np.array([1e-4, 2e-4, 1e-4, 8e-8, 3e-4, 1e-4, 5e-8, 2e-4] * 2)
+    for tokens, kind in ((6.0, "flat"), (600.0, "sawtooth")):
+        assert course(History(np.arange(16), sizes, np.full(16, 0.5), np.full(16, tokens))).kind == kind
+
+
 def test_three_steps_have_no_course() -> None:
     assert course(History(np.arange(3), np.array([1e-4, 1e-2, 1.0]), np.full(3, 0.1), np.full(3, 1e3))) == Course(
         "flat"
