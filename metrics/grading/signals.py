@@ -149,19 +149,20 @@ def _sure(value: Floats, error: Floats, tokens: Floats) -> Floats:
     def since(first: Integers) -> Floats:
         whole = until[end] - until[first]
         spread = np.sqrt(np.maximum(squares[end] - squares[first], 0.0))
-        return at_least((sums[end] - sums[first]) / whole, spread / whole)
+        with np.errstate(all="ignore"):  # a scalar log has no number of tokens
+            return at_least((sums[end] - sums[first]) / whole, spread / whole)
 
     enough = np.searchsorted(until, until[1:] - POOLED, "right") - 1
     pooled = since(np.clip(enough, 0, end - 1))
     own = np.where(counts < POOLED, np.fmin(at_least(value, error), pooled), at_least(value, error))
-    return np.fmax(own, np.fmin(value, since(np.maximum(end - STEPS, 0))))
+    return np.asarray(np.fmax(own, np.minimum(value, since(np.maximum(end - STEPS, 0)))))
 
 
 def _kl_over_floor(column: MetricValues, floor: Floats) -> Measurements:
     value = column("kl_k3")
     sure = _sure(value, kl_error(value, column("kl_k3_se"), column("tokens")), column("tokens"))
     times = sure / np.maximum(np.where(floor < HEALTHY_K3, floor, np.nan), SAME)
-    # What the run began with has not grown. A floor of the tokens at lag 0 may lie below every step.
+    # No step before the floor has grown. A floor of the tokens at lag 0 may lie below every step.
     since = np.maximum.accumulate(value <= floor)
     times = np.where(since | ~since.any(), times, np.minimum(times, 0.0))
     # The most multiples of the floor that a K3 of this size may count as: watch from HARMLESS_K3 on, act from HEALTHY_K3
