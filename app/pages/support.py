@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 REMOVES = "Effect of score centering."
 BIAS = (
-    "The bias of an update along the gap itself, beyond the unbiased gradient, is sum(A (f(w) s - w s)) / sum(|A|). "
-    "Removed is the part of the bias without weights and centering."
+    "Bias is what an update has along the gap itself beyond the unbiased gradient: sum(A (u - w s)) / sum(|A|) over tokens, "
+    "with the advantage A, the weight w, the score s, and the token's part u of the update: f(w) s, less its mean under the "
+    "sampler if centred. Removed is the part of the bias without weights and centering."
 )
 
 
@@ -65,14 +66,13 @@ def centering_blocks(run: Run, found: SupportNumbers | None) -> Iterator[Block]:
     if found.because:
         yield Paragraph(f"not available, because {found.because}", "absent", head=REMOVES)
         return
-    because = found.effects[0].because
-    yield Paragraph(f"{BIAS} It is not available, because {because}." if because else BIAS, head=REMOVES)
+    yield Paragraph(effect_words(found), head=REMOVES)
     rows = [
         (each.centering.name, number_words(each.left), "–" if each.because else number_words(each.removed))
         for each in found.effects
     ]
     yield text_table("effect of score centering", ("update", "bias left [nats]", "removed"), rows, is_numbers=True)
-    for sentence in what_was_read(found):
+    for sentence in (BIAS, *what_was_read(found)):
         yield Paragraph(sentence, "muted")
     yield from _settings(run, found)
 
@@ -147,6 +147,14 @@ def support_words(found: "SupportNumbers") -> str:
         f"KL(rollout || trainer) is at least {number_words(kl)} nats/token, summed over up to {count(found.k, 'token')} per "
         f"position. K3 is {number_words(k3)}.{gain}"
     )
+
+
+def effect_words(found: "SupportNumbers") -> str:
+    """The bias without a correction beside that of score centering alone, and why no part is removed where none is known."""
+    plain, centred, *_ = found.effects
+    sizes = f"{number_words(plain.left)} nats, and with score centering {number_words(centred.left)}"
+    words = f"An update without weights has a bias of {sizes}."
+    return f"{words} No part is called removed, because {plain.because}." if plain.because else words
 
 
 def drift_words(found: "SupportNumbers") -> str:
