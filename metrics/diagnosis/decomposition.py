@@ -9,8 +9,8 @@ import numpy as np
 from ..grading.finding import Confidence
 from .catalogue import CAUSE, CAUSES
 from .cause import Cause, Result, UndoKind, absent
+from .causes.courses import course_words
 from .causes.numerics import is_noise, noise
-from .causes.over_steps import course_words
 from .confidence import CERTAIN, OF_FEW_TOKENS, confidence, doubts
 from .constancy import moved
 from .diagnosis import CannotTell, Diagnosis, Excluded, Likely, Rival

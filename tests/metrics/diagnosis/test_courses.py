@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from support.sizes import examples
 
 from ratioscope.metrics.diagnosis.catalogue import CAUSE
-from ratioscope.metrics.diagnosis.causes.over_steps import history_of, never_synced
+from ratioscope.metrics.diagnosis.causes.courses import history_of
+from ratioscope.metrics.diagnosis.causes.over_steps import never_synced
 from ratioscope.metrics.diagnosis.constancy import moved
 from ratioscope.metrics.diagnosis.decomposition import diagnose
 from ratioscope.metrics.diagnosis.evidence import Evidence

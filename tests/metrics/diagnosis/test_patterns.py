@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ratioscope.metrics.diagnosis.catalogue import CAUSE
-from ratioscope.metrics.diagnosis.causes import over_steps
+from ratioscope.metrics.diagnosis.causes import courses
 from ratioscope.metrics.diagnosis.decomposition import diagnose
 from ratioscope.metrics.diagnosis.evidence import Evidence
 from ratioscope.metrics.diagnosis.fading import fades, is_less_sure
@@ -265,7 +265,7 @@ def test_rare_tokens_do_not_follow_where_the_usual_log_ratio_of_the_low_steps_is
     early = healthy.facts["step"] < 12
     x = np.where(early, 0.003, 0.03) * np.clip(draws.standard_t(1.5, len(healthy)), -30, 30)
     mostly_equal = healthy.with_earlier(healthy.later - np.where(early & (draws.random(len(healthy)) < 0.7), 0, x))
-    assert not over_steps._rare_ones_follow(mostly_equal, Course("jump", 12, of_sizes=True))
+    assert not courses._rare_ones_follow(mostly_equal, Course("jump", 12, of_sizes=True))
 
 
 @pytest.mark.parametrize("is_temperature", [True, False])
