@@ -1,7 +1,6 @@
 """The section of runs with several tokens per position: divergences, the expected score, the effect of score centering."""
 
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ratioscope.errors import ConfigError
@@ -30,17 +29,13 @@ BIAS = (
 def support_section(scope: Scope) -> Iterator[Block]:
     """The section of the chosen gap and steps, which reads top-k when it is opened; nothing without top-k, and within a slice."""
     if scope.view.run.topk_steps and scope.only is None:
-        yield Drawer(TITLE, partial(_of_scope, scope), "support")
+        yield Drawer(TITLE, lambda: support_blocks(scope.view.run, _found(scope, scope.gap)), "support")
 
 
 def centering_section(scope: Scope, gap: str) -> Iterator[Block]:
     """Score centering as a correction of this gap, which reads top-k when it is opened; nothing without top-k."""
     if scope.view.run.topk_steps:
         yield Drawer("score centering", lambda: centering_blocks(scope.view.run, _found(scope, gap)), "centering")
-
-
-def _of_scope(scope: Scope) -> Iterator[Block]:
-    return support_blocks(scope.view.run, _found(scope, scope.gap))
 
 
 def _found(scope: Scope, gap: str) -> SupportNumbers | None:
@@ -94,12 +89,10 @@ def _numbers(found: SupportNumbers) -> Table:
 
 
 def _settings(run: Run, found: SupportNumbers) -> Iterator[Block]:
-    if name := trainer_named(run.info.get("trainer"), tuple(TRAINERS)):
-        yield Paragraph(f"Score centering in the syntax of {TRAINERS[name]}:")
-        yield from _written(name, found)
-
-
-def _written(trainer: str, found: SupportNumbers) -> Iterator[Block]:
+    trainer = trainer_named(run.info.get("trainer"), tuple(TRAINERS))
+    if not trainer:
+        return
+    yield Paragraph(f"Score centering in the syntax of {TRAINERS[trainer]}:")
     for each in found.effects:
         if not each.centering.is_centered:
             continue
