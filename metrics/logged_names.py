@@ -89,9 +89,15 @@ def logged_name(trainer: str, name: str) -> LoggedName | None:
     bare = (row for each in (name, *map(name.removeprefix, before)) if (row := _found(trainer, each)))
     whole = (row for each in before if (row := _rows(trainer)[0].get(f"{each}{name}")))
     found = next(chain(bare, whole), None)
-    if found is None and "like" in about and (other := logged_name(about["like"], name)) is not None:
-        return replace(other, trainer=trainer)
-    return found
+    absent = about.get("without", "").split()
+    if (
+        found is not None
+        or "like" not in about
+        or any(each in absent for each in (name, *map(name.removeprefix, before)))
+    ):
+        return found
+    other = logged_name(about["like"], name)
+    return None if other is None else replace(other, trainer=trainer)
 
 
 def named_by_trainers(name: str, trainer: str | None = None) -> list[tuple[str, LoggedName]]:

@@ -88,6 +88,14 @@ def test_the_last_word_of_a_name_tells_its_statistic_where_no_metric_of_ours_is_
     assert dict(largest)["statistic"] == "the largest" and "statistic" not in dict(ours)
 
 
+def test_a_trainer_does_not_inherit_what_it_never_logs() -> None:
+    for name in ("values", "train/ppo_kl", "critic_loss"):
+        assert entries(f"{name}@openrlhf")
+        with pytest.raises(ConfigError, match="molt has no number"):
+            entries(f"{name}@molt")
+    assert dict(entries("train/is_filter_ratio@molt")[0][1])["trainer"].startswith("molt")
+
+
 def test_a_name_of_staleness_that_no_table_has_is_a_lag() -> None:
     ((_, card),) = entries("train/new_staleness_p90@nemo-rl")
     assert "slice lag" in dict(card)["note"] and dict(card)["trainer"].endswith("any trainer")
