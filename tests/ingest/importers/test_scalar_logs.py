@@ -275,7 +275,8 @@ def test_the_newest_trainer_state_of_a_folder_of_checkpoints_is_read(tmp_path: P
     assert main(["import", str(tmp_path / "out"), "-o", str(tmp_path / "run")]) == 0
     run = open_run(tmp_path / "run")
     assert run.steps == list(range(1, 11)) and run.info["trainer"] == "trl"
-    assert run.metrics()["mismatch/max_abs_log_ratio"].to_list() == list(range(1, 11))
+    largest = run.logged.filter(run.logged["name"] == "sampling/sampling_logp_difference/max")
+    assert largest["value"].to_list() == list(range(1, 11))
 
 
 def test_a_damaged_file_of_scalars_is_set_aside_and_repaired(tmp_path: Path) -> None:
@@ -310,6 +311,7 @@ def test_a_damaged_file_of_scalars_is_set_aside_and_repaired(tmp_path: Path) -> 
         ("nemo_rl", None, "train/gen_kl_error", None),  # K3 only with one setting
         ("fireworks", None, "train/inference_k3", None),  # of another pair of policies since 2026-07-06
         ("trl", None, "sampling/sampling_logp_difference/mean", None),  # a mean over processes
+        ("trl", None, "sampling/sampling_logp_difference/max", None),  # a mean of maxima
         (None, None, "is_masked", None),  # of prime-rl: another loss, another mask
     ],
 )
