@@ -44,18 +44,26 @@ CANONICAL: dict[str, str | None] = {
     "ppo_actor/update/n_valid_tokens": "mismatch/tokens",
 }
 
-_RECOMPUTED = "without use_decoupled_loss, where log-probs are recomputed, of old instead of rollout"
+_RECOMPUTED = (
+    "so it includes the policy update; rejected tokens do not count; without use_decoupled_loss, where log-probs are recomputed, "
+    "of old instead of rollout"
+)
 NOTES: dict[str, str] = {
-    "ppo_actor/update/behave_imp_weight/avg": "after the clamp, over the tokens whose weight is still above 0: it does not "
-    "show how large the rejected weights were",
-    "ppo_actor/update/behave_approx_kl/avg": "old minus rollout over the kept tokens: estimates -KL(rollout || old)",
+    "ppo_actor/update/behave_imp_weight/avg": "only with rejection_sampling, after the clamp, over the tokens whose weight is "
+    "still above 0: it does not show how large the rejected weights were; by ratio at level sequence each token has its "
+    "sequence's geometric mean",
+    "ppo_actor/update/behave_approx_kl/avg": "old minus rollout over the kept tokens, only with rejection_sampling: estimates "
+    "-KL(rollout || old)",
+    **{
+        f"ppo_actor/update/behave_approx_kl/{each}": "of the kept tokens, only with rejection_sampling"
+        for each in ("max", "min")
+    },
     "ppo_actor/update/approx_kl/avg": "current minus old: positive means that current gives the tokens more probability",
     "ppo_actor/update/importance_weight/avg": "in 1.0.4 rejected tokens count as 0: it is (1 - filtered share) * mean",
     "ppo_actor/update/rs_filtered_fraction": "a mean over micro-batches, however many tokens each has",
-    "ppo_actor/update/compute_logp/kl_div_direct/avg": "compares rollout with current of each minibatch, so it includes the "
-    f"policy update; rejected tokens do not count; {_RECOMPUTED}",
-    "ppo_actor/update/compute_logp/kl_div_dual/avg": "K3 of current over rollout, so it includes the policy update; rejected "
-    f"tokens do not count; {_RECOMPUTED}",
+    "ppo_actor/update/compute_logp/kl_div_direct/avg": f"compares rollout with current of each minibatch, {_RECOMPUTED}",
+    "ppo_actor/update/compute_logp/kl_div_taylor/avg": f"K2 of current over rollout, {_RECOMPUTED}",
+    "ppo_actor/update/compute_logp/kl_div_dual/avg": f"K3 of current over rollout, {_RECOMPUTED}",
     "ppo_actor/update/version_stats/sample_staleness_theta_avg": "a mean over micro-batches; versions are read one position "
     "late, so the first token of each generated segment is left out",
     "ppo_actor/update/entropy/avg": "0 if the batch has no entropy",

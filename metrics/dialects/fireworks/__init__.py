@@ -39,14 +39,16 @@ CANONICAL: dict[str, str | None] = {
 }
 
 NOTES: dict[str, str] = {
-    "train/tis/weight_mean": "after cap and icepop; a mean over sequences of means over tokens, not a mean over tokens",
+    "train/tis/weight_mean": "after cap and icepop; a mean over sequences of means over tokens, not a mean over tokens; at level "
+    "sequence of each sequence's geometric mean",
     "train/tis/clip_frac": "counted before icepop: a token above the cap counts even if icepop then zeroes it",
     "train/inference_k1": "current minus rollout: positive means that the trainer gives the tokens more probability; it "
     "estimates -KL(rollout || current) and includes the policy update",
     "train/inference_k3": "compares rollout's raw log-probs with current, not with old, so it includes the policy update. "
     "Until 2026-07-06 (as inference_kld) it compared current with behaviour log-probs",
     "train/ppo_kl": "K3 of current over old on samples of the rollout policy; it is not the KL to the reference policy",
-    "train/ppo_ratio_mean": "over all response tokens, masked ones included, except in GRPO",
+    "train/ppo_ratio_mean": "over all response tokens, masked ones included, except in GRPO; in GSPO of each sequence's "
+    "geometric mean",
     "train/mask_ratio": "the share of tokens that are active, not the share that is masked",
     "train/loss_sum": "our name for the value that the closure returns: a sum over tokens and sequences; not logged",
 }

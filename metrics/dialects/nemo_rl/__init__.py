@@ -59,8 +59,9 @@ NOTES: dict[str, str] = {
     "train/policy_kl_error": "the samples come from the generator, so this does not estimate KL(trainer || rollout): one "
     "token with old far below rollout dominates it",
     "train/js_divergence_error": "uses only the sampled token, so it is not bounded by ln 2",
-    "train/sampling_importance_ratio": "a mean after truncation or filtering, so a value near 1 does not show that the raw "
-    "ratio is near 1; before pull request 3753, at a sequence level, it is too large by a factor of the rows of a micro-batch. "
+    "train/sampling_importance_ratio": "with truncated_importance_sampling_ratio (none unless set) a mean after truncation or "
+    "filtering, so that a value near 1 does not show that the raw ratio is near 1; weights that overflow count 0; before pull "
+    "request 3753, at a sequence level, it is too large by a factor of the rows of a micro-batch. "
     "Pull request 3900 makes it the mean before truncation, under the same name",
     "train/is_oob_ratio": "a weight that overflowed is 0: inside under tis, unless a lower bound above 0 is set; in pull "
     "request 2269 the sum over k micro-batches is k - share inside",

@@ -70,7 +70,8 @@ NOTES: dict[str, str] = {
     f"{_TRAINING_BATCH}std": "of the absolute difference, so not the spread of the log-ratio; nan for a single token",
     f"{_TRAINING_BATCH}mean": "absent if SkyRL skips the policy forward (rollout_is, dppo, cispo on rollout); an appended "
     "end-of-sequence token has rollout log-prob 0 and counts; a missing log-prob is -9999",
-    f"{_MINI_BATCH}mean": f"current - rollout; {_MEAN_OF_MEANS}; empty padding micro-batches pull it to 0 (FSDP)",
+    f"{_MINI_BATCH}mean": f"of abs(current - rollout) in the update; {_MEAN_OF_MEANS}; empty padding micro-batches pull it "
+    "to 0 (FSDP)",
     f"{_MINI_BATCH}std": "from averaged moments of the absolute difference, so not the spread of the log-ratio",
     f"{_MINI_BATCH}min": f"{_DILUTED}: 0 as soon as one position is masked or padded",
     f"{_LOSS}is_ratio_mean": f"log-ratio clamped to +-20 first; {_MEAN_OF_MEANS}",
@@ -80,9 +81,12 @@ NOTES: dict[str, str] = {
     f"{_LOSS}tis_token_clip_high_ratio": "a share of the tokens that the outlier and token masks leave, not of all tokens",
     f"{_LOSS}tis_seq_clip_high_ratio": f"masked tokens are not in the product; {_EMPTY_ROWS}",
     f"{_LOSS}token_mask_ratio": "the share outside the two thresholds among the tokens that the outlier mask leaves",
-    f"{_LOSS}outlier_seq_masked_ratio": _EMPTY_ROWS,
-    f"{_LOSS}geo_sequence_mask_masked_ratio": f"{_EMPTY_ROWS}; sequences that the outlier mask dropped do so too",
-    f"{_LOSS}product_sequence_mask_masked_ratio": f"{_EMPTY_ROWS}; sequences that the outlier mask dropped do so too",
+    **{f"{_LOSS}outlier_seq_{name}_ratio": _EMPTY_ROWS for name in _DROPPED},
+    **{
+        f"{_LOSS}{kind}_sequence_mask_{name}_ratio": f"{_EMPTY_ROWS}; sequences that the outlier mask dropped do so too"
+        for kind in ("geo", "product")
+        for name in _DROPPED
+    },
     f"{_LOSS}clip_ratio": "before the correction masks; the second clip of dual_clip is not counted; always 0 for sapo, "
     "kl_cov and cross_entropy",
     f"{_LOSS}importance_ratio": "current / old, unclamped; nan if a micro-batch is fully masked",

@@ -79,26 +79,34 @@ CANONICAL: dict[str, str | None] = {
     "train/mis_chi2_token": "mismatch/chi2_token",
     "train/mis_chi2_seq": "mismatch/chi2_sequence",
     "train/mis_tis_weight_before_bound": "mismatch/mean_weight_token",
-    **{f"train/mis_tis_{each}": None for each in ("weight_after_bound", "truncate_fraction")},
+    "train/mis_tis_weight_after_bound": "mismatch/mean_weight_token",
+    "train/mis_tis_truncate_fraction": None,
     **{
         f"train/mis_{each}_fraction_{side}": None
         for each in ("tis_clip", "tis_mask", "rs_mask")
         for side in ("low", "high")
     },
     **{f"train/mis_rs_catastrophic_{level}_fraction": None for level in ("token", "seq")},
-    **{f"train/mis_{each}": None for each in ("is_ratio_mean_after_tis_rs", "batch_norm_factor")},
+    "train/mis_is_ratio_mean_after_tis_rs": "mismatch/mean_weight_token",
+    "train/mis_batch_norm_factor": None,
     **{f"train/mis_is_ratio_{each}_final": None for each in ("mean", "min", "max")},
 }
 
 _PER_ROLLOUT = "a mean over rollouts of the mean over each rollout's tokens; a fully masked sample counts as 0"
-_WEIGHTED = f"{_PER_ROLLOUT}; with calculate_per_token_loss weighted by tokens"
+_WEIGHTED = (
+    f"each sample's own, repeated on its tokens; {_PER_ROLLOUT}; with calculate_per_token_loss weighted by tokens"
+)
+_AFTER_BOUND = (
+    "the weight at tis_level (a token's own, its sample's product or geometric mean) after the bounds of tis_mode; with mode "
+    "mask no weight is bounded, and tokens that are masked for it still count here"
+)
 _REJECTED = "uses the mask after rejection but the denominators before it, so rejected tokens count as 0"
 
 NOTES: dict[str, str] = {
     "train/train_rollout_logprob_abs_diff": f"{_REJECTED}: with rejection on it understates the mismatch. Uses current "
     "instead of old in bypass mode, and if slime skips the old pass",
     "train/ppo_kl": f"anchor - current, which can be negative; {_REJECTED}; in bypass mode the anchor is rollout: the total gap",
-    "train/pg_clipfrac": f"{_REJECTED}; with cispo the share whose ratio is clamped",
+    "train/pg_clipfrac": _REJECTED,
     "train/pg_loss": f"{_REJECTED}: rejection shrinks the gradient",
     "train/entropy_loss": "the mean entropy in the update, in spite of its name; rollout/entropy is of the scoring pass, and "
     "also over masked tokens; 0 here if the batch has no entropy",
@@ -113,16 +121,19 @@ NOTES: dict[str, str] = {
     "train/mis_rollout_ppl": _WEIGHTED,
     "train/mis_training_log_ppl": _WEIGHTED,
     "train/mis_rollout_log_ppl": _WEIGHTED,
+    "train/mis_log_ppl_diff": f"rollout's mean log-prob minus old's: {_WEIGHTED}",
     "train/mis_ppl_ratio": _WEIGHTED,
-    "train/mis_chi2_token": f"a mean of each row's own chi-squared, weights clamped at exp(20); {_WEIGHTED}",
+    "train/mis_chi2_token": f"weights clamped at exp(20); {_WEIGHTED}",
     "train/mis_chi2_seq": f"the square of a sample's product - 1, clamped at exp(40) = 2.35e17; {_WEIGHTED}",
     "train/mis_tis_weight_before_bound": "the weight at tis_level: a token's own, or with sequence its sample's product and with "
     "geometric its geometric mean, repeated on the tokens; the log-ratio is clamped to +-20 first",
-    "train/mis_tis_weight_after_bound": "with tis_mode mask no weight is bounded: tokens leave the mask instead",
-    "train/mis_is_ratio_mean_after_tis_rs": "the same number as mis_tis_weight_after_bound: rejection does not change it",
+    "train/mis_tis_weight_after_bound": _AFTER_BOUND,
+    "train/mis_is_ratio_mean_after_tis_rs": "the same number as mis_tis_weight_after_bound, rejection does not change it: "
+    f"{_AFTER_BOUND}",
     "train/mis_is_ratio_min_final": "a mean of each sample's smallest weight, not the smallest of all; 0 for an empty mask",
     "train/mis_is_ratio_max_final": "a mean of each sample's largest weight, not the largest of all",
-    "train/mis_batch_norm_factor": "the mean weight of one micro-batch of one rank, over the mask before rejection",
+    "train/mis_batch_norm_factor": "the divisor: the mean weight after its bounds of one micro-batch of one rank, over the mask "
+    "before rejection",
 }
 
 

@@ -103,8 +103,8 @@ _IMPORTANCE: Mapping[str, str] = {
     "sequence level each token has its sequence's product",
     "ratio_fraction_high": "share above the threshold alone; at sequence level a mean over all rows",
     "ratio_fraction_low": "share below the lower bound of IcePop, or else below 1 / threshold, which truncation does not use",
-    "seq_mean": f"{_EMPTY_ROWS}0; at token level from each row's arithmetic mean, not from its product",
-    "seq_std": f"{_EMPTY_ROWS}0",
+    "seq_mean": f"{_EMPTY_ROWS}0; at token level from each row's arithmetic mean, not from its product; {_LEGACY}",
+    "seq_std": f"over all rows, and rows without a valid token count as 0; {_LEGACY}",
     "seq_max": _LEGACY,
     "seq_min": "0 as soon as one row has no valid token",
     "seq_max_deviation": "at least 1 as soon as one row has no valid token",
@@ -112,6 +112,22 @@ _IMPORTANCE: Mapping[str, str] = {
     "seq_fraction_low": "rows without a valid token count as low",
     "oob_ratio": "the share of tokens that IcePop sets to zero; the mask and the loss's denominator do not change",
     "batch_norm_factor": "the divisor; every other rollout_is metric is computed before the division",
+}
+_OLD_REJECTION: Mapping[str, str] = {
+    "mean": "of the ratios, which nothing bounds; at sequence level long rows weigh more",
+    "max": "at most e^20",
+    "min": "at sequence level not clamped: it underflows to 0",
+    "std": "from ratios clamped to both thresholds, as a difference of squares",
+    "eff_sample_size": "a share, not a count; from ratios clamped to both thresholds, so nearer 1",
+    "ratio_fraction_high": "the share above the upper threshold; at sequence level of all rows",
+    "ratio_fraction_low": "the share below the lower threshold (1 / the upper one unless set); at sequence level of all rows",
+    "seq_mean": f"of each row's mean ratio; {_EMPTY_ROWS}0",
+    "seq_std": "of each row's mean ratio, over all rows",
+    "seq_max": "of each row's mean ratio",
+    "seq_min": "of each row's mean ratio; 0 as soon as one row has no valid token",
+    "seq_max_deviation": "the largest distance from 1 of a row's mean ratio; at least 1 as soon as one row has no valid token",
+    "seq_fraction_high": "the share of rows whose mean ratio lies above the upper threshold, at token level no share rejected",
+    "seq_fraction_low": "the share of rows whose mean ratio lies below the lower threshold, rows without a valid token too",
 }
 _IMPORTANCE_CANONICAL = {"mean": "mismatch/mean_weight_token", "eff_sample_size": "mismatch/ess_token"}
 
@@ -128,7 +144,7 @@ _REJECTION: Mapping[str, str] = {
     "seq_min": "rows without a valid token are left out",
     "seq_max_deviation": "the deviation from 0, while rollout_is_seq_max_deviation is the deviation from 1",
     "seq_fraction_high": "for a token option the share of row means, by which verl does not reject",
-    "seq_fraction_low": "K1 only",
+    "seq_fraction_low": "for a token option the share of row means, by which verl does not reject; K1 only",
     "masked_fraction": "before rejection by the other options",
     "seq_masked_fraction": "rows with a rejected token over rows with a valid one; the combined one divides by all rows",
 }
@@ -166,8 +182,7 @@ NOTES: Mapping[str, str] = {
     **{f"{PREFIX}rollout_rs_{option}_{name}": note for option in DIVERGENCES for name, note in _REJECTION.items()},
     **{
         f"{PREFIX}rollout_rs_{name}": "before 0.7.1: from ratios, not from divergences; " + note
-        for name, note in _IMPORTANCE.items()
-        if name not in {"oob_ratio", "batch_norm_factor"}
+        for name, note in _OLD_REJECTION.items()
     },
     **_OTHER,
 }
