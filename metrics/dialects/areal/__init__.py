@@ -66,7 +66,7 @@ NOTES: dict[str, str] = {
     "ppo_actor/update/compute_logp/kl_div_dual/avg": f"K3 of current over rollout, {_RECOMPUTED}",
     "ppo_actor/update/version_stats/sample_staleness_theta_avg": "a mean over micro-batches; versions are read one position "
     "late, so the first token of each generated segment is left out",
-    "ppo_actor/update/entropy/avg": "0 if the batch has no entropy",
+    "ppo_actor/update/entropy/avg": "ratioscope evaluates it as 0 if the batch has no entropy",
     "ppo_actor/update/loss": "our name for the value that the loss function returns; AReaL does not log it",
 }
 

@@ -68,8 +68,9 @@ _EMPTY_ROWS = "rows without a valid token count as kept, so padding rows dilute 
 
 NOTES: dict[str, str] = {
     f"{_TRAINING_BATCH}std": "of the absolute difference, so not the spread of the log-ratio; nan for a single token",
-    f"{_TRAINING_BATCH}mean": "absent if SkyRL skips the policy forward (rollout_is, dppo, cispo on rollout); an appended "
-    "end-of-sequence token has rollout log-prob 0 and counts; a missing log-prob is -9999",
+    f"{_TRAINING_BATCH}mean": "absent if SkyRL skips the policy forward (rollout_is, dppo, cispo on rollout); "
+    "without use_conversation_multi_turn (on unless set) an appended end-of-sequence token has rollout log-prob 0 and "
+    "counts; a missing log-prob is -9999",
     f"{_MINI_BATCH}mean": f"of abs(current - rollout) in the update; {_MEAN_OF_MEANS}; empty padding micro-batches pull it "
     "to 0 (FSDP)",
     f"{_MINI_BATCH}std": "from averaged moments of the absolute difference, so not the spread of the log-ratio",
@@ -91,8 +92,8 @@ NOTES: dict[str, str] = {
     "kl_cov and cross_entropy",
     f"{_LOSS}importance_ratio": "current / old, unclamped; nan if a micro-batch is fully masked",
     f"{_LOSS}cispo/ratio_mean": "current / cispo_anchor: the total gap with anchor rollout, the drift with anchor old",
-    "policy/policy_loss": "divided by the counts before the correction masks, so masking shrinks it; not reproduced if clip_cov "
-    "drops tokens at random",
+    "policy/policy_loss": "divided by the counts before the correction masks, so masking shrinks it; ratioscope does "
+    "not reproduce it if clip_cov drops tokens at random",
 }
 
 

@@ -109,7 +109,7 @@ NOTES: dict[str, str] = {
     "train/pg_clipfrac": _REJECTED,
     "train/pg_loss": f"{_REJECTED}: rejection shrinks the gradient",
     "train/entropy_loss": "the mean entropy in the update, in spite of its name; rollout/entropy is of the scoring pass, and "
-    "also over masked tokens; 0 here if the batch has no entropy",
+    "also over masked tokens; ratioscope evaluates it as 0 if the batch has no entropy",
     "train/opsm_clipfrac": "masked tokens count in the numerator but not in the denominator, so a row can exceed 1",
     "train/ois": f"the PPO ratio current / anchor, not an importance weight of the mismatch; {_PER_ROLLOUT}",
     "train/tis": f"before the clip; log-ratios are not clamped, so it is inf from a log-ratio of 88.7 on, and nan if that token "
