@@ -90,6 +90,16 @@ def answer(scores: Sequence[Score]) -> str:
     )
 
 
+def _by_strength(scores: Sequence[Score]) -> Iterator[str]:
+    """A row for each strength, and one for the decided faults."""
+    yield "\n| faults | runs | in the first set | sets of one | mean set | no cause |\n| --- | --- | --- | --- | --- | --- |"
+    parts = [(strength, [each for each in scores if each.strength == strength]) for strength in STRENGTHS]
+    for words, own in [*parts, ("decided", [each for each in scores if each.decided])]:
+        f = _figures(own)
+        shares = f"{f['coverage']:.0%} | {f['sets of one']:.0%} | {f['set size']:.2f}"
+        yield f"| {words} | {f['faulty']:.0f} | {shares} | {f['no cause']:.0f} |"
+
+
 def scoreboard(scores: Sequence[Score]) -> Iterator[str]:
     """The aims, and a row for each family."""
     yield FIRST
@@ -104,6 +114,7 @@ def scoreboard(scores: Sequence[Score]) -> Iterator[str]:
             if unit
             else (f"| {what} | {sign} {aim} | {show(found)}{'' if met else ', **missed**'} |")
         )
+    yield from _by_strength(scores)
     yield "\n| family | faulty | in the first set | first | mean set | high: right of | medium | low | no cause | not calm |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     for family, own in _by_family(scores):
