@@ -106,7 +106,8 @@ ADAPTERS: tuple[Adapter, ...] = (
         against="source",
         lines="ratioscope run --out {run} -- python -m training.recipes.async_rl_loop  # or your recipe",
         no_self_noise=SERVICE,
-        records="rollout, raw (in extra), old, current, reference, masks, versions, groups, rewards, advantages",
+        records="rollout, raw (in extra), old, current, reference, masks, versions, groups, rewards, advantages; by later source "
+        "the likeliest tokens of both sides, with score centering",
     ),
     Adapter(
         name="areal",

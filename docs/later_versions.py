@@ -58,10 +58,11 @@ LATER_VERSIONS = (
     ),
     LaterVersion(
         "Fireworks cookbook", "source after 2026-08-19, and fireworks-ai 1.2.30",
-        "its loss dppo of 3337e6ec, run, in the dialect. Nothing of both sides at the likeliest tokens: its policy loss "
-        "score_centering has them, inside a closure that the SDK calls; the SDK has top_logprobs in answers of the sampler, "
-        "which the tested recipes of RL do not ask for",
-        "log both sides by `Collector.log` in a recipe of your own",
+        "its loss dppo of 3337e6ec, run, in the dialect; and both sides at the sampler's likeliest tokens with its policy loss "
+        "score_centering, whose two functions were run as of 3337e6ec and 69a36e52, called as by async_rl_loop.py at 0ac47181. "
+        "The SDK calls its top_logprobs those of the raw model, so they are recorded only if they agree with the sampled "
+        "tokens' own log-probs, as at temperature 1. At 5922b318 the functions lie in training/utils/rl/algorithm, which the "
+        "adapter does not watch, because no recipe that calls them there was found",
     ),
     LaterVersion(
         "verl", "trainer/ppo/score_centering.py at c6236f51, not in 0.9.1",

@@ -10,6 +10,8 @@ Where each signature is from, below `training/`:
     utils/client.py                           ReconnectableClient
     utils/checkpoints.py, utils/logging.py    ResumeInfo, TrainingCheckpoints.resume; log_metrics
     recipes/rl_loop.py, async_rl_loop.py      the order of calls in `run_training` and `train_chunk`
+    utils/rl/score_centering.py               build_score_centering_datums, make_score_centering_loss_fn, as at 3337e6ec; their
+                                              calls as in recipes/async_rl_loop.py at 0ac47181
 
 FiretitanTrainingClient and FiretitanServiceClient are those of fireworks-ai 1.2.30, fireworks/training/sdk/client.py; Datum
 and TensorData those of tinker 0.38.0, tinker/types. The hosted trainer is a table of logits, moved by the gradients that the
@@ -255,6 +257,49 @@ def _closure(
     return loss_fn
 
 
+@dataclass(frozen=True)
+class ScoreCenteringConfig:
+    top_k: int = 5
+    tail_mass_epsilon: float = 1e-6
+
+
+def build_score_centering_datums(
+    data: list[Datum],
+    sampler_topk_token_ids: list[list[list[int]]],
+    sampler_topk_logprobs: list[list[list[float]]],
+    config: ScoreCenteringConfig,
+) -> tuple[list[Datum], list[list[list[float]]]]:
+    """New datums of 1 + k target tokens a place; a place outside the loss has ids 0 and log-probs -inf."""
+    built, heads = [], []
+    for datum, ids, logprobs in zip(data, sampler_topk_token_ids, sampler_topk_logprobs, strict=True):
+        targets, weights = (datum.loss_fn_inputs[name].data for name in ("target_tokens", "weights"))
+        shape, blank = [len(targets), config.top_k + 1], [-float("inf")] * config.top_k
+        heads.append([list(own) if w > 0 else blank for own, w in zip(logprobs, weights, strict=True)])
+        kept = [own if w > 0 else [0] * config.top_k for own, w in zip(ids, weights, strict=True)]
+        inputs = {
+            "target_tokens": np.column_stack((targets, kept)).ravel().tolist(),
+            "weights": np.pad(np.array(weights, float)[:, None], ((0, 0), (0, config.top_k))).ravel().tolist(),
+        }
+        tensors = {name: TensorData(values, "float32", shape) for name, values in inputs.items()}
+        built.append(Datum(datum.model_input, tensors))
+    return built, heads
+
+
+def make_score_centering_loss_fn(
+    advantages: list[float], sampler_topk_logprobs: list[list[list[float]]], config: ScoreCenteringConfig
+) -> Any:
+    def loss_fn(data: list[Datum], logprobs_list: list[torch.Tensor]) -> tuple[torch.Tensor, dict[str, float]]:
+        total = torch.tensor(0.0, requires_grad=True)
+        for datum, own, advantage, heads in zip(data, logprobs_list, advantages, sampler_topk_logprobs, strict=True):
+            table = own.reshape(len(heads), config.top_k + 1)
+            weights = torch.tensor(datum.loss_fn_inputs["weights"].data).reshape(table.shape)[:, 0]
+            residual = (torch.tensor(heads).exp() - table[:, 1:].exp()).detach()
+            total = total - (advantage * (table[:, 0] - (residual * table[:, 1:]).sum(-1)) * weights).sum()
+        return total, {"score_centering/active_positions": 1.0}
+
+    return loss_fn
+
+
 def combine_prompt_groups(groups: list[PromptGroup], *, include_raw: bool = False) -> tuple[Any, ...]:
     data = [datum for group in groups for datum in group.data]
     combined = (
@@ -317,7 +362,11 @@ class Service:
 
     def logprobs(self, datum: Datum, logits: torch.Tensor) -> torch.Tensor:
         rows = torch.log_softmax(logits, -1)[datum.model_input]
-        return rows.gather(1, torch.tensor(datum.loss_fn_inputs["target_tokens"].data)[:, None])[:, 0]
+        return rows.gather(1, self.targets(datum)).reshape(datum.loss_fn_inputs["target_tokens"].shape or [-1])
+
+    def targets(self, datum: Datum) -> torch.Tensor:
+        """(T, target tokens a place)."""
+        return torch.tensor(datum.loss_fn_inputs["target_tokens"].data).reshape(len(datum.model_input), -1)
 
 
 class FiretitanTrainingClient:
@@ -343,11 +392,9 @@ class FiretitanTrainingClient:
         loss.backward()
         for datum, row in zip(data, current, strict=True):
             gradient = torch.zeros_like(row) if row.grad is None else row.grad
-            self.service.gradients.index_put_(
-                (torch.tensor(datum.model_input), torch.tensor(datum.loss_fn_inputs["target_tokens"].data)),
-                gradient,
-                True,
-            )
+            targets = self.service.targets(datum)
+            sources = torch.tensor(datum.model_input)[:, None].expand_as(targets)
+            self.service.gradients.index_put_((sources, targets), gradient.reshape(targets.shape), True)
             self.trace["gradients"].append(gradient.tolist())
         self.trace["losses"].append(loss.item())
         self.trace["current"].append([row.tolist() for row in current])
@@ -439,6 +486,10 @@ TABLE: Table = {
     "training.utils.rl.gspo": {"make_gspo_loss_fn": make_gspo_loss_fn},
     "training.utils.rl.igpo": {"make_igpo_loss_fn": make_igpo_loss_fn},
     "training.utils.rl.reinforce": {"make_reinforce_loss_fn": make_reinforce_loss_fn},
+    "training.utils.rl.score_centering": {
+        "build_score_centering_datums": build_score_centering_datums,
+        "make_score_centering_loss_fn": make_score_centering_loss_fn,
+    },
     "training.utils.rl.losses": {"combine_prompt_groups": combine_prompt_groups, "PromptGroup": PromptGroup},
     "training.utils.rl.rollout.types": {"rollout_to_prompt_group": rollout_to_prompt_group},
     "training.utils.rl.async_rl.coordinator": {"AsyncRLCoordinator": AsyncRLCoordinator},
@@ -474,6 +525,7 @@ class _Recipe:
         self.policy = names.ReconnectableClient(client)
         self.reference = names.ReconnectableClient(client, base_only=True)
         self.draws = np.random.default_rng(5)
+        self.engines: dict[tuple[int, ...], torch.Tensor] = {}
         info = names.TrainingCheckpoints(options["resume"]).resume()
         self.step = info.step if info else 0
         names.log_metrics({"train/step": self.step}, step=self.step)
@@ -495,7 +547,8 @@ class _Recipe:
     def sample(self, prompt: list[int], mask: list[int], reward: float) -> RolloutSample:
         tokens = [*prompt, *self.draws.integers(0, VOCABULARY, len(mask) - len(prompt)).tolist()]
         datum = Datum(ModelInput(tokens[:-1]), {"target_tokens": TensorData(tokens[1:], "int64")})
-        warm = self.service.logprobs(datum, self.service.engine / 0.9).tolist()
+        warm = self.service.logprobs(datum, self.service.engine / self.options["temperature"]).tolist()
+        self.engines[tuple(tokens[:-1])] = self.service.engine
         raw = self.service.logprobs(datum, self.service.engine).tolist()
         pick = [m > 0 for m in mask]
         logprobs = [x if p else 0.0 for x, p in zip([0.0, *warm], pick, strict=True)]
@@ -522,8 +575,24 @@ class _Recipe:
             ("raw", raw), ("old", old),
         ):  # fmt: skip
             self.trace[name].append(value)
-        self.policy.forward_backward_custom(
-            data, options["loss"](names, advantages, references, lens, rollout, old, raw)
+        if options["top_k"]:
+            self.policy.forward_backward_custom(*self.centered(data, advantages))
+        else:
+            loss = options["loss"](names, advantages, references, lens, rollout, old, raw)
+            self.policy.forward_backward_custom(data, loss)
+
+    def centered(self, data: list[Datum], advantages: list[float]) -> tuple[list[Datum], Any]:
+        """Datums and closure of score centering; the sampler's likeliest tokens are those of its raw model."""
+        config = ScoreCenteringConfig(self.options["top_k"])
+        logits = [self.engines[tuple(datum.model_input)][datum.model_input] for datum in data]
+        heads = [torch.log_softmax(own, -1).topk(config.top_k) for own in logits]
+        ids, logprobs = ([getattr(head, name).tolist() for head in heads] for name in ("indices", "values"))
+        sources = data if self.options["known"] else [Datum(own.model_input, own.loss_fn_inputs) for own in data]
+        data, aligned = self.names.build_score_centering_datums(sources, ids, logprobs, config)
+        self.trace["ids"].append(ids)
+        self.trace["heads"].append(aligned)
+        return data, self.names.make_score_centering_loss_fn(
+            advantages=advantages, sampler_topk_logprobs=aligned, config=config
         )
 
     def update(self, *, step: int | None = None) -> None:
@@ -590,17 +659,18 @@ def drive(run_dir: Path | None, **options: Any) -> dict[str, Any]:
     """All that a small training computed, recorded into `run_dir` or not at all.
 
     options: recipe ("sync" or "async"), steps, anchor ("old_policy" or "rollout"), kl_beta, raw, resume (a step), loss (as
-    `grpo`), old_tokens (cuts the lists of old log-probs) and attach (options of `ratioscope.attach`).
+    `grpo`), old_tokens (cuts the lists of old log-probs), attach (options of `ratioscope.attach`), temperature, top_k (score
+    centering if not 0) and known (False: the data of score centering are of no group).
     """
     chosen = {
         "recipe": "sync", "steps": 2, "anchor": "old_policy", "kl_beta": 0.0, "raw": True, "resume": 0, "loss": grpo,
-        "old_tokens": None, "attach": {}, **options,
+        "old_tokens": None, "attach": {}, "temperature": 0.9, "top_k": 0, "known": True, **options,
     }  # fmt: skip
     for seed in (random.seed, np.random.seed, torch.manual_seed):
         seed(1)
     LOGGED.clear()
     names = ("data", "advantages", "reference", "lens", "rollout", "raw", "old", "current", "losses", "gradients")
-    trace: dict[str, Any] = {name: [] for name in names}
+    trace: dict[str, Any] = {name: [] for name in (*names, "ids", "heads")}
     with ExitStack() as stack:
         module = stack.enter_context(cookbook())
         attachment = None

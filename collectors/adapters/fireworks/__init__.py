@@ -5,6 +5,7 @@ log-probs. The adapter watches the factories and returns the same closure with a
 with all columns. A logged step has one optimizer step, and all its chunks use the same weights, so minibatch is 0.
 
     training/utils/rl/grpo.py and seven more      make_..._loss_fn: the closure
+    training/utils/rl/score_centering.py          both sides at the sampler's likeliest tokens; not run, see centering.py
     training/utils/rl/rollout/types.py            rollout_to_prompt_group: reward and finish reason of each datum, its group
     training/utils/rl/losses.py                   combine_prompt_groups: groups that a recipe made itself (igpo_loop)
     training/utils/rl/async_rl/coordinator.py     run_blocking: the chunk in training, with the versions that sampled it
@@ -24,14 +25,15 @@ from typing import Any
 from ...batch.token_texts import decoder
 from ...watching.hooks import Call, Hook, marked
 from ...watching.recording import Recording
+from .centering import ANOTHER, NO_GROUPS, NO_OLD, centered, settings_of, topk
 from .facts import Facts, FactsByDatum
-from .rows import Given, Response, columns, given, is_short, raw_logprobs, responses
+from .rows import Given, Response, columns, given, is_short, raw_logprobs, responses, sampled
 
 _RL = "training.utils.rl"
 _SDK = "fireworks.training.sdk.client"
 LOSSES = {
     "grpo": "grpo", "gspo": "gspo", "dapo": "dapo", "cispo": "cispo", "dro": "dro", "is_loss": "is",
-    "reinforce": "reinforce", "igpo": "igpo",
+    "reinforce": "reinforce", "igpo": "igpo", "score_centering": "score_centering",
 }  # fmt: skip
 """module -> the middle of its factory's name, make_<...>_loss_fn."""
 
@@ -40,6 +42,7 @@ HOOKS = (
         Hook(f"{_RL}.{module}", f"make_{loss}_loss_fn", replace="watched", needed=loss == "grpo")
         for module, loss in LOSSES.items()
     ),
+    Hook(f"{_RL}.score_centering", "build_score_centering_datums", after="expanded", needed=False),
     Hook(f"{_RL}.rollout.types", "rollout_to_prompt_group", after="packed", needed=False),
     Hook(f"{_RL}.losses", "combine_prompt_groups", before="combined", needed=False),
     Hook(f"{_RL}.async_rl.coordinator", "AsyncRLCoordinator.run_blocking", before="operates", needed=False),
@@ -85,11 +88,14 @@ class FireworksRecorder:
         @wraps(closure)
         def loss_fn(data: Any, logprobs_list: Any) -> Any:
             result = closure(data, logprobs_list)
-            self._recording.watch(lambda: self._record(closure, given(arguments), data, logprobs_list, arguments))
+            self._recording.watch(lambda: self._look(closure, data, logprobs_list, arguments))
             return result
 
         marked(loss_fn, closure)
         return loss_fn
+
+    def expanded(self, call: Call) -> None:
+        self._facts.follow(call.result[0], call.arguments["data"])
 
     def packed(self, call: Call) -> None:
         if call.result is not None:
@@ -136,28 +142,47 @@ class FireworksRecorder:
         scalars = self._recording.scalars(step, metrics)
         return {"metrics": {**metrics, **scalars}} if scalars else None
 
-    def _record(
-        self, loss: Any, closure: Given, data: Sequence[Any], logprobs: Sequence[Any], arguments: Mapping[str, Any]
-    ) -> None:
+    def _look(self, loss: Any, data: Sequence[Any], logprobs: Sequence[Any], arguments: Mapping[str, Any]) -> None:
         self._has_trained = True
-        rows = responses(closure, data, logprobs)
+        if "sampler_topk_logprobs" not in arguments:
+            closure = given(arguments)
+            self._record(closure, data, logprobs, _config(loss, closure, arguments))
+        elif (known := centered(arguments, [self._facts.of(datum) for datum in data])) is not None:
+            self._record(known, data, logprobs, settings_of(arguments))
+        else:
+            self._describe(settings_of(arguments))
+            self._recording.say_once("no_groups", self._step(), NO_GROUPS, logging.WARNING)
+
+    def _record(self, closure: Given, data: Sequence[Any], logprobs: Sequence[Any], config: Mapping[str, Any]) -> None:
+        current = [sampled(datum, values) for datum, values in zip(data, logprobs, strict=False)]
+        rows = responses(closure, data, current)
         if not rows:
             return
-        self._describe(_config(loss, closure, arguments))
+        self._describe(config)
         step = self._step()
         facts = [self._facts.of(data[row.index]) for row in rows]
+        own = columns(closure, rows, data, current)
+        heads = topk(closure, data, logprobs, rows, own)
         self._recording.log(
             step=step,
             minibatch=0,
             trainer_version=step - 1 if self._published is None else self._published,
-            **columns(closure, rows, data, logprobs),
+            **own,
+            **heads,
             **self._known(step, facts),
             extra=_extra(closure, rows, facts),
         )
         while self._events:
             self._recording.event(*self._events.pop(0))
-        say = self._recording.say_once
-        if closure.old is None:
+        self._say(closure, rows, facts)
+        if closure.heads is not None and not heads:
+            self._recording.say_once("another_distribution", step, ANOTHER, logging.WARNING)
+
+    def _say(self, closure: Given, rows: Sequence[Response], facts: Sequence[Facts | None]) -> None:
+        say, step = self._recording.say_once, self._step()
+        if closure.heads is not None:
+            say("no_old", step, NO_OLD)
+        elif closure.old is None:
             say("old_is_current", step, OLD_IS_CURRENT)
         elif closure.is_anchored_at_rollout:
             say("old_is_rollout", step, OLD_IS_ROLLOUT)

@@ -28,6 +28,10 @@ class Facts:
     """The id of the rollout."""
     version: int | None = None
     """Version of the weights that sampled the datum."""
+    rollout: Sequence[float | None] | None = None
+    """The sampler's log-probs, one per target token, as the group has them."""
+    prompt_len: int = 0
+    """Tokens of the prompt."""
 
 
 class FactsByDatum:
@@ -50,7 +54,10 @@ class FactsByDatum:
         ]
         serial = self._next_group()
         for index, (datum, (run, reward, part)) in enumerate(zip(group.data, segments, strict=True)):
-            self._keep(datum, Facts(serial, index, float(reward), part.finish_reason, run.run_id, version))
+            self._keep(
+                datum,
+                Facts(serial, index, float(reward), part.finish_reason, run.run_id, version, *_lists(group, index)),
+            )
 
     def add_groups(self, groups: Iterable[PromptGroup], version: int | None) -> None:
         """Adds groups that a recipe packed itself. Groups that are already known do not change."""
@@ -60,13 +67,22 @@ class FactsByDatum:
                 rewards = group.rewards if len(group.rewards) == size else [None] * size  # else one per run, perhaps
                 cut = group.truncated if len(group.truncated) == size else [False] * size
                 for index, datum in enumerate(group.data):
-                    self._keep(datum, Facts(serial, index, rewards[index], _reason(cut[index]), None, version))
+                    self._keep(
+                        datum,
+                        Facts(serial, index, rewards[index], _reason(cut[index]), None, version, *_lists(group, index)),
+                    )
 
     def add_versions(self, groups: Sequence[PromptGroup], versions: Sequence[int]) -> None:
         """Adds the versions of the asynchronous recipe: one per group, the version of its oldest sample."""
         for group, version in zip(groups, versions, strict=True):
             for facts in filter(None, map(self.of, group.data)):
                 facts.version = int(version)
+
+    def follow(self, datums: Sequence[Datum], sources: Sequence[Datum]) -> None:
+        """Gives datums that a recipe made of others, one of each, the facts of those."""
+        for datum, facts in zip(datums, map(self.of, sources), strict=True):
+            if facts is not None:
+                self._keep(datum, facts)
 
     def group_ids(self, step: int, facts: Sequence[Facts | None]) -> list[str | None]:
         """Group ids: numbers within the step, in the order of the rows."""
@@ -86,3 +102,9 @@ class FactsByDatum:
 
 def _reason(is_cut: bool) -> str | None:
     return "length" if is_cut else None
+
+
+def _lists(group: PromptGroup, index: int) -> tuple[Sequence[float | None] | None, int]:
+    """The rollout log-probs and the prompt's length of one datum, as `combine_prompt_groups` passes them on."""
+    rollout = group.inf_logprobs[index] if len(group.inf_logprobs) == len(group.data) else None
+    return rollout, group.prompt_lens[index] if group.prompt_lens else group.prompt_len

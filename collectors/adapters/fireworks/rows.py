@@ -35,6 +35,8 @@ class Given:
     """Empty without a reference model."""
     raw: Sequence[Sequence[float | None]]
     """The sampler's log-probs before temperature and masks; empty if the sampler sent none."""
+    heads: Sequence[Sequence[Sequence[float]]] | None = None
+    """The sampler's log-probs at its likeliest tokens, (T, k) per datum; None without score centering, the only loss with any."""
 
     @cached_property
     def is_anchored_at_rollout(self) -> bool:
@@ -149,5 +151,16 @@ def _active(datum: Datum, start: int, tokens: int) -> Booleans:
     return np.concatenate((weights, np.zeros(tokens - len(weights), bool)))
 
 
+def table(datum: Datum, values: Any) -> Any:
+    """Values of a datum as (T, 1 + k): the sampled token of each place, then the others, which score centering alone adds."""
+    return values.reshape(datum.loss_fn_inputs["target_tokens"].shape[0], -1)
+
+
+def sampled(datum: Datum, values: Any) -> Any:
+    """The values of the sampled tokens, (T,)."""
+    shape = datum.loss_fn_inputs["target_tokens"].shape
+    return values if shape is None or len(shape) < 2 else table(datum, values)[:, 0]
+
+
 def _values(datum: Datum, name: str) -> Array:
-    return np.asarray(datum.loss_fn_inputs[name].data)
+    return np.asarray(sampled(datum, np.asarray(datum.loss_fn_inputs[name].data)))

@@ -16,6 +16,7 @@ from support.written_run import commit_lines, token_rows
 
 import ratioscope
 from ratioscope.collectors.adapters.fireworks import HOOKS, NO_VERSIONS, OLD_IS_CURRENT, OLD_IS_ROLLOUT, OLD_IS_SHORT
+from ratioscope.collectors.adapters.fireworks.centering import ANOTHER, NO_GROUPS, NO_OLD
 from ratioscope.collectors.trainers import adapter_named
 from ratioscope.collectors.watching.hooks import MARK
 
@@ -245,3 +246,63 @@ drive(None, recipe="async")
 def test_the_table_says_what_is_recorded() -> None:
     row = adapter_named("fireworks")
     assert row is not None and row.against == "source" and "{run}" in row.lines and "rollout" in row.records
+
+
+@pytest.mark.parametrize("recipe", ["sync", "async"])
+def test_both_sides_at_the_likeliest_tokens_are_recorded_with_score_centering(recipe: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"recipe": recipe, "top_k": 3, "temperature": 1.0}
+    trace = drive(tmp_path / "run", **options)
+    rows, run = rows_of(tmp_path / "run"), ratioscope.open_run(tmp_path / "run")
+    topk = {row["sequence_id"]: row for step in run.topk_steps for row in run.topk(step).to_pylist()}
+    held_by = {name: held(trace, name) for name in ("rollout", "current", "ids", "heads")}
+    assert len(rows) == len(topk) == 12 and trace["attachment"].collector.counts.failures == {}
+    for index, row in enumerate(rows):
+        rollout, current, ids, heads = (held_by[name][index] for name in ("rollout", "current", "ids", "heads"))
+        assert close(row["rollout_logprobs"], rollout)
+        assert close(row["current_logprobs"], [place[0] for place in current])
+        active, one = row["mask"], topk[row["sequence_id"]]
+        assert one["topk_counts"] == [3 * kept for kept in active]
+        assert one["topk_ids"] == [each for place, kept in zip(ids, active, strict=True) if kept for each in place]
+        for name, side in (("rollout", heads), ("current", [place[1:] for place in current])):
+            wanted = [value for place, kept in zip(side, active, strict=True) if kept for value in place]
+            assert close(one[f"{name}_topk_logprobs"], wanted)
+        assert one.get("old_topk_logprobs") is None and row["old_logprobs"] is None
+    assert notes(tmp_path / "run")["no_old"] == NO_OLD and run.gaps == ("total",)
+    assert run.info["config"] == {
+        "loss": "score_centering", "score_centering": {"top_k": 3, "tail_mass_epsilon": 1e-6}
+    }  # fmt: skip
+    assert same(trace, drive(None, **options))
+
+
+def test_likeliest_tokens_of_another_temperature_are_not_the_samplers(tmp_path: Path) -> None:
+    trace = drive(tmp_path / "run", top_k=3)
+    assert len(rows_of(tmp_path / "run")) == 12 and not list(ratioscope.open_run(tmp_path / "run").topk_steps)
+    assert notes(tmp_path / "run")["another_distribution"] == ANOTHER
+    assert same(trace, drive(None, top_k=3))
+
+
+def test_without_score_centering_there_is_no_top_k(tmp_path: Path) -> None:
+    drive(tmp_path / "run", temperature=1.0)
+    assert not list(ratioscope.open_run(tmp_path / "run").topk_steps)
+
+
+def test_score_centering_on_data_of_no_group_is_told_and_not_recorded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trace = drive(tmp_path / "run", top_k=3, known=False)
+    assert notes(tmp_path / "run")["no_groups"] == NO_GROUPS and NO_GROUPS in caplog.text
+    assert not token_rows(tmp_path / "run").num_rows
+    assert same(trace, drive(None, top_k=3, known=False))
+
+
+@pytest.mark.parametrize("name", ["topk", "centered", "settings_of"])
+def test_what_fails_in_our_look_at_score_centering_stays_with_us(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*given: Any) -> Any:
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr(f"ratioscope.collectors.adapters.fireworks.{name}", broken)
+    trace = drive(tmp_path / "run", top_k=3)
+    assert same(trace, drive(None, top_k=3))
+    assert trace["attachment"].collector.counts.failures == {"fireworks adapter": 2}
