@@ -30,13 +30,13 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Any:
     spec = None if path is None else spec_from_file_location("cookbook_score_centering", path)
     if spec is None or spec.loader is None:
         pytest.skip(f"no {VARIABLE} with a later {FILE} of fw-ai/cookbook")
-    monkeypatch.setitem(sys.modules, "tinker", SimpleNamespace(Datum=Datum, TensorData=TensorData))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "tinker", SimpleNamespace(Datum=Datum, TensorData=TensorData))
     module = module_from_spec(spec)
     monkeypatch.setitem(sys.modules, spec.name, module)
     spec.loader.exec_module(module)
     table: dict[str, Any] = dict(TABLE["training.utils.rl.score_centering"])
     monkeypatch.setitem(
-        TABLE,  # type: ignore[arg-type]
+        TABLE,
         "training.utils.rl.score_centering",
         {name: getattr(module, name) for name in table},
     )
@@ -59,5 +59,5 @@ def test_its_score_centering_is_recorded_and_trains_bit_identically(own: Any, re
         kept = [place for place in range(length - 1, len(ids)) if heads[place][0] > -np.inf]
         assert row["topk_ids"] == [token for place in kept for token in ids[place]]
         for name, side in (("rollout", heads), ("current", [place[1:] for place in current])):
-            wanted = np.float32([value for place in kept for value in side[place]])
-            np.testing.assert_array_equal(np.float32(row[f"{name}_topk_logprobs"]), wanted)
+            wanted = [value for place in kept for value in side[place]]
+            np.testing.assert_array_equal(row[f"{name}_topk_logprobs"], np.asarray(wanted, np.float32))

@@ -29,7 +29,7 @@ def rows_of(run: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (row["step"], row["sequence_id"]))
 
 
-def held(trace: dict[str, Any], name: str) -> list[list[float]]:
+def held(trace: dict[str, Any], name: str) -> list[list[Any]]:
     """The response's part of what the trainer held, in the order of training."""
     found = []
     for lens, rows in zip(trace["lens"], trace[name], strict=True):
