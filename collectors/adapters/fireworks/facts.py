@@ -105,6 +105,7 @@ def _reason(is_cut: bool) -> str | None:
 
 
 def _lists(group: PromptGroup, index: int) -> tuple[Sequence[float | None] | None, int]:
-    """The rollout log-probs and the prompt's length of one datum, as `combine_prompt_groups` passes them on."""
-    rollout = group.inf_logprobs[index] if len(group.inf_logprobs) == len(group.data) else None
-    return rollout, group.prompt_lens[index] if group.prompt_lens else group.prompt_len
+    """The rollout log-probs and the prompt's length of one datum; (None, 0) if the group has not one of each per datum."""
+    size, rollout = len(group.data), group.inf_logprobs
+    lens = getattr(group, "prompt_lens", None) or [group.prompt_len] * size  # older cookbooks have no prompt_lens
+    return (rollout[index], lens[index]) if len(rollout) == len(lens) == size else (None, 0)

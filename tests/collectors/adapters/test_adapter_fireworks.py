@@ -4,19 +4,20 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-from standins.fireworks import TABLE, ModelInput, cookbook, drive, igpo
+from standins.fireworks import TABLE, Datum, ModelInput, cookbook, drive, igpo
 from support.paths import ROOT
 from support.written_run import commit_lines, token_rows
 
 import ratioscope
 from ratioscope.collectors.adapters.fireworks import HOOKS, NO_VERSIONS, OLD_IS_CURRENT, OLD_IS_ROLLOUT, OLD_IS_SHORT
 from ratioscope.collectors.adapters.fireworks.centering import ANOTHER, NO_GROUPS, NO_OLD
+from ratioscope.collectors.adapters.fireworks.facts import FactsByDatum
 from ratioscope.collectors.trainers import adapter_named
 from ratioscope.collectors.watching.hooks import MARK
 
@@ -293,6 +294,16 @@ def test_score_centering_on_data_of_no_group_is_told_and_not_recorded(
     assert notes(tmp_path / "run")["no_groups"] == NO_GROUPS and NO_GROUPS in caplog.text
     assert not token_rows(tmp_path / "run").num_rows
     assert same(trace, drive(None, top_k=3, known=False))
+
+
+@pytest.mark.parametrize("lists", [{}, {"prompt_lens": [3, 4]}, {"prompt_lens": [3], "inf_logprobs": []}])
+def test_a_group_without_lists_of_each_datum_keeps_its_other_facts(lists: dict[str, Any]) -> None:
+    given = {"inf_logprobs": [], "prompt_len": 3, "truncated": [True], **lists}
+    datum, facts = Datum(ModelInput([1, 2])), FactsByDatum()
+    facts.add_groups([SimpleNamespace(data=[datum], rewards=[0.5], **given)], 7)
+    found = facts.of(datum)
+    assert found is not None and (found.reward, found.finish_reason, found.version) == (0.5, "length", 7)
+    assert (found.rollout, found.prompt_len) == (None, 0)
 
 
 @pytest.mark.parametrize("name", ["topk", "centered", "settings_of"])
