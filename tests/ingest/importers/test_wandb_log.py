@@ -131,5 +131,5 @@ def test_show_prints_a_number_under_its_own_name_beside_ours(log: Path, capsys: 
 
 def test_names_of_two_trainers_alike_are_nobodys() -> None:
     assert likely_dialect(["loss"]) is None and likely_dialect(["train/gen_kl_error", "x"]) == "nemo_rl"
-    with pytest.raises(ConfigError, match="slime and openrlhf alike"):
+    with pytest.raises(ConfigError, match="slime and openrlhf and fireworks alike"):
         likely_dialect(["train/ppo_kl"])
