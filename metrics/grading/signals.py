@@ -137,7 +137,7 @@ def _sure(value: Floats, error: Floats, tokens: Floats) -> Floats:
 
     A step that does not prove its value may be one of several that do together. No step counts as more than its own value.
     """
-    known, end = np.isfinite(value), np.arange(1, len(value) + 1)
+    known, end = ~np.isnan(value), np.arange(1, len(value) + 1)
     counts, sizes = np.where(known, np.nan_to_num(tokens), 0.0), np.clip(value, 0.0, _LARGEST_K3)
     # A step of one sequence has no error of its own: it may be all chance.
     errors = np.where(np.isfinite(error), np.minimum(error, sizes), sizes)
@@ -154,7 +154,8 @@ def _sure(value: Floats, error: Floats, tokens: Floats) -> Floats:
 
     enough = np.searchsorted(until, until[1:] - POOLED, "right") - 1
     pooled = since(np.clip(enough, 0, end - 1))
-    own = np.where(counts < POOLED, np.fmin(at_least(value, error), pooled), at_least(value, error))
+    is_few = (counts > 0) & (counts < POOLED) & np.isfinite(value)
+    own = np.where(is_few, np.fmin(at_least(value, error), pooled), at_least(value, error))
     return np.asarray(np.fmax(own, np.minimum(value, since(np.maximum(end - STEPS, 0)))))
 
 

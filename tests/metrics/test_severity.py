@@ -135,8 +135,16 @@ def test_steps_prove_together_what_none_of_them_proves() -> None:
     assert grades == ["healthy"] * 4 + ["healthy", "watch"] * 8, "a step beside them is no worse than its own value"
 
 
+def test_a_step_without_a_number_of_tokens_is_graded_by_itself() -> None:
+    frame = frame_of({"kl_k3": [0.0004, 0.5, 0.0004], "kl_k3_se": [1e-5] * 3, "tokens": [600.0, math.nan, 600.0]})
+    assert list(grade_signals(frame).filter(signal="kl_k3")["severity"]) == ["healthy", "act", "healthy"]
+
+
 def test_an_enormous_step_of_few_tokens_does_not_hide_those_after_it() -> None:
     assert set(of_few_tokens([1e200, *[0.03] * 80], 0.3)[40:]) == {"watch"}
+    for tokens in (6.0, 600.0):
+        grades = of_few_tokens([*[0.0004] * 20, math.inf, *[0.0004] * 20], math.nan, tokens)
+        assert grades == ["healthy"] * 20 + ["act"] + ["healthy"] * 20, "an infinite mean is no chance"
 
 
 def test_a_rise_over_the_floor_counts_only_on_adjacent_steps() -> None:
