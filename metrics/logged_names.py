@@ -86,15 +86,11 @@ def logged_name(trainer: str, name: str) -> LoggedName | None:
             own = (row for row in logged_names(trainer) if row.name.startswith(prefix) and fnmatchcase(name, row.name))
             return next(own, None) or _held_out(trainer, prefix, name)
     before = about.get("prefix", ())
-    bare = (row for each in (name, *map(name.removeprefix, before)) if (row := _found(trainer, each)))
+    forms = (name, *map(name.removeprefix, before))
+    bare = (row for each in forms if (row := _found(trainer, each)))
     whole = (row for each in before if (row := _rows(trainer)[0].get(f"{each}{name}")))
     found = next(chain(bare, whole), None)
-    absent = about.get("without", "").split()
-    if (
-        found is not None
-        or "like" not in about
-        or any(each in absent for each in (name, *map(name.removeprefix, before)))
-    ):
+    if found is not None or "like" not in about or not {*forms}.isdisjoint(about.get("without", "").split()):
         return found
     other = logged_name(about["like"], name)
     return None if other is None else replace(other, trainer=trainer)
@@ -244,7 +240,8 @@ def _held_out(trainer: str, prefix: str, name: str) -> LoggedName:
     about = _about()[trainer]
     row = _row(trainer, f"{prefix}*", ["", *_kind("held_out")], about)
     trained = name.removeprefix(prefix)
-    same = logged_name(trainer, trained) if about.get("mirrored") else None
+    is_one = about.get("mirrored") and not trained.startswith(tuple(about["held_out"]))  # else a prefix stands twice
+    same = logged_name(trainer, trained) if is_one else None
     if same is None:
         return row
     words, source = ", ".join(filter(None, (same.near, same.note))), same.source or source_of(trainer, trained)

@@ -88,6 +88,11 @@ def test_the_last_word_of_a_name_tells_its_statistic_where_no_metric_of_ours_is_
     assert dict(largest)["statistic"] == "the largest" and "statistic" not in dict(ours)
 
 
+def test_a_prefix_of_the_evaluation_set_that_stands_many_times_is_still_of_it() -> None:
+    ((_, twice),) = entries(f"{'eval/' * 5000}entropy@trl")
+    assert "of the evaluation set" in dict(twice)["note"]
+
+
 def test_a_trainer_does_not_inherit_what_it_never_logs() -> None:
     for name in ("values", "train/ppo_kl", "critic_loss"):
         assert entries(f"{name}@openrlhf")
