@@ -191,7 +191,7 @@ def _with_those_like_it(first: Likely, others: Sequence[Likely]) -> Likely:
     """The first cause. If the record does not tell another one from it, it does not tell it from that one either."""
     known = {first.cause.code, *(rival.cause.code for rival in first.rivals)}
     beside = tuple(
-        replace(_rival(other.cause, first.cause, None, Part(0.0, 0.0)), of_whole=other.of_whole)
+        _rival(other.cause, first.cause, other.of_whole)
         for other in others
         if first.cause.code in other.instead and other.cause.code not in known
     )
@@ -234,7 +234,7 @@ def _with_mechanism(item: Likely, result: Result, left: Evidence, causes: Sequen
     if best.kind == "place" and item.cause.kind == "cluster":
         inside = _doubted(inside, "its sequences were found by their gap alone")
     if item.cause.course in ("grows", "jumps") and best.course == "constant" and best.alike:
-        inside = _as_later(inside, Part(item.of_whole, item.error))
+        inside = _as_later(inside)
     rest = replace(item, of_whole=item.of_whole - inside.of_whole)
     return [replace(inside, where=item.place), *([rest] if rest.of_whole > LEAST_SHARE else [])]
 
@@ -248,11 +248,11 @@ def _with_weights(item: Likely, first: Mapping[str, Result], causes: Sequence[Ca
     return replace(item, rivals=(*item.rivals, Rival(rest, None, rest.confirm))[:MOST_RIVALS])
 
 
-def _as_later(item: Likely, remaining: Part) -> Likely:
+def _as_later(item: Likely) -> Likely:
     """The item of a setting that begins after the first step: what looks like it and comes with updates stands before it."""
     own, (code, *others) = item.cause, item.cause.alike
     lead = CAUSE[code]
-    rivals = tuple(_rival(other, lead, None, remaining) for other in (*map(CAUSE.__getitem__, others), own))
+    rivals = tuple(_rival(other, lead) for other in (*map(CAUSE.__getitem__, others), own))
     return _doubted(
         replace(item, cause=lead, rivals=rivals[:MOST_RIVALS]), f"it may be a setting that changed: {own.title}"
     )
@@ -335,6 +335,11 @@ def _likely(
     same = (*result.alike, *(each.code for each in by_fit), *(c for c in cause.alike if _is_open(results.get(c))))
     rivals = [CAUSE[code] for code in dict.fromkeys(same) if code not in left.record.ruled_out][:MOST_RIVALS]
     own = remaining.times(result.share)
+    sizes = {
+        code: remaining.times(held.share).size
+        for code, held in results.items()
+        if held.holds and held.share is not None
+    }
     proved = left.record.shown.get(cause.code, "")
     found = doubts(cause, result.share, left, tuple(other.code for other in equals), result.bad) + result.doubts
     found = () if proved else found
@@ -345,7 +350,7 @@ def _likely(
         _with_steps(result.share, left, result.undone),
         own.size,
         "high" if proved else confidence(cause, found),
-        rivals=() if proved else tuple(_rival(other, cause, results.get(other.code), remaining) for other in rivals),
+        rivals=() if proved else tuple(_rival(other, cause, sizes.get(other.code)) for other in rivals),
         doubts=found,
         error=own.error,
         side=left.record.side_at(cause.code),
@@ -353,11 +358,9 @@ def _likely(
     )
 
 
-def _rival(other: Cause, cause: Cause, result: Result | None, remaining: Part) -> Rival:
-    share = None if result is None or not result.holds or result.share is None else remaining.times(result.share).size
-    return Rival(
-        other, share, cause.mistaken_for.get(other.code) or other.mistaken_for.get(cause.code) or other.confirm
-    )
+def _rival(other: Cause, cause: Cause, of_whole: float | None = None) -> Rival:
+    check = cause.mistaken_for.get(other.code) or other.mistaken_for.get(cause.code) or other.confirm
+    return Rival(other, of_whole, check)
 
 
 def _is_open(result: Result | None) -> bool:

@@ -50,8 +50,10 @@ def centering_settings(trainer: str, centering: Centering, k: int) -> str:
     if trainer == "nemo_rl":
         own = written(trainer, _correction(centering)) or "loss_fn:\n"
         return own.replace("loss_fn:\n", "loss_fn:\n  score_centering: true\n").rstrip("\n")
-    if trainer in ("skyrl", "verl"):
-        return "\n".join(_skyrl(centering, k) if trainer == "skyrl" else _verl(centering, k))
+    if trainer == "skyrl":
+        return "\n".join(_skyrl(centering, k))
+    if trainer == "verl":
+        return "\n".join(_verl(centering, k))
     if (flags := _FLAGS.get(trainer)) is not None:
         text = f"{flags['always']} {flags[centering.outside]}".format(k=k, low=centering.low, high=centering.high)
         return "\n".join(f"--{flag.strip()}" for flag in text.split("--")[1:])

@@ -37,8 +37,7 @@ def floors(frame: pl.DataFrame, fresh: pl.DataFrame | None = None) -> dict[str, 
         own = first if fresh is None else pl.concat([first, _enough(_known(fresh, gap), first)])
         if len(own):
             value, error, tokens = (own[name].to_numpy() for name in ("value", "error", "tokens"))
-            with np.errstate(all="ignore"):
-                result[gap] = float(np.min(at_most(value, kl_error(value, error, tokens))))
+            result[gap] = float(np.min(at_most(value, kl_error(value, error, tokens))))
     return result
 
 

@@ -113,7 +113,7 @@ def gate_of(tables: Mapping[str, Any], codes: tuple[str, ...], name: str) -> Gat
 
 
 def surely(metric: Metric, value: float, error: float | None, errors: float) -> tuple[float, float]:
-    """(the value less its uncertainty, the value plus it). Sizes that are never negative have it on a log scale, as in grading.
+    """(the value less its uncertainty, the value plus it). Sizes that are never negative have it on a log scale.
 
     A value without a standard error has no uncertainty.
     """

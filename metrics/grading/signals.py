@@ -103,22 +103,22 @@ def at_least(value: Floats, error: Floats) -> Floats:
     A mean with the relative error r has its size from as few as 1 / r**2 large ones, whose number is by chance: the bound is that
     of a Poisson count, by Wilson and Hilferty 1931. It is two standard errors where many contribute, and 1% of a single one.
     """
-    return np.where(
-        np.isfinite(error), value * _of_count(error / value, -ERRORS), np.where(value > 0, value / 2, value)
-    )
+    return np.where(np.isfinite(error), _of_count(value, error, -ERRORS), np.where(value > 0, value / 2, value))
 
 
 def at_most(value: Floats, error: Floats) -> Floats:
     """The upper end of the same interval; twice the value if it has no error. 0 stays 0."""
-    return np.where(np.isfinite(error), value * _of_count(error / value, ERRORS), value * 2)
+    return np.where(np.isfinite(error), _of_count(value, error, ERRORS), value * 2)
 
 
-def _of_count(relative: Floats, errors: float) -> Floats:
-    """A bound of the mean of a Poisson count with this relative error, as a multiple of the count."""
-    count = 1 / np.maximum(relative, 1e-9) ** 2
-    degrees = count + (errors > 0)
-    root = np.maximum(1 - 1 / (9 * degrees) + errors / (3 * np.sqrt(degrees)), 0.0)
-    return np.asarray(np.where(relative > 0, degrees * root**3 / count, 1.0))
+def _of_count(value: Floats, error: Floats, errors: float) -> Floats:
+    """The bound of a value that is as a Poisson count with its relative error; where there is no value it is NaN."""
+    with np.errstate(all="ignore"):
+        relative = error / value
+        count = 1 / np.maximum(relative, 1e-9) ** 2
+        degrees = count + (errors > 0)
+        root = np.maximum(1 - 1 / (9 * degrees) + errors / (3 * np.sqrt(degrees)), 0.0)
+        return np.asarray(value * np.where(relative > 0, degrees * root**3 / count, 1.0))
 
 
 def kl_error(value: Floats, error: Floats, tokens: Floats) -> Floats:
@@ -152,10 +152,9 @@ def _sure(value: Floats, error: Floats, tokens: Floats) -> Floats:
         with np.errstate(all="ignore"):  # a scalar log has no number of tokens
             return at_least((sums[end] - sums[first]) / whole, spread / whole)
 
-    enough = np.searchsorted(until, until[1:] - POOLED, "right") - 1
-    pooled = since(np.clip(enough, 0, end - 1))
+    own, enough = at_least(value, error), np.searchsorted(until, until[1:] - POOLED, "right") - 1
     is_few = (counts > 0) & (counts < POOLED) & np.isfinite(value)
-    own = np.where(is_few, np.fmin(at_least(value, error), pooled), at_least(value, error))
+    own = np.where(is_few, np.fmin(own, since(np.clip(enough, 0, end - 1))), own)
     return np.asarray(np.fmax(own, np.minimum(value, since(np.maximum(end - STEPS, 0)))))
 
 

@@ -225,7 +225,7 @@ def router_flips(evidence: Evidence) -> Result:
     common = np.maximum(evidence.earlier, evidence.later) < np.log(UNSURE)
     common[largest(evidence)] = False  # single tokens are no routes
     heavy = _kurtosis(evidence.log_ratio[common], evidence.weights[common]) > HEAVY
-    grows = _become_frequent(evidence, rare)
+    grows = few and _become_frequent(evidence, rare)
     holds = few and two_sided and scattered and heavy and not grows and int(rare.sum()) >= FEWEST_RARE
     kept = evidence.kept(~rare)
     share = share_explained(evidence, np.where(rare, kept.mean(kept.distance) if len(kept) else 0.0, evidence.distance))
