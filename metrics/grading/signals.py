@@ -228,23 +228,30 @@ def _told_by_correlation(column: MetricValues, value: Floats, tested: Floats) ->
     )
 
 
-def _of_tokens(column: MetricValues, z: str) -> Floats:
+def _of_tokens(column: MetricValues, t: Floats) -> Floats:
     """A z that counts less for few tokens, whose own scatter is no measure of the tails of all.
 
     It is Student's t of so many tokens, and first the normal variable of about the same probability: Wallace 1959.
     """
-    t, freedom = column(z), np.maximum(column("tokens") - 1, 1.0)
+    freedom = np.maximum(column("tokens") - 1, 1.0)
     normal = np.sign(t) * np.sqrt(freedom * np.log1p(t**2 / freedom))
     return np.asarray(normal * np.minimum(column("tokens") / FEW_TOKENS, 1.0))
 
 
 def _dishonest(column: MetricValues, floor: Floats) -> Measurements:
-    z, mean = _of_tokens(column, "mean_weight_token_z"), column("mean_weight_token")
+    z, mean = _of_tokens(column, column("mean_weight_token_z")), column("mean_weight_token")
     return Measurements(mean, np.where(np.abs(mean - 1) > 0.01, np.abs(z), 0.0 * z))
 
 
 def _surprised(column: MetricValues, floor: Floats) -> Measurements:
-    z, gap = np.abs(_of_tokens(column, "surprisal_gap_z")), column("surprisal_gap")
+    z, gap = column("surprisal_gap_z"), column("surprisal_gap")
+    # Tokens without a surprise have no scatter. A policy near certainty expects an entropy of at least -gap, and so surprises
+    # with at least the variance of one of two tokens: p log(p)^2, which is gap log(-gap) where p is small.
+    entropy = np.clip(-gap, 1e-12, 1 / np.e)
+    least = np.sqrt(-entropy * np.log(entropy) / np.maximum(column("tokens"), 1.0))
+    with np.errstate(all="ignore"):
+        z = np.where(gap < 0, gap / np.maximum(gap / z, least), z)
+    z = np.abs(_of_tokens(column, z))
     watch, act = SURPRISED
     size = np.abs(gap) / CLEAR_SURPRISAL
     # If two gaps are too small for act, the larger one is the worse.

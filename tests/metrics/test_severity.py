@@ -147,6 +147,20 @@ def test_an_enormous_step_of_few_tokens_does_not_hide_those_after_it() -> None:
         assert grades == ["healthy"] * 20 + ["act"] + ["healthy"] * 20, "an infinite mean is no chance"
 
 
+@pytest.mark.parametrize(
+    ("tokens", "gap", "z", "severity"),
+    [
+        (192.0, -0.03, -4.5, "healthy"),  # no surprise was drawn: the tokens understate their scatter
+        (192.0, 0.03, 4.5, "watch"),  # a surprise that was drawn is part of the scatter
+        (20_000.0, -0.03, -12.0, "watch"),  # so many tokens would have had some
+        (20_000.0, -0.3, -30.0, "act"),
+    ],
+)
+def test_a_policy_near_certainty_is_seldom_surprised(tokens: float, gap: float, z: float, severity: str) -> None:
+    frame = frame_of({"surprisal_gap": [gap], "surprisal_gap_z": [z], "tokens": [tokens]})
+    assert list(grade_signals(frame).filter(signal="surprisal")["severity"]) == [severity]
+
+
 def test_a_rise_over_the_floor_counts_only_on_adjacent_steps() -> None:
     level = [0.002] * 3 + [0.05] + [0.002] * 3 + [0.05, 0.06] + [0.002]
     frame = frame_of({"kl_k3": level, "kl_k3_se": [k / 100 for k in level]})
