@@ -94,10 +94,12 @@ def largest(evidence: Evidence) -> Integers:
 
 @once
 def _without_largest(evidence: Evidence) -> tuple[Evidence, Booleans]:
-    """(the evidence without the few tokens that alone must make no pattern, the tokens that are kept)."""
+    """(the evidence without the few tokens that alone must make no pattern, the tokens that are kept). Copies are one token."""
     few = min(PATTERN[0], max(int(len(evidence) * PATTERN[1]), OUTLYING))
-    kept = np.ones(len(evidence), np.bool_)
-    kept[np.argsort(-np.abs(evidence.log_ratio), kind="stable")[:few]] = False
+    own = evidence.units * (int(evidence.position.max(initial=0)) + 1) + evidence.position
+    in_order = own[np.argsort(-np.abs(evidence.log_ratio), kind="stable")]
+    distinct, first = np.unique(in_order, return_index=True)
+    kept = ~np.isin(own, distinct[np.argsort(first)[:few]])
     return evidence.kept(kept), kept
 
 

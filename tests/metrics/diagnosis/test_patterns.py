@@ -12,7 +12,7 @@ from ratioscope.metrics.diagnosis.evidence import Evidence
 from ratioscope.metrics.diagnosis.fading import fades, is_less_sure
 from ratioscope.metrics.diagnosis.history import Course
 from ratioscope.metrics.diagnosis.share import share_explained
-from ratioscope.metrics.diagnosis.subset_faults import ratio_of
+from ratioscope.metrics.diagnosis.subset_faults import _without_largest, ratio_of
 
 ROWS, LENGTH = 60, 40
 
@@ -38,6 +38,18 @@ def test_sequences_that_repeat_another_one_are_no_further_evidence() -> None:
     own, both = (share_explained(each, each.distance / 2) for each in (alone, twice))
     assert (both.share, both.error) == pytest.approx((own.share, own.error))
     assert twice.effective_rows == ROWS
+
+
+def test_a_few_tokens_and_their_copies_make_no_pattern() -> None:
+    """Five sequences, each drawn eight times, with one large token early in three of them: three tokens, and not 24."""
+    draws = np.random.default_rng(3)
+    later = -draws.exponential(1.0, (5, LENGTH))
+    earlier = later - draws.normal(0, 0.01, later.shape)
+    earlier[[0, 1, 3], [2, 4, 1]] = later[[0, 1, 3], [2, 4, 1]] + 1.5
+    row, position = np.repeat(np.arange(40), LENGTH), np.tile(np.arange(LENGTH), 40)
+    copied = Evidence(np.tile(earlier, (8, 1)).ravel(), np.tile(later, (8, 1)).ravel(), row, position, {}, {})
+    others, kept = _without_largest(copied)
+    assert (~kept).sum() == 4 * 8 and np.abs(others.log_ratio).max() < 0.1
 
 
 def with_rare(bad: np.ndarray, sign: np.ndarray | float) -> Evidence:
