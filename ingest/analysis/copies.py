@@ -18,6 +18,8 @@ COMPUTED_APART = "computed_apart"
 """Member of run.json: true if the writer knows that engine and trainer each computed the log-probs on record by themselves."""
 EQUAL = "its two sides are equal to the last bit: a copy, or an aligned stack?"
 ZEROS = "every log-prob of both of its sides is 0: a placeholder"
+CHANCE = 1e-3
+"""Tokens are no copy if the share of equal ones among the others makes as many equal beyond this chance. Convention."""
 _NAMES = ("tokens", "zero_weight_tokens", "abs_log_ratio")
 
 MEANING = {"mismatch": " (bypass)", "drift": ": the drift is 0 by construction, and the clip never acts"}
@@ -47,10 +49,28 @@ def copied_steps(run: "Run") -> dict[str, frozenset[int]]:
 def _copied_steps(run: "Run") -> dict[str, frozenset[int]]:
     apart = run.info.get(COMPUTED_APART) is True
     found = {
-        gap: _zero_steps(run, gap, steps) if apart and gap in SAMPLED else steps
+        gap: steps if gap not in SAMPLED else (_zero_steps if apart else _unlikely_steps)(run, gap, steps)
         for gap, steps in equal_steps(run).items()
     }
     return {gap: steps for gap, steps in found.items() if steps}
+
+
+def _unlikely_steps(run: "Run", gap: str, steps: frozenset[int]) -> frozenset[int]:
+    """Those of the equal steps that have too many tokens to be equal by chance, as the other steps of the run tell it.
+
+    A step of few tokens, or of tokens that are nearly certain, is equal without a copy.
+    """
+    tokens = equal_tokens(run, gap)
+    others = tokens.filter(~pl.col("step").is_in(list(steps)))
+    usual = others["equal"].sum() / max(others["n"].sum(), 1)
+    return steps - frozenset(tokens.filter(pl.lit(usual) ** pl.col("n") >= CHANCE)["step"])
+
+
+def equal_tokens(run: "Run", gap: str) -> pl.DataFrame:
+    """Columns step, n, equal: number of tokens of each step, and of those whose two log-probs are equal."""
+    zero_bucket = (pl.col("low") < 0) & (pl.col("high") > 0)
+    counts = run.distribution("token", gap).group_by("step")
+    return counts.agg(n=pl.col("count").sum(), equal=pl.col("count").filter(zero_bucket).sum()).sort("step")
 
 
 def _zero_steps(run: "Run", gap: str, steps: frozenset[int]) -> frozenset[int]:

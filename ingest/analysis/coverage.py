@@ -221,7 +221,7 @@ def _offered(run: "Run", measured: pl.DataFrame, counted: pl.DataFrame) -> Offer
         *_dropped(run),
         *_gone(run),
         _by_step("without two finite log-probs", every.select("step", "broken")),
-        replace(_by_step(_TIED, every.select("step", "tied")), remedy=_WHICH),
+        replace(_by_step(_TIED, every.select("step", "tied")), is_possible=True, remedy=_WHICH),
         replace(_by_step(_ZERO, every.select("step", "zero")), placeholder=True, remedy=_MASK),
         _measured(no_token, length),
         _one_sided(run, counted),

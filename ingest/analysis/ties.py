@@ -3,6 +3,7 @@
 Statistics count the equal tokens of every step. The rows of few steps tell rounding from copies, and certain tokens from zeros.
 """
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from ratioscope.metrics.engines.arrow_columns import gap_rows
 from ratioscope.metrics.metric import SAMPLED
 
 from .comparability import recorded_values
+from .copies import CHANCE, equal_tokens
 from .step_rows import columns_of
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ FEWEST = 20
 """Fewer equal tokens in a run are no evidence."""
 _LOOKS, _LOOKS_AFAR = 4, 1
 """Steps whose rows are read; of a run on a store, where each is a request."""
+_LOOKED, _MOST_LOOKS = 1000, 32
+"""Tokens that these steps should have: of shorter steps more are read, up to so many."""
 _SURE, _LOG_SURE = "0.999", float(np.log(0.999))
 """The slice of tokens that are nearly certain, and its edge in nats: rounding alone makes many of their log-probs equal."""
 _WIDTH = 2e-6
@@ -34,8 +38,6 @@ _BESIDE, _TIMES = 1e-5, 10
 spreads the logits 1 / T times as far, and so allows so many times as many."""
 _MOST_OF_ROW = 0.9
 """A copied sequence has at least so many equal tokens among those that are not certain. Convention."""
-_CHANCE = 1e-3
-"""A short sequence is no copy if the share of equal tokens in the others makes as many equal beyond this chance. Convention."""
 _FEW = 2.0
 """Sides that differ by no more grid steps than this are equal at most of their tokens by rounding. Convention."""
 
@@ -54,14 +56,7 @@ def ties(run: "Run") -> pl.DataFrame:
 
 
 def _of_gap(run: "Run", gap: str) -> pl.DataFrame:
-    zero_bucket = (pl.col("low") < 0) & (pl.col("high") > 0)
-    found = (
-        run.distribution("token", gap)
-        .group_by("step")
-        .agg(n=pl.col("count").sum(), equal=pl.col("count").filter(zero_bucket).sum() / pl.col("count").sum())
-        .filter(pl.col("equal") >= LEAST)
-        .sort("step")
-    )
+    found = equal_tokens(run, gap).with_columns(pl.col("equal") / pl.col("n")).filter(pl.col("equal") >= LEAST)
     if (found["n"] * found["equal"]).sum() < FEWEST:
         found = found.clear()
     if found.is_empty():
@@ -85,19 +80,26 @@ def _of_gap(run: "Run", gap: str) -> pl.DataFrame:
 
 
 def _read(run: "Run", gap: str, own: pl.DataFrame) -> pl.DataFrame:
-    """Columns step, rounded, zero of the steps with the most equal tokens, with the least, and two between; one if none has rows.
+    """Columns step, rounded, zero of the steps with the most equal tokens, the least, and some between; one if none has rows.
 
     rounded: share of the equal tokens that rounding explains. zero: share of the nearly certain tokens that are placeholders.
     """
     kept = own.filter(pl.col("step").is_in(list(run.row_digests()))).sort("equal", descending=True)["step"].to_list()
-    most = _LOOKS_AFAR if run.is_remote else _LOOKS
+    short = math.ceil(_LOOKED / own["n"].mean())  # type: ignore[operator]
+    most = _LOOKS_AFAR if run.is_remote else min(max(_LOOKS, short), _MOST_LOOKS)
     steps = sorted({kept[at * (len(kept) - 1) // max(1, most - 1)] for at in range(most)}) if kept else []
     read = [_of_step(run, step, gap) for step in steps]
     # A policy that collapses comes near certainty at other steps than those at which all tokens are certain.
     near = sum(each.near for each in read) / max(sum(each.zeros for each in read), 1e-300)
     cold = min(1.0, recorded_values(run.info).get("temperature", 1.0))
+    mixed = [(each.alike[~each.is_whole].sum(), each.unsure[~each.is_whole].sum()) for each in read]
+    usual = float(sum(alike for alike, _ in mixed) / max(sum(unsure for _, unsure in mixed), 1))
     rows = [
-        (step, each.rounded, max(0.0, 1 - _TIMES / cold * near) * each.zeros / max(each.sure, 1e-300))
+        (
+            step,
+            max(each.rounded, each.scattered(usual)),
+            max(0.0, 1 - _TIMES / cold * near) * each.zeros / max(each.sure, 1e-300),
+        )
         for step, each in zip(steps, read, strict=True)
     ]
     schema = {"step": pl.Int64, "rounded": pl.Float64, "zero": pl.Float64}
@@ -108,13 +110,31 @@ class _Read(NamedTuple):
     """The equal and the nearly certain tokens of one step."""
 
     rounded: float
-    """Share of the equal tokens that rounding explains."""
+    """Share of the equal tokens that the grid explains."""
+    alike: Integers
+    """Equal tokens of each sequence among those that are not nearly certain."""
+    unsure: Integers
+    """Tokens of each sequence that are not nearly certain."""
     zeros: float
     """Number of tokens with two log-probs of 0, by the sequences that each stands for."""
     near: float
     """The same of those within reach of 0 that are not 0."""
     sure: float
     """The same of all that are nearly certain."""
+
+    @property
+    def is_whole(self) -> Booleans:
+        """True for the sequences whose tokens are equal, as those of a copy are."""
+        return self.alike >= _MOST_OF_ROW * np.maximum(self.unsure, 1)
+
+    def scattered(self, usual: float) -> float:
+        """Share of the equal tokens that lie in sequences of which most tokens differ: a copy is of whole sequences.
+
+        Sides that compute in 16 bits agree at some tokens, here and there, and up to the first place where one rounds otherwise.
+        usual: share of equal tokens in the sequences that are no copy; it makes short ones equal as a whole now and then.
+        """
+        is_copy = self.is_whole & (usual**self.alike < CHANCE)
+        return 1 - float(self.alike[is_copy].sum() / self.alike.sum()) if self.alike.any() else 0.0
 
 
 def _of_step(run: "Run", step: int, gap: str) -> _Read:
@@ -128,23 +148,11 @@ def _of_step(run: "Run", step: int, gap: str) -> _Read:
     zero: Booleans = far == 0
     beside = _BESIDE if grid is None else max(_BESIDE, 10 * far[~zero].min(initial=1.0))
     near, sure = ~zero & (far < beside), earlier >= _LOG_SURE
+    alike, unsure = (
+        np.bincount(row[tokens], minlength=len(rows.lengths)) for tokens in ((earlier == later) & ~sure, ~sure)
+    )
     counts = (float(stands[tokens].sum()) for tokens in (zero, near, sure))
-    return _Read(max(_rounded(earlier, later, grid), _scattered(earlier, later, row)), *counts)
-
-
-def _scattered(earlier: Floats, later: Floats, row: Integers) -> float:
-    """Share of the equal tokens that lie in sequences of which most tokens differ: a copy is of whole sequences.
-
-    Sides that compute in 16 bits agree at some tokens, here and there, and up to the first place where one rounds otherwise.
-    """
-    unsure = earlier < _LOG_SURE
-    equal = (earlier == later) & unsure
-    size = int(row.max(initial=-1)) + 1
-    alike, of_row = np.bincount(row, equal, size), np.bincount(row, unsure, size)
-    is_whole = alike >= _MOST_OF_ROW * np.maximum(of_row, 1)
-    usual = alike[~is_whole].sum() / max(of_row[~is_whole].sum(), 1)
-    is_copy = is_whole & (usual**alike < _CHANCE)
-    return float((~is_copy[row][equal]).mean()) if equal.any() else 0.0
+    return _Read(_rounded(earlier, later, grid), alike, unsure, *counts)
 
 
 def _rounded(earlier: Floats, later: Floats, grid: Floats | None) -> float:

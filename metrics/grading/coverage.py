@@ -9,6 +9,9 @@ from enum import StrEnum
 
 LEAST_SHARE = 0.9
 """A run, or a step, of which a smaller share was measured is not healthy. Convention; `measured` in a limits file."""
+LEAST_APART = 0.5
+"""A step is not healthy, too, if sequences that may be copies leave less than this share of it, or of the run less than the
+share above: aligned stacks agree to the last bit on some sequences, and a fault shows in the others of the step. Convention."""
 LONGER = 1.25
 """Missing sequences that are so many times as long as the others, or as short, are no random part. Convention."""
 FEWEST = 3
@@ -70,6 +73,8 @@ class Absence:
     """Sequences whose step is not known."""
     tokens: int | None = None
     """Number of their tokens; None if nobody counted them."""
+    is_possible: bool = False
+    """True for sequences that may be measured, or copies: the record does not tell."""
     placeholder: bool = False
     """True for values that no policy computed: however few they are, their step is measured in part."""
     remedy: str = "Mend what keeps these sequences out of the record, then look again."
@@ -98,15 +103,21 @@ class Offered:
         return measured / whole if whole else None
 
     def thin_steps(self, least: float) -> tuple[int, ...]:
-        """The steps of which less than this share was measured, ascending."""
+        """The steps of which less than this share was measured, ascending; less than LEAST_APART if the rest may be copies."""
         absent: dict[int, float] = {}
+        possible: dict[int, float] = {}
         for absence in self.absences:
+            kind = possible if absence.is_possible else absent
             for step, sequences in absence.by_step.items():
-                absent[step] = absent.get(step, 0) + sequences
-        shares = {
-            step: self.measured.get(step, 0) / (self.measured.get(step, 0) + n) for step, n in absent.items() if n
-        }
-        return tuple(sorted(step for step, share in shares.items() if share < least))
+                kind[step] = kind.get(step, 0) + sequences
+        thin = []
+        for step in {*absent, *possible}:
+            known, gone, maybe = (of.get(step, 0) for of in (self.measured, absent, possible))
+            if known + maybe < least * (known + maybe + gone) or known < min(least, LEAST_APART) * (
+                known + maybe + gone
+            ):
+                thin.append(step)
+        return tuple(sorted(thin))
 
     def unknown_steps(self, least: float) -> frozenset[int]:
         """The thin steps, and those with a placeholder."""

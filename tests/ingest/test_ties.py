@@ -9,6 +9,7 @@ import pytest
 from ratioscope.arrays import Floats
 from ratioscope.collectors.budget import Budget
 from ratioscope.collectors.collector import Collector
+from ratioscope.ingest.analysis.copies import copied_steps
 from ratioscope.ingest.analysis.coverage import coverage_of
 from ratioscope.ingest.analysis.ties import ties
 from ratioscope.ingest.run import open_run
@@ -113,3 +114,28 @@ def test_a_low_temperature_on_record_allows_more_zeros(tmp_path: Path) -> None:
     folder = run_of(tmp_path / "told", cold, cold, config={"sampling": {"temperature": 0.01}})
     assert coverage_of(open_run(folder), 0.9).is_measured
     assert not coverage_of(open_run(run_of(tmp_path / "untold", cold, cold)), 0.9).is_measured
+
+
+def test_a_step_of_few_tokens_that_chance_makes_equal_is_no_copy(tmp_path: Path) -> None:
+    """Half of the tokens of the other steps are equal, so that four of them may all be; forty are not by chance."""
+    draws = np.random.default_rng(9)
+
+    def step(tokens: int, share: float) -> tuple[Floats, Floats]:
+        rollout = -draws.exponential(1.0, (1, tokens)) - 0.01
+        return rollout, np.where(draws.random(rollout.shape) < share, rollout, rollout + 0.01)
+
+    for tokens, is_copy in ((4, False), (40, True)):
+        folder = run_of(tmp_path / f"run_{tokens}", *[step(60, 0.5)] * 8, step(tokens, 1.0))
+        assert bool(copied_steps(open_run(folder))) is is_copy
+
+
+def test_many_short_steps_are_read_until_they_show_certain_tokens(tmp_path: Path) -> None:
+    """A collapsed policy has a log-prob beside 0 now and then, which four steps of six tokens need not have."""
+    draws = np.random.default_rng(10)
+    lowest = np.repeat([0.0, 1e-6, 1.0], [30, 8, 22])[:, None, None]
+    rollout = -lowest * draws.uniform(0.5, 2, (60, 2, 3))
+    rollout[:, 0, 0] = 0.0
+    rollout[30:38, 0, 1] = 0.0
+    rollout[:, 1, 2] = -1.0  # no step is equal as a whole
+    steps = [(each, each * 1.01) for each in rollout]
+    assert coverage_of(open_run(run_of(tmp_path / "run", *steps)), 0.9).is_measured

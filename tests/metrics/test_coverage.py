@@ -1,5 +1,7 @@
 """The coverage of a question: green needs that all of it was measured."""
 
+from dataclasses import replace
+
 import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,6 +31,16 @@ def test_a_step_that_is_missing_whole_is_told() -> None:
     found = coverage(offered(Absence("dropped", {3: 100.0}), steps=100))
     assert found.known == Known.PARTLY and "Less than 90% were measured at step 3." in found.why
     assert found.share is not None and found.share > LEAST_SHARE
+
+
+def test_a_step_of_which_some_may_be_copies_is_told_if_they_are_most_of_it() -> None:
+    for share, is_measured in ((0.4, True), (0.6, False)):
+        possible = Absence("equal on both sides", {3: 100.0 * share / (1 - share)}, is_possible=True)
+        assert coverage(offered(possible, steps=100)).is_measured is is_measured
+    everywhere = Absence("equal on both sides", dict.fromkeys(range(10), 20.0), is_possible=True)
+    assert not coverage(offered(everywhere)).is_measured, "a sixth of the run"
+    lost = Absence("dropped", {3: 30.0})
+    assert not coverage(offered(replace(everywhere, by_step={3: 5.0}), lost, steps=100)).is_measured
 
 
 def test_long_sequences_that_are_missing_are_told_however_few_they_are() -> None:
