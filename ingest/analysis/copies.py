@@ -62,8 +62,8 @@ def _unlikely_steps(run: "Run", gap: str, steps: frozenset[int]) -> frozenset[in
     """
     tokens = equal_tokens(run, gap)
     others = tokens.filter(~pl.col("step").is_in(list(steps)))
-    usual = others["equal"].sum() / max(others["n"].sum(), 1)
-    return steps - frozenset(tokens.filter(pl.lit(usual) ** pl.col("n") >= CHANCE)["step"])
+    equal, every = (float(others[name].sum()) for name in ("equal", "n"))
+    return steps - frozenset(tokens.filter(pl.lit(equal / max(every, 1.0)) ** pl.col("n") >= CHANCE)["step"])
 
 
 def equal_tokens(run: "Run", gap: str) -> pl.DataFrame:

@@ -123,6 +123,12 @@ def log_sizes(evidence: Evidence) -> Floats:
     return np.asarray(np.clip(relative, -3.0, 4.0))
 
 
+def behind(evidence: Evidence, bad: Booleans) -> Booleans:
+    """True for each bad token and for every token behind one in its sequence, shape (tokens,)."""
+    counts = np.cumsum(bad)
+    return np.asarray(counts > (counts - bad)[evidence.starts][evidence.row_codes])
+
+
 def codes(labels: Integers) -> tuple[Integers, Integers]:
     """(distinct labels ascending, index of each token's label among them)."""
     distinct, index = np.unique(labels, return_inverse=True)

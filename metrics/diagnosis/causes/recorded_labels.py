@@ -13,7 +13,7 @@ from ratioscope.arrays import Array, Booleans
 
 from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence
-from ..subset_faults import CLEAR_LABEL, subset_fault
+from ..subset_faults import CLEAR_LABEL, behind, subset_fault
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,7 @@ def labelled(label: Label, evidence: Evidence) -> Result:
     """The test of one label: its tokens have a larger gap than the others of equal probability."""
     bad = label.bad(evidence.facts[label.fact])
     if label.behind and bad.any():
-        counts = np.cumsum(bad)
-        bad = counts > (counts - bad)[evidence.starts][evidence.row_codes]
+        bad = behind(evidence, bad)
     if not bad.any():
         return absent(label.none)
     if bad.all():

@@ -12,10 +12,12 @@ from ..factors import LARGEST, rank_among_equals, split_in_two
 from ..fits import correlation, repeats
 from ..on_record import LAG_ABOVE
 from ..share import level_ratios
-from ..subset_faults import CLEAR_LABEL, FEW_TOKENS, codes, log_sizes, mean_by, subset_fault
+from ..subset_faults import CLEAR_LABEL, FEW_TOKENS, behind, codes, log_sizes, mean_by, subset_fault
 
 LEAST_RATIO = 1.3
 """A lag, replica or turn with a smaller ratio than this is no fault."""
+FURTHER = 1.5
+"""The tokens behind older ones count with them if they explain so many times as much. A convention."""
 REPEATABLE = 0.5
 """Correlation between two halves of the tokens of a sequence or prompt from which on a cluster is real."""
 APART = 5.0
@@ -44,6 +46,7 @@ def version_lag(evidence: Evidence) -> Result:
     least = int(np.argmin(np.abs(lags)))
     bad = index != least
     ratios, errors, _ = level_ratios(evidence, index)
+    fact = {"most": int(lags.max()), "worst_lag": int(lags[int(np.argmax(ratios))])}
     course = ", ".join(
         f"lag {int(lag)}: {ratio / ratios[least]:.3g}"
         for lag, ratio in list(zip(lags, ratios, strict=True))[:6]
@@ -54,10 +57,16 @@ def version_lag(evidence: Evidence) -> Result:
         bad,
         f"tokens with a lag other than {int(lags[least])}",
         LEAST_RATIO,
-        {"most": int(lags.max()), "worst_lag": int(lags[int(np.argmax(ratios))])},
+        fact,
         CLEAR_LABEL,
         by_size=True,
     )
+    if result.share and (later := behind(evidence, bad)).sum() > bad.sum():
+        # Newer weights read the keys and values that the older ones of this sequence left.
+        words = "tokens of older weights, and those behind them in their sequences,"
+        mixed = subset_fault(evidence, later, words, LEAST_RATIO, fact, CLEAR_LABEL, by_size=True)
+        if mixed.holds and mixed.share and mixed.share.share > FURTHER * result.share.share:
+            result = mixed
     allowed = evidence.record.settings.get(LAG_ABOVE)
     bound = f"; the settings on record allow a lag of at most {allowed}" if allowed else ""
     return replace(result, effect=f"{result.effect} ({course}){bound}") if course and not result.too_few else result

@@ -11,6 +11,7 @@ from ratioscope.ingest.analysis.diagnosis import diagnosis_of
 from ratioscope.metrics.diagnosis.catalogue import CAUSE
 from ratioscope.metrics.diagnosis.causes.recorded_labels import CAUSES
 from ratioscope.metrics.diagnosis.diagnosis import Diagnosis
+from ratioscope.metrics.diagnosis.evidence import Evidence
 
 ROWS, LENGTH = 48, 60
 BAD_ROWS = np.arange(ROWS) % 3 == 1
@@ -136,3 +137,18 @@ def test_bad_sequences_that_are_longer_than_the_others_are_told_to_be(tmp_path: 
     first = diagnosis_of(open_run(tmp_path / "run")).diagnosis.likely[0]
     assert first.cause.code == "outlier_sequences"
     assert first.effect.endswith("they have 200 tokens on average, and the others 30")
+
+
+@pytest.mark.parametrize("recomputed", [False, True])
+def test_tokens_behind_older_ones_count_with_them_unless_the_keys_were_recomputed(recomputed: bool) -> None:
+    """In every third sequence the weights change after a third of the tokens."""
+    draws = np.random.default_rng(1)
+    row, position = np.repeat(np.arange(ROWS), LENGTH), np.tile(np.arange(LENGTH), ROWS)
+    is_older = BAD_ROWS[row] & (position < LENGTH // 3)
+    is_bad = is_older if recomputed else BAD_ROWS[row]
+    later = -draws.exponential(1.0, len(row))
+    facts = {"lag": 3 * is_older, "step": row // 16}
+    evidence = Evidence(later - draws.normal(0, np.where(is_bad, 0.4, 0.02)), later, row, position, facts, {})
+    found = CAUSE["version_lag"].test(evidence)
+    assert found.holds and found.share is not None and found.share.share > 0.95
+    assert ("behind them" in found.effect) is not recomputed, found.effect
