@@ -32,6 +32,8 @@ DENIED, MOST_DENIED = 0.3, 0.001
 """A log-prob of 0 is denied by a smaller one than minus this; from this share on they are no rounding noise."""
 KURTOSIS = 40.0
 """The same of rare tokens that have nearly the whole gap."""
+LARGE_STEP, CALM_STEP = 1 / 4, 1 / 20
+"""Levels of a step, relative to the mean, at which it has the gap, or lacks it. A convention."""
 RARE = 0.6
 """Share of the gap in one token of a hundred from which on rare tokens have nearly the whole gap."""
 ONE_SIDED = 0.3
@@ -317,9 +319,20 @@ def _larger_than_rounding(evidence: Evidence) -> Result:
         "different_prompt": lambda own: size > UNRELATED or fades(own),
         "trainer_temperature": is_partly,
         "penalty": lambda own: own.has("token") and penalty(own).holds,
+        "switch_inside": _comes_and_goes,
     }
     alike = tuple(code for code, is_there in traces.items() if is_there(evidence)) if holds else ()
     return Result(holds, effect, shown, share, undone, alike=alike)
+
+
+def _comes_and_goes(evidence: Evidence) -> bool:
+    """True if a calm step lies between steps with the gap: weights that differ, or another precision, would be there, too."""
+    if not evidence.has("step"):
+        return False
+    steps, index = evidence.step_codes
+    levels = np.bincount(index, evidence.weights * evidence.distance) / np.bincount(index, evidence.weights)
+    large = np.flatnonzero(levels > levels.mean() * LARGE_STEP)
+    return bool((levels[large.min(initial=len(steps)) : large.max(initial=0)] < levels.mean() * CALM_STEP).any())
 
 
 CAUSES = (

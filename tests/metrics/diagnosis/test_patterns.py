@@ -323,3 +323,15 @@ def test_seldom_ids_whose_every_token_is_far_off_have_other_rows(place: str) -> 
     for tokens, code in ((bad, "token_rows"), (draws.permutation(bad), "router_flips")):
         first = diagnose(healthy.with_earlier(np.where(tokens, healthy.later - size, healthy.earlier))).likely[0]
         assert first.cause.code == code and first.confidence != "high" and first.of_whole > 0.8
+
+
+@pytest.mark.parametrize(("steps", "comes_and_goes"), [((1, 3, 4), True), ((2, 3, 4), False), ((0, 1, 2, 3, 4), False)])
+def test_weights_that_differ_at_some_steps_may_have_changed_within_them(
+    steps: tuple[int, ...], comes_and_goes: bool
+) -> None:
+    own = gap(0.001)
+    draws = np.random.default_rng(4)
+    size = np.where(np.isin(own.facts["step"], steps), 0.3, 0.001)
+    honest = own.with_earlier(own.later - draws.normal(-(size**2) / 2, size))
+    found = CAUSE["different_weights"].test(honest)
+    assert found.holds and ("switch_inside" in found.alike) is comes_and_goes
