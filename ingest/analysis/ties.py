@@ -36,6 +36,8 @@ _WIDTH = 2e-6
 _BESIDE, _TIMES = 1e-5, 10
 """Certain tokens have at most so many log-probs of 0 for each one within this distance of 0. Convention. A temperature T below 1
 spreads the logits 1 / T times as far, and so allows so many times as many."""
+_ERRORS = 2.0
+"""Few log-probs beside 0 are so many standard errors more: their number is by chance."""
 _MOST_OF_ROW = 0.9
 """A copied sequence has at least so many equal tokens among those that are not certain. Convention."""
 _FEW = 2.0
@@ -90,7 +92,8 @@ def _read(run: "Run", gap: str, own: pl.DataFrame) -> pl.DataFrame:
     steps = sorted({kept[at * (len(kept) - 1) // max(1, most - 1)] for at in range(most)}) if kept else []
     read = [_of_step(run, step, gap) for step in steps]
     # A policy that collapses comes near certainty at other steps than those at which all tokens are certain.
-    near = sum(each.near for each in read) / max(sum(each.zeros for each in read), 1e-300)
+    found = sum(each.near for each in read)
+    near = (found + _ERRORS * math.sqrt(found)) / max(sum(each.zeros for each in read), 1e-300)
     cold = min(1.0, recorded_values(run.info).get("temperature", 1.0))
     mixed = [(each.alike[~each.is_whole].sum(), each.unsure[~each.is_whole].sum()) for each in read]
     usual = float(sum(alike for alike, _ in mixed) / max(sum(unsure for _, unsure in mixed), 1))

@@ -139,3 +139,11 @@ def test_many_short_steps_are_read_until_they_show_certain_tokens(tmp_path: Path
     rollout[:, 1, 2] = -1.0  # no step is equal as a whole
     steps = [(each, each * 1.01) for each in rollout]
     assert coverage_of(open_run(run_of(tmp_path / "run", *steps)), 0.9).is_measured
+
+
+def test_few_log_probs_beside_zero_may_be_more_by_chance(tmp_path: Path) -> None:
+    """Twelve zeros for each of 25 log-probs beside 0 are certain tokens, and for each of 900 they are not."""
+    for near, is_measured in ((25, True), (900, False)):
+        rollout = np.concatenate([np.zeros(12 * near), np.full(near, -1e-6), np.full(3 * near, -1.0)]).reshape(4, -1)
+        folder = run_of(tmp_path / f"run_{near}", (rollout, rollout * 1.01))
+        assert coverage_of(open_run(folder), 0.9).is_measured is is_measured
