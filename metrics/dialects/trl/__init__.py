@@ -39,18 +39,20 @@ CANONICAL: dict[str, str | None] = {
 }
 
 NOTES: dict[str, str] = {
-    "sampling/sampling_logp_difference/mean": "a plain mean over processes of the mean over each process's tokens, and over "
-    "the generation batches since the last log",
+    "sampling/sampling_logp_difference/mean": "a plain mean over processes of the mean over each process's tokens with a "
+    "rollout log-prob, 0 without any, and over the generation batches since the last log",
     "sampling/importance_sampling_ratio/mean": "after clamping or masking; in sequence modes (sequence_mask unless set) a mean "
     "of products over sequences, and a row without tokens counts as 1; a plain mean over processes, and over the generation "
     "batches since the last log",
     "sampling/importance_sampling_ratio/min": "in the mask modes 0 as soon as one value is masked out",
     "sampling/importance_sampling_ratio/max": "after the clamp: never above C_max, so it hides the true maximum",
     "clip_ratio/region_mean": "counts a token outside the clip range only if its advantage has the sign that clips; with "
-    "importance_sampling_level 'sequence' a mean over sequences, empty ones included; a mean over the micro-batches since the "
-    "last log",
-    "clip_ratio/low_min": "the smallest share of a sequence, averaged over micro-batches: not the minimum of the step",
-    "clip_ratio/high_max": "the largest share of a sequence, averaged over micro-batches: not the maximum of the step",
+    "importance_sampling_level 'sequence', and in RLOOTrainer, a mean over sequences, empty ones included; a mean over the "
+    "micro-batches since the last log; AsyncGRPOTrainer takes current over rollout",
+    "clip_ratio/low_min": "the smallest share of a sequence, averaged over micro-batches: not the minimum of the "
+    "step, which AsyncGRPOTrainer has",
+    "clip_ratio/high_max": "the largest share of a sequence, averaged over micro-batches: not the maximum of the "
+    "step, which AsyncGRPOTrainer has",
 }
 
 
