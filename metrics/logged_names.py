@@ -198,14 +198,22 @@ def likely_trainers(names: Iterable[str]) -> list[str]:
     """The trainers that most of these names are of; empty: none is told by them. More than one: they cannot be told apart.
 
     Names of a distance count first, then those of other numbers that the trainers log. A fork logs names of its own beside
-    those of its origin, so names that both have are the origin's.
+    those of its origin, so names that both have are the origin's; so are those that a trainer has from another's package.
     """
     own = set(names)
-    rows = {each: [row for name in own if (row := logged_name(each, name)) is not None] for each in trainers()}
+    rows = {
+        each: [row for name in own if (row := logged_name(each, name)) and _is_own(each, row)] for each in trainers()
+    }
     counts = {each: (sum(bool(row.near or row.sides) for row in found), len(found)) for each, found in rows.items()}
     most = max(counts.values(), default=(0, 0))
     best = [each for each, count in counts.items() if count == most and most[0]]
     return [each for each in best if not {_about()[each].get("fork"), _about()[each].get("like")} & {*best}]
+
+
+def _is_own(trainer: str, row: LoggedName) -> bool:
+    """False for a number that the code of another trainer logs, unless this one is its fork or has all of its names."""
+    package = (row.source or source_of(trainer, row.name)).partition("/")[0]
+    return package in ("", trainer) or package not in trainers() or not {"fork", "like"}.isdisjoint(_about()[trainer])
 
 
 def _direction(near: str) -> str:
