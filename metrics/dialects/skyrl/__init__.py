@@ -84,14 +84,15 @@ NOTES: dict[str, str] = {
     f"{_LOSS}token_mask_ratio": "the share outside the two thresholds among the tokens that the outlier mask leaves",
     **{f"{_LOSS}outlier_seq_{name}_ratio": _EMPTY_ROWS for name in _DROPPED},
     **{
-        f"{_LOSS}{kind}_sequence_mask_{name}_ratio": f"{_EMPTY_ROWS}; sequences that the outlier mask dropped do so too"
+        f"{_LOSS}{kind}_sequence_mask_{name}_ratio": f"tokens that the token mask drops do not count; {_EMPTY_ROWS}; sequences "
+        "that the outlier mask dropped do so too"
         for kind in ("geo", "product")
         for name in _DROPPED
     },
     f"{_LOSS}clip_ratio": "before the correction masks; the second clip of dual_clip is not counted; always 0 for sapo, "
     "kl_cov and cross_entropy",
     f"{_LOSS}importance_ratio": "current / old, unclamped; nan if a micro-batch is fully masked",
-    f"{_LOSS}cispo/ratio_mean": "current / cispo_anchor: the total gap with anchor rollout, the drift with anchor old",
+    f"{_LOSS}cispo/ratio_mean": "the total gap with anchor rollout, the drift with anchor old",
     "policy/policy_loss": "divided by the counts before the correction masks, so masking shrinks it; ratioscope does "
     "not reproduce it if clip_cov drops tokens at random",
 }
