@@ -68,14 +68,14 @@ _EMPTY_ROWS = "rows without a valid token count as kept, so padding rows dilute 
 
 NOTES: dict[str, str] = {
     f"{_TRAINING_BATCH}std": "of the absolute difference, so not the spread of the log-ratio; nan for a single token",
-    f"{_TRAINING_BATCH}mean": "absent if SkyRL skips the policy forward (rollout_is, dppo, cispo on rollout); "
-    "without use_conversation_multi_turn (on unless set) an appended end-of-sequence token has rollout log-prob 0 and "
-    "counts; a missing log-prob is -9999",
+    f"{_TRAINING_BATCH}mean": "absent if SkyRL skips the policy forward (rollout_is, dppo, cispo on rollout, unless "
+    "a correction or use_kl_in_reward needs it); without use_conversation_multi_turn (on unless set) an appended "
+    "end-of-sequence token has rollout log-prob 0 and counts; a missing or infinite log-prob is -9999",
     f"{_MINI_BATCH}mean": f"of abs(current - rollout) in the update; {_MEAN_OF_MEANS}; empty padding micro-batches pull it "
     "to 0 (FSDP)",
     f"{_MINI_BATCH}std": "from averaged moments of the absolute difference, so not the spread of the log-ratio",
     f"{_MINI_BATCH}min": f"{_DILUTED}: 0 as soon as one position is masked or padded",
-    f"{_LOSS}is_ratio_mean": f"log-ratio clamped to +-20 first; {_MEAN_OF_MEANS}",
+    f"{_LOSS}is_ratio_mean": f"log-ratio clamped to +-20 first; {_MEAN_OF_MEANS}; absent without off_policy_correction",
     f"{_LOSS}is_ratio_std": f"{_DILUTED}: it mostly measures the share of padding (0.5 at half padding without a mismatch)",
     f"{_LOSS}is_ratio_max": "the largest clamped weight: at most exp(20) = 4.85e8, and 0 if every token is masked",
     f"{_LOSS}is_ratio_min": f"{_DILUTED}: 0 as soon as one position is masked or padded",
@@ -84,13 +84,12 @@ NOTES: dict[str, str] = {
     f"{_LOSS}token_mask_ratio": "the share outside the two thresholds among the tokens that the outlier mask leaves",
     **{f"{_LOSS}outlier_seq_{name}_ratio": _EMPTY_ROWS for name in _DROPPED},
     **{
-        f"{_LOSS}{kind}_sequence_mask_{name}_ratio": f"tokens that the token mask drops do not count; {_EMPTY_ROWS}; sequences "
-        "that the outlier mask dropped do so too"
+        f"{_LOSS}{kind}_sequence_mask_{name}_ratio": f"{_EMPTY_ROWS}; sequences that the outlier mask dropped do so too"
         for kind in ("geo", "product")
         for name in _DROPPED
     },
-    f"{_LOSS}clip_ratio": "before the correction masks; the second clip of dual_clip is not counted; always 0 for sapo, "
-    "kl_cov and cross_entropy",
+    f"{_LOSS}clip_ratio": "before the correction masks; the second clip of dual_clip is not counted; always 0 for sapo "
+    "and kl_cov; absent with importance_sampling",
     f"{_LOSS}importance_ratio": "current / old, unclamped; nan if a micro-batch is fully masked",
     f"{_LOSS}cispo/ratio_mean": "the total gap with anchor rollout, the drift with anchor old",
     "policy/policy_loss": "divided by the counts before the correction masks, so masking shrinks it; ratioscope does "
