@@ -56,7 +56,7 @@ def _copied_steps(run: "Run") -> dict[str, frozenset[int]]:
 
 
 def _unlikely_steps(run: "Run", gap: str, steps: frozenset[int]) -> frozenset[int]:
-    """Those of the equal steps that have too many tokens to be equal by chance, as the other steps of the run tell it.
+    """Those of the equal steps that have too many tokens to be equal by chance, by the share of equal ones at the other steps.
 
     A step of few tokens, or of tokens that are nearly certain, is equal without a copy.
     """
