@@ -23,7 +23,11 @@ from .known.trainers import trainer_named
 
 ANY = "any trainer"
 """The heading of names that most trainers log."""
-_CUTS = {"before": "before any truncation or mask", "after": "after truncation and masks"}
+_CUTS = {
+    "before": "before any truncation or mask",
+    "bounded": "after truncation, before rejection",
+    "after": "after truncation and masks",
+}
 _STATISTICS = {
     "mean": "a mean", "avg": "a mean", "max": "the largest", "min": "the smallest", "std": "a standard deviation",
 }  # fmt: skip

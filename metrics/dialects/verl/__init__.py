@@ -95,14 +95,17 @@ _OFF_POLICY_CANONICAL = {
 _IMPORTANCE: Mapping[str, str] = {
     "mean": "after truncation, so below the mean weight: it need not be 1 even if the records are right; "
     f"{_LEGACY}; at sequence level long rows weigh more",
-    "max": "at token level never above the threshold from 0.8.0 on; at sequence level the maximum of untruncated products",
-    "min": "at sequence level the minimum of untruncated products, not clamped: it underflows to 0",
+    "max": "at token level never above the threshold from 0.8.0 on; at sequence level the maximum of untruncated products, at "
+    "most e^20, with 1 for a row without a valid token",
+    "min": "at token level of the applied weights, so 0 for one that IcePop drops; at sequence level the minimum of untruncated "
+    "products, not clamped: it underflows to 0",
     "std": "from weights clamped to the threshold, or set to 0 by IcePop, as a difference of squares: noise in float32 if the "
     "spread is small",
     "eff_sample_size": "a share, not a count; from weights after the bounds (clamped, so nearer 1, or with IcePop 0 outside); at "
     "sequence level each token has its sequence's product",
     "ratio_fraction_high": "share above the threshold alone; at sequence level a mean over all rows",
-    "ratio_fraction_low": "share below the lower bound of IcePop, or else below 1 / threshold, which truncation does not use",
+    "ratio_fraction_low": "share below the lower bound of IcePop, or else below 1 / threshold, which truncation does not use; "
+    "at sequence level a mean over all rows",
     "seq_mean": f"{_EMPTY_ROWS}0; at token level from each row's arithmetic mean, not from its product; {_LEGACY}",
     "seq_std": f"over all rows, and rows without a valid token count as 0; {_LEGACY}",
     "seq_max": _LEGACY,
@@ -131,6 +134,7 @@ _OLD_REJECTION: Mapping[str, str] = {
 }
 _IMPORTANCE_CANONICAL = {"mean": "mismatch/mean_weight_token", "eff_sample_size": "mismatch/ess_token"}
 
+_ROWS = "of rows, for a token option of their means; rows without a valid token are left out"
 _REJECTION: Mapping[str, str] = {
     "mean": "for a sequence option the mean of the row statistic, weighted by row length",
     "max": "K1 is minus the log-ratio: it is largest where the trainer's probability falls furthest below the rollout's",
@@ -138,11 +142,11 @@ _REJECTION: Mapping[str, str] = {
     "fraction_high": "a share of rows for a sequence option, of tokens for a token option; K1 bounds act on rollout / trainer",
     "fraction_low": "always 0 for K2 and K3",
     "std": "from values clamped to the bounds, as a difference of squares",
-    "seq_mean": "rows without a valid token are left out here, while rollout_is_seq_mean counts them",
-    "seq_std": "rows without a valid token are left out",
-    "seq_max": "rows without a valid token are left out",
-    "seq_min": "rows without a valid token are left out",
-    "seq_max_deviation": "the deviation from 0, while rollout_is_seq_max_deviation is the deviation from 1",
+    "seq_mean": f"{_ROWS}, while rollout_is_seq_mean counts them",
+    "seq_std": _ROWS,
+    "seq_max": _ROWS,
+    "seq_min": _ROWS,
+    "seq_max_deviation": f"{_ROWS}; the deviation from 0, while rollout_is_seq_max_deviation is the deviation from 1",
     "seq_fraction_high": "for a token option the share of row means, by which verl does not reject",
     "seq_fraction_low": "for a token option the share of row means, by which verl does not reject; K1 only",
     "masked_fraction": "before rejection by the other options",
@@ -154,19 +158,21 @@ _OTHER: Mapping[str, str] = {
     "rollout_corr/rollout_rs_seq_masked_fraction": "rows with a rejected token over all rows, empty ones included",
     "rollout_corr/rollout_is_veto_fraction": "the share of sequences that the veto rejects; before 0.7.1 only, 0 while it is off",
     "rollout_corr/rollout_is_catastrophic_token_fraction": "the share of tokens below the bound of the veto; before 0.7.1 only",
-    "training/rollout_probs_diff_valid": "1 if the batch has a valid token",
+    "training/rollout_probs_diff_valid": "1 if the batch has a valid token, else 0, and the numbers beside it are NaN",
     "training/rollout_probs_diff_max": "a difference of probabilities, though verl calls it logprob; NaN if any is NaN",
     "training/rollout_probs_diff_mean": "a difference of probabilities, though verl calls it logprob; not logged in bypass mode",
     "training/rollout_probs_diff_std": "a difference of probabilities",
     "training/rollout_actor_probs_pearson_corr": "near 1 even for a large gap, because most probabilities are near 1 "
     "or 0; not comparable between temperatures",
-    "actor/ppo_kl": "log-ratios clamped to +-20, not in all loss modes (kl_cov: the mean of their size); in bypass mode "
-    "rollout - current over the tokens left",
-    "actor/pg_clipfrac": "the share of tokens at which the loss clips the ratio of current over old: in vanilla and gspo where "
-    "the advantage makes a bound bind, in geo_mean at positive ones, in cispo at any; dropped by the trust region in dppo_tv and "
-    "dppo_kl, by covariance in clip_cov; 0 in sapo",
-    "actor/pg_clipfrac_lower": "at negative advantages the share that the dual clip (vanilla) or the ordinary clip (geo_mean) "
-    "decides; in dppo_* the share kept whose ratio is cut off at clip_ratio_c; 0 in gspo, cispo, sapo",
+    "actor/ppo_kl": "log-ratios clamped to +-20, not in all loss modes (kl_cov: the mean of their size, gpg: absent); in bypass "
+    "mode rollout - current over the tokens left",
+    "actor/pg_clipfrac": "the share of tokens at which the loss clips the ratio of current over old: in vanilla where the "
+    "advantage makes a bound bind, in gspo so for the sequence's geometric mean, in cispo at any; in geo_mean the share with a "
+    "positive advantage and a log-ratio outside the bounds, on either side; dropped by the trust region in dppo_tv and dppo_kl, "
+    "by covariance in clip_cov; 0 in sapo, absent in kl_cov, gpg, dro and reinforce",
+    "actor/pg_clipfrac_lower": "the share of tokens with a negative advantage at which the dual clip decides (vanilla) or the "
+    "log-ratio lies outside the bounds, on either side (geo_mean); in dppo_* the share kept whose ratio is cut off at "
+    "clip_ratio_c; 0 in gspo, cispo, sapo, absent in clip_cov, kl_cov, gpg, dro and reinforce",
     "actor/pg_loss": "workers divide by the tokens before rejection, so rejecting shrinks the loss",
 }
 _OTHER_CANONICAL = {
