@@ -30,6 +30,7 @@ _CUTS = {
 }
 _STATISTICS = {
     "mean": "a mean", "avg": "a mean", "max": "the largest", "min": "the smallest", "std": "a standard deviation",
+    "stddev": "a standard deviation", "median": "a median",
 }  # fmt: skip
 """The last word of a name -> the statistic that it stands for."""
 _FAMILY = 8
