@@ -9,6 +9,8 @@ from ratioscope.errors import ConfigError
 from .analysis.support_metrics import SUPPORT_METRICS, SupportMetric
 from .card import cards, family, lines
 from .definitions.registry import BY_NAME
+from .diagnosis.catalogue import CAUSE
+from .diagnosis.cause import Cause
 from .grading.signals import SIGNALS, Signal
 from .known.tables import table
 from .logged_names import ANY, LoggedName, asked_of, facts_of, named_by_trainers, nearest_names
@@ -18,7 +20,7 @@ Entry = tuple[str, list[tuple[str, str]]]
 
 
 def explain(name: str) -> str:
-    """The cards of a name as text: of a metric, a signal, a term, or a trainer's number such as "kl@trl" or "train/ppo_kl".
+    """The cards of a name as text: of a metric, a signal, a cause, a term, or a trainer's number such as "kl@trl".
 
     ConfigError for a name that is not known, with those that are close.
 
@@ -43,6 +45,8 @@ def entries(asked: str) -> list[Entry]:
         return _logged([(own, _of(row, trainer)) for own, row in theirs])
     if name not in BY_NAME and (signals := [each for each in SIGNALS if each.name == name]):
         return [(name, _signal(signals[0]))]
+    if name in CAUSE:
+        return [(name, _cause(CAUSE[name]))]
     if supported := [each for each in SUPPORT_METRICS if each.name == name.rpartition("/")[2]]:
         return [(name, _supported(supported[0]))]
     found = _terms().get(_plain(name))
@@ -54,6 +58,12 @@ def entries(asked: str) -> list[Entry]:
     own = [(card.metric.name, [(heading, text) for heading, text in lines(card) if text]) for card in cards(name)]
     exact = [] if name in BY_NAME else [pair for pair in theirs if pair[1].name == name and pair[1].trainer != ANY]
     return [*term, *own, *_logged(exact)]
+
+
+def _cause(cause: Cause) -> list[tuple[str, str]]:
+    others = "; ".join(f"{code}: {check}" for code, check in cause.mistaken_for.items())
+    facts = (("cause", cause.title), ("meaning", cause.meaning), ("what to do", cause.remedy), ("check", cause.confirm))
+    return [*facts, *([("told apart", others)] if others else [])]
 
 
 def _supported(metric: SupportMetric) -> list[tuple[str, str]]:

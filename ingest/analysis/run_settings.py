@@ -1,6 +1,7 @@
 """The settings of a run as flat keys, per attempt, and the differences between two sets of settings."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from ..files.quarantine import printable
 PARTS = ("code", "trainer", "versions", "config", "machine")
 """Parts of run.json that hold settings, in the order in which a reader wants them; the rest is the run's name and when it began.
 """
+_DTYPE = re.compile(r"^torch\.((?:b?float|u?int)\d+)$")
 SOURCE = "config.imported_from"
 """The name of the log or dump that a run was imported from: no setting of the run."""
 
@@ -63,4 +65,5 @@ def _flat(key: str, value: Any) -> Iterator[tuple[str, str]]:
         for name, part in value.items():
             yield from _flat(f"{key}.{printable(str(name))}", part)
     elif value is not None and value != {}:
-        yield key, printable(value if isinstance(value, str) else json.dumps(value))
+        text = value if isinstance(value, str) else json.dumps(value)
+        yield key, printable(_DTYPE.sub(r"\1", text))  # str(dtype) and its name are one setting

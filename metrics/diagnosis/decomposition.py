@@ -414,6 +414,9 @@ def _excluded(cause: Cause, result: Result, likely: Sequence[Likely]) -> Exclude
     if not result.holds:
         return Excluded(cause, result.effect, result.would_show)
     if result.share is not None and result.share.share < LEAST_SHARE:
-        return Excluded(cause, f"{result.effect}, which explains {max(result.share.share, 0):.1%} of the gap", "")
+        explained = (
+            "" if "explain" in result.effect else f", which explains {max(result.share.share, 0):.1%} of the gap"
+        )
+        return Excluded(cause, f"{result.effect}{explained}", "")
     undone = likely[0].cause.title if likely else "the rest"
     return Excluded(cause, f"its trace vanishes when this is undone: {undone}", "")

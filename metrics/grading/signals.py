@@ -324,7 +324,8 @@ SIGNALS: tuple[Signal, ...] = (
            "KL K3 is {size} nats/token, {times} times the floor of the run's first steps ({of})",
            "The engines agreed better at the start. Something has changed since, most often weights that were not synced.",
            "Compare with the weight syncs and the version lag. If the gap at lag 0 has grown too, look at precision and entropy.",
-           "convention: 3 times the floor watch, 10 times act, on two adjacent steps; the floor is of the first 3", lasting=True,
+           "convention: 3 times the floor watch, 10 times act, on two adjacent steps; at most healthy below a K3 of 0.001, at "
+           "most watch below 0.01; the floor is of the first 3", lasting=True,
            unit="times the floor"),
     Signal("surprisal", "surprisal_gap", "tokens were not sampled from the policy that is trained",
            SAMPLED, _surprised, *SURPRISED,

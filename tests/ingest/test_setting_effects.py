@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from ratioscope.ingest.analysis.run_settings import settings
 from ratioscope.ingest.analysis.setting_effects import ORDER, setting_effects
 from ratioscope.metrics.known.faults import faults, remedies
 from ratioscope.metrics.known.setting_keys import allowed_lag, causes_of_key
@@ -94,3 +95,10 @@ def test_every_key_of_a_remedy_is_found_by_its_end_and_every_fault_names_keys() 
             assert remedy.code in causes_of_key(f"config.{name}", remedy.trainer)
             assert not name.startswith("-") and "=" not in name and " " not in name
     assert all(condition["key"] for fault in faults() for condition in fault.when)
+
+
+def test_a_precision_is_one_setting_in_either_spelling() -> None:
+    a, b = run("trl", model_dtype="torch.float32"), run("trl", model_dtype="float32")
+    assert settings(a) == settings(b) and settings(run("trl", name="torch.floating")) == {
+        "trainer": "trl", "config.name": "torch.floating",
+    }  # fmt: skip

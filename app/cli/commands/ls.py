@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...pages.folder import ListedRun, Summary
     from ...presentation.run_state import Life
 
-UNDIAGNOSED = "Verdicts are of the bounds alone where no diagnosis is kept; ratioscope diagnose RUN makes one."
+UNDIAGNOSED = "Verdicts are of the bounds alone where no diagnosis is kept; ratioscope diagnose RUN names the cause."
 FoldersArgument = Annotated[
     list[Path] | None,
     typer.Argument(metavar="FOLDER...", help="Folders that contain runs, at any depth; else this folder."),

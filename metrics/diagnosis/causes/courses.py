@@ -100,6 +100,10 @@ def _sizes_by_step(evidence: Evidence) -> History:
     return History(steps, level, np.where(rows > 1, error, np.inf), counts.astype(np.float64))
 
 
+_GOES_ON = {"jump": ", and keeps its level", "rise": ", and grows on"}
+"""Kind of a course -> its steps after the onset, which another course than that of a cause has."""
+
+
 def tested(
     evidence: Evidence, kinds: tuple[str, ...], fits: Callable[[Course], bool], words: str, shown: str
 ) -> Result:
@@ -108,15 +112,18 @@ def tested(
         steps = 0 if history is None else len(history.steps)
         return undecided(f"too few steps to have a course: {steps}, and {LEAST_STEPS} are needed")
     if (raised := raised_of(evidence)) is not None:
-        return Result(False, raised_words(raised), shown)
+        return absent(raised_words(raised))
     own, shape = courses(evidence)
     if own.kind != "flat" and shape.kind == "flat":
-        return Result(False, f"{_in_words(own)}, and only because the mix of probabilities changes", shown)
+        return absent(f"{_in_words(own)}, and only because the mix of probabilities changes")
     if _is_rounding(evidence, shape):
-        return Result(False, f"{_in_words(shape)}, and is as small and as regular as rounding is", shown)
+        return Result(
+            False, f"{_in_words(shape)}, and is as small and as regular as rounding is", shown * (shape.kind == "flat")
+        )
     told = next((each for each in (shape, *shape.alternatives) if each.kind in kinds and fits(each)), None)
     if told is None:
-        return Result(False, _in_words(shape), shown)
+        goes_on = "" if shape.is_steady else _GOES_ON.get(shape.kind, "")
+        return Result(False, f"{_in_words(shape)}{goes_on}", shown * (shape.kind == "flat"))
     if _is_lag(evidence, told.onset):
         return absent(f"{_in_words(told)}, and so is the lag on record: the version lag is tested instead")
     unseen = (
@@ -128,15 +135,15 @@ def tested(
     doubts = unseen if told is shape else (*unseen, as_well)
     shape = told
     if evidence.has("step") and (part := few_sequences(evidence.kept(evidence.facts["step"] >= shape.onset))):
-        return Result(False, f"{_in_words(shape)}, but only in {part:.0%} of the sequences", shown)
+        return absent(f"{_in_words(shape)}, but only in {part:.0%} of the sequences")
     bad = evidence.facts["step"] >= shape.onset if evidence.has("step") else np.ones(len(evidence), np.bool_)
     if shape.kind == "sawtooth" or (~bad).sum() < FEW_TOKENS:
         bad = np.ones(len(evidence), np.bool_)
     if evidence.has("step") and is_of_few(evidence, high_tokens(evidence, history, shape), shape.factor):
-        return Result(False, f"{_in_words(shape)}, but only at rare tokens: the others are as close as before", shown)
+        return absent(f"{_in_words(shape)}, but only at rare tokens: the others are as close as before")
     share = _at_level_before(evidence, bad, shape)
     if shape.of_sizes and share.share <= 2 * share.error:
-        return Result(False, f"{_in_words(shape)}, which explains no clear part of the gap", shown)
+        return absent(f"{_in_words(shape)}, which explains no clear part of the gap")
     parameters: dict[str, Parameter] = {
         "step": shape.onset,
         "factor": round(shape.factor, 2),

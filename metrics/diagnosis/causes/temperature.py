@@ -138,7 +138,8 @@ def _two_temperatures(evidence: Evidence, honest: bool) -> Result:
         return undecided(f"the sampler's log-probs do not rise with the trainer's: {slope:.3f} times")
     x = evidence.log_ratio + fitted
     share = share_explained(evidence, distances(x))
-    clear = abs(slope - 1) > max(CLEAR * error, OFF_ONE) and share.share > 0.1
+    is_off = abs(slope - 1) > max(CLEAR * error, OFF_ONE)
+    clear = is_off and share.share > 0.1
     temperature = 1 / slope if honest else slope
     of_temperature = error / slope**2 if honest else error
     effect = (
@@ -149,6 +150,8 @@ def _two_temperatures(evidence: Evidence, honest: bool) -> Result:
     if clear and np.log((back := _other_way(evidence)) / slope) > AMBIGUOUS * abs(np.log(slope)):
         effect += f", and {min(back, 99):.3g} times if read the other way round: more than a temperature lies between the sides"
         clear = False
+    if is_off and not clear:
+        effect += f", which explains {max(share.share, 0):.0%} of the gap"
     # To second order, raw log-probs would raise the mean weight by E[x^2]: between it and 1 lies what the record must tell apart.
     (mean, mean_error), raised = mean_weight(evidence), evidence.mean(evidence.log_ratio**2)
     is_told = raised > TOLD_APART * mean_error and (mean - 1 > raised / 2) != honest
@@ -161,7 +164,7 @@ def _two_temperatures(evidence: Evidence, honest: bool) -> Result:
     return Result(
         clear and (is_honest(evidence) if honest else is_inflated(evidence)),
         effect,
-        f"temperatures that differ by {max(CLEAR * error, OFF_ONE):.1%} would show",
+        "" if is_off else f"temperatures that differ by {max(CLEAR * error, OFF_ONE):.1%} would show",
         share,
         evidence.with_earlier(evidence.later - x),
         {"temperature": round(temperature, 3), "error": float(f"{of_temperature:.1g}")},

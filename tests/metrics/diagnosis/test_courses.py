@@ -268,3 +268,12 @@ def test_rounding_that_grows_with_the_sharpness_is_no_missing_sync() -> None:
     evidence = Evidence(earlier, later, row, np.tile(np.arange(16), 12 * 32), facts, {})
     assert not never_synced(evidence).holds
     assert not diagnose(evidence).likely
+
+
+def test_what_is_ruled_out_by_another_course_has_one_reason() -> None:
+    """Oracle: a jump of 200 times is no rise, and no bound at which a rise would show stands beside it."""
+    jump = _evidence(np.ones(12), np.where(np.arange(12) > 5, 0.4, 0.02), 0)
+    found = CAUSE["sync_broke"].test(jump)
+    assert not found.holds and "and keeps its level" in found.effect and not found.would_show
+    level = CAUSE["sync_broke"].test(_evidence(np.ones(12), np.full(12, 0.02), 0))
+    assert not level.holds and "one level over all steps" in level.effect and "would show" in level.would_show

@@ -7,6 +7,7 @@ import pytest
 import ratioscope
 from ratioscope.errors import ConfigError
 from ratioscope.metrics.definitions.registry import METRICS
+from ratioscope.metrics.diagnosis.catalogue import CAUSE
 from ratioscope.metrics.explanation import entries
 from ratioscope.metrics.known.tables import table
 from ratioscope.metrics.logged_names import logged_name
@@ -26,6 +27,9 @@ from ratioscope.metrics.logged_names import logged_name
         ("router-replay", "router replay", "experts"),
         ("known good", "pinned run", "baseline pin"),
         ("noise floor", "floor", "two computations"),
+        ("act", "act", "runs have been seen to collapse"),
+        ("calm level", "calm level", "first lasting rise"),
+        ("bias in the gradient", "bias in the gradient", "a bias adds up"),
     ],
 )
 def test_a_term_is_explained_in_any_spelling(asked: str, full: str, word: str) -> None:
@@ -104,3 +108,10 @@ def test_a_trainer_does_not_inherit_what_it_never_logs() -> None:
 def test_a_name_of_staleness_that_no_table_has_is_a_lag() -> None:
     ((_, card),) = entries("train/new_staleness_p90@nemo-rl")
     assert "slice lag" in dict(card)["note"] and dict(card)["trainer"].endswith("any trainer")
+
+
+@pytest.mark.parametrize("code", CAUSE)
+def test_every_cause_that_a_diagnosis_prints_is_explained(code: str) -> None:
+    ((name, card),) = entries(code)
+    facts = dict(card)
+    assert name == code and facts["cause"] == CAUSE[code].title and facts["what to do"] and facts["check"]
