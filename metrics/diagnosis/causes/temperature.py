@@ -151,7 +151,7 @@ def _two_temperatures(evidence: Evidence, honest: bool) -> Result:
         effect += f", and {min(back, 99):.3g} times if read the other way round: more than a temperature lies between the sides"
         clear = False
     if is_off and not clear:
-        effect += f", which explains {max(share.share, 0):.0%} of the gap"
+        effect += f", which explains {max(share.share, 0):.1%} of the gap"
     # To second order, raw log-probs would raise the mean weight by E[x^2]: between it and 1 lies what the record must tell apart.
     (mean, mean_error), raised = mean_weight(evidence), evidence.mean(evidence.log_ratio**2)
     is_told = raised > TOLD_APART * mean_error and (mean - 1 > raised / 2) != honest
