@@ -116,14 +116,13 @@ def tested(
     own, shape = courses(evidence)
     if own.kind != "flat" and shape.kind == "flat":
         return absent(f"{_in_words(own)}, and only because the mix of probabilities changes")
+    bound = shown if shape.kind == "flat" else ""  # beside a course that is there, it would contradict it
     if _is_rounding(evidence, shape):
-        return Result(
-            False, f"{_in_words(shape)}, and is as small and as regular as rounding is", shown * (shape.kind == "flat")
-        )
+        return Result(False, f"{_in_words(shape)}, and is as small and as regular as rounding is", bound)
     told = next((each for each in (shape, *shape.alternatives) if each.kind in kinds and fits(each)), None)
     if told is None:
         goes_on = "" if shape.is_steady else _GOES_ON.get(shape.kind, "")
-        return Result(False, f"{_in_words(shape)}{goes_on}", shown * (shape.kind == "flat"))
+        return Result(False, f"{_in_words(shape)}{goes_on}", bound)
     if _is_lag(evidence, told.onset):
         return absent(f"{_in_words(told)}, and so is the lag on record: the version lag is tested instead")
     unseen = (
